@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from contextlib import ExitStack, contextmanager, suppress
@@ -125,7 +126,12 @@ def _reap(
         own = os.getpid()
         pid = os.fork()
         if not pid:
-            _work(work, mask, own, prctl)
+            end_with(own, prctl)
+            os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            work()
+            os._exit(0)
         close_files(report)  # a pipe ends when the child lets go of it
         ended: dict[int, int] = {}
         while pid not in ended:
@@ -141,17 +147,6 @@ def _reap(
                     os.kill(process, signal.SIGKILL)
             sleep(_PAUSE)
         os.write(report, b"%d" % ended.get(pid, signal.SIGKILL))
-    finally:
-        os._exit(0)
-
-
-def _work(work: Callable[[], object], mask: set[int], reaper: int, prctl: Prctl) -> NoReturn:
-    try:
-        end_with(reaper, prctl)
-        os.setsid()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        work()
     finally:
         os._exit(0)  # whatever comes up to here: the other process goes on
 
@@ -317,14 +312,9 @@ def telling_lines(errors: str, runner: str = "<string>") -> tuple[str, ...]:
         errors: What a child has written to standard error.
         runner: The file of ours that the child runs, whose frames tell nothing.
     """
-    lines: list[str] = []
-    is_source_of_ours = False
-    for line in filter(None, map(str.strip, errors.splitlines())):
-        is_frame = line.startswith('File "')
-        is_ours = is_frame and f'"{runner}"' in line
-        if not is_ours and not (is_source_of_ours and not is_frame) and line.strip("^~ "):
-            lines.append(line)
-        is_source_of_ours = is_ours and runner != "<string>"
+    frames_of_ours = rf'^  File "{re.escape(runner)}".*\n(?:    .*\n)*'
+    left = re.sub(frames_of_ours, "", errors, flags=re.MULTILINE).splitlines()
+    lines = [line.strip() for line in left if line.strip("^~ ")]
     for number, line in enumerate(lines):
         if line.startswith("Fatal Python error"):
             frames = [one for one in lines[number:] if one.startswith('File "')]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 CANNOT_START = 127  # exit status, as of `env` and `timeout`
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-_STATE, _PARENT, _START = 0, 1, 19  # fields of /proc/PID/stat behind the name
+_STATE, _PARENT = 0, 1  # fields of /proc/PID/stat behind the name
 _HIGHEST = 1 << 16  # descriptor that is closed where nobody tells which are open
 _DEEPEST = 1000  # generations; ids that are used again while we look may go round in circles
 
@@ -77,15 +77,6 @@ def state(pid: int) -> str:
     """Return the state of a process as one letter, ``T`` for stopped; empty if it is gone."""
     fields = _stat(pid)
     return fields[_STATE] if fields else ""
-
-
-def start_of(pid: int) -> str:
-    """Return when a process was started, which with its id tells it from any other.
-
-    Empty if it is gone, or has ended and only waits for its parent to notice.
-    """
-    fields = _stat(pid)
-    return fields[_START] if fields and fields[_STATE] not in "ZX" else ""
 
 
 def handles(pid: int, number: int) -> bool:

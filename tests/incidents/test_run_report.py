@@ -51,7 +51,7 @@ def test_report_names_import_libraries_rule_remedy_and_command(child, cached_env
     libraries = {os.path.basename(file).partition(".")[0] for file in rule["libraries"]}
     assert {"libtensorflow_cc", "libtensorflow_framework"} <= libraries
     for words in (
-        "the program died of SIGABRT (aborted)",
+        "crashed with SIGABRT (aborted)",
         "running: import triton at ",
         "in it load triton._C.libtriton from triton/_C/libtriton.so",
         f"{script}:3 in <module>: import triton._C.libtriton",

@@ -73,7 +73,7 @@ def test_segmentation_fault_in_a_call(child, run):
     done, text, document = run(path, options=("--with-arguments",))
     assert (done.returncode, done.stdout, done.stderr) == (-11, plain.stdout, plain.stderr)
     assert plain.returncode == -11
-    assert text.startswith("the program died of SIGSEGV (segmentation fault) after ")
+    assert text.startswith("train.py crashed with SIGSEGV (segmentation fault) after ")
     assert f"    {path}:3 in step: ctypes.string_at(0)\n    {path}:5 in <module>: step()\n" in text
     assert ("train.py", "step", "ctypes.string_at(0)") in frames(document)
     assert document["ended"]["status"] == 128 + 11
@@ -241,7 +241,9 @@ def test_worker_that_dies(child, run, method):
         assert process["is_program"]
     else:
         assert document["others"] == []
-        assert text.startswith(f"process {process['pid']} died of SIGSEGV (segmentation fault)")
+        assert text.startswith(
+            f"process {process['pid']} crashed with SIGSEGV"
+        )
         assert not process["is_program"]
     assert f"    {script}:6 in work: ctypes.string_at(0)\n" in text
 
@@ -266,7 +268,7 @@ def test_faulthandler_of_the_program_goes_before_ours(child, run):
         done, text, _ = run(*options, "-c", code, options=limit)
         assert "Fatal Python error: Segmentation fault" in done.stderr
         assert len(done.stderr.splitlines()) == len(plain.stderr.splitlines())
-        assert text.startswith("the program died of SIGSEGV")
+        assert text.startswith("the program crashed with SIGSEGV")
 
 
 def test_no_core_file_of_the_parent(child):
@@ -393,7 +395,7 @@ def test_program_does_not_notice_that_no_record_can_be_kept(child, limit):
     start = f'{limit}; exec {" ".join(RUN)} -c "{SEGFAULT}"'
     done = child.command("bash", "-c", start, check=False)
     assert done.returncode == -11
-    assert "cudaguard run: the program died of SIGSEGV" in done.stderr
+    assert "cudaguard run: the program crashed with SIGSEGV" in done.stderr
     assert "the run could not be recorded" in done.stderr
     assert "no traceback" not in done.stderr
 
@@ -469,7 +471,7 @@ def test_hang_is_ended_with_the_whole_tree_and_told(child, run):
     assert rest == ["asked"]
     assert all(gone(pid) for pid in pids.split())
     assert done.stderr == ""
-    assert text.startswith("the program was still running after 1.5 s, and was ended")
+    assert text.startswith("hang.py timed out after 1.5 s and was killed with all its processes.")
     assert (
         f"    {script}:10 in wait: time.sleep(100)\n    {script}:11 in <module>: wait()\n" in text
     )

@@ -125,12 +125,7 @@ def _remarks(document: Mapping[str, Any]) -> Iterable[str]:
 
 
 def next_command(document: Mapping[str, Any], limit: float) -> str:
-    """Return the command to run next; empty if there is none.
-
-    Args:
-        document: What was found.
-        limit: Seconds after which a run was taken for a hang.
-    """
+    """Return the command to run next; empty if there is none. A hang is what takes `limit` s."""
     program = shlex.join(document["program"])
     what = program or f"--imports {','.join(document['imports'])}"
     if document["verdict"] == "by-chance":

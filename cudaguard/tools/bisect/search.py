@@ -139,15 +139,7 @@ def _other_orders(failing: Names) -> Iterator[Names]:
 
 
 def in_front(names: Names, trial: Trial) -> Answer | None:
-    """Search where a trial puts imports in front of a program that fails without them.
-
-    Args:
-        names: What the program imports, in its order.
-        trial: Tries the program with some imports in front.
-
-    Returns:
-        None if no imports in front cure it.
-    """
+    """Search where a trial puts some of its imports in front of a program; None: nothing helps."""
     cure = names[::-1]
     if trial(cure) == GOOD:
         cure = ddmin(cure, lambda part: trial(part) == GOOD)

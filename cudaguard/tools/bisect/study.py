@@ -68,11 +68,7 @@ class Study:
         self._found["seconds"] = round(monotonic() - started, 1)
 
     def document(self, *, with_arguments: bool = True) -> dict[str, Any]:
-        """Return what was found.
-
-        Args:
-            with_arguments: False to name the program alone, without what it has printed.
-        """
+        """Return what was found; without arguments, the program alone, and not what it printed."""
         found = self._found
         if not with_arguments:
             found = {**found, "program": program_alone(found["program"]), "evidence": []}
@@ -148,13 +144,7 @@ class Study:
     # --- what follows -----------------------------------------------------------------------------
 
     def _conclude(self, answer: Answer, oracle: Oracle, behind: Oracle | None = None) -> None:
-        """Prove an answer, and find out what cures it.
-
-        Args:
-            answer: The answer.
-            oracle: That has given it.
-            behind: Tries the program with imports in front, if there is a program.
-        """
+        """Prove an answer, and find out what cures it; `behind` tries the program, if any."""
         found = self._found
         found["evidence"] = list(oracle.last.evidence)
         if answer.working and not oracle.is_steady(answer):

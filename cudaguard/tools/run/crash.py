@@ -71,25 +71,20 @@ def summary(
     fault: str,
     error: str,
 ) -> str:
-    """Return in one sentence how the program has ended.
+    """Return in one sentence how the program has ended, from parts of the document.
 
-    Args:
-        ended: The part ``ended`` of the document.
-        process: Its part ``process``.
-        others: Its part ``others``.
-        fault: What ``faulthandler`` says of that process, as in ``Segmentation fault``.
-        error: The error that ended that process, if one did.
+    `fault` is what ``faulthandler`` says of that process, as in ``Segmentation fault``.
     """
     seconds = f"after {ended['seconds']:.1f} s"
     if not process["is_program"]:
-        how = f"died of {_signal_of(fault)}" if fault else _ended_with(error)
+        how = _died_of_fault(fault) if fault else _ended_with(error)
         then = f"the program then ended with status {ended['status']} {seconds}"
         return f"{name_of(process)} {how} after {process['seconds']:.1f} s; {then}"
-    who = "the program" if process["rank"] is None else name_of(process)
+    who = _called(process["program"]) if process["rank"] is None else name_of(process)
     if ended["kind"] == "timeout":
         return f"{who} timed out {seconds} and was killed with all its processes"
     if ended["kind"] == "signal":
-        return f"{who} died of {_with_meaning(getattr(signal, ended['signal'], 0))} {seconds}"
+        return f"{who} {_died(getattr(signal, ended['signal'], 0))} {seconds}"
     if error:
         return f"{who} {_ended_with(error)} {seconds}"
     told = f"{who} ended with status {ended['status']} {seconds}"
@@ -100,24 +95,31 @@ def _ended_with(error: str) -> str:
     return f"ended with {error.partition(':')[0]}"
 
 
-def _with_meaning(number: int) -> str:
-    """Return a signal, as in ``SIGSEGV (segmentation fault)``."""
-    meaning = signal.strsignal(number) if number in CRASHES else None
-    return f"{signal_name(number)} ({meaning.lower()})" if meaning else signal_name(number)
+def _called(words: Sequence[str]) -> str:
+    """Return what a program is called: its file, or its module."""
+    name = "".join(words[1:2] if words[:1] == ["-m"] else words[:1]) or "-"
+    return "the program" if name.startswith("-") else os.path.basename(name)
 
 
-def _signal_of(fault: str) -> str:
-    """Return the signal of what `faulthandler` says, as in ``Segmentation fault``."""
+def _died(number: int) -> str:
+    """Return how a signal ends a process, as in ``crashed with SIGSEGV (segmentation fault)``."""
+    if number in _FAULTS_OF_PYTHON:
+        meaning = (signal.strsignal(number) or "").lower()
+        return f"crashed with {signal_name(number)} ({meaning})"
+    return f"was killed by {signal_name(number)}"
+
+
+def _died_of_fault(fault: str) -> str:
+    """Return the same for what `faulthandler` says, as in ``Segmentation fault``."""
     meant = fault.replace("-", " ")
-    return next((_with_meaning(one) for one in CRASHES if signal.strsignal(one) == meant), fault)
+    numbers = [one for one in _FAULTS_OF_PYTHON if signal.strsignal(one) == meant]
+    return _died(numbers[0]) if numbers else f"crashed: {fault}"
 
 
 def killed_for_memory(kills: int | None) -> str:
     """Return the hint about SIGKILL that nobody here has sent.
 
-    Args:
-        kills: Processes of this control group that the kernel has killed for want of memory
-            meanwhile; None where nobody tells.
+    `kills` counts what the kernel has killed for want of memory meanwhile; None: nobody tells.
     """
     if kills:
         return (
@@ -133,12 +135,7 @@ def killed_for_memory(kills: int | None) -> str:
 
 
 def words_of_silent_ranks(ranks: Sequence[int], kills: int | None) -> str:
-    """Return the hint about ranks that have vanished without a word.
-
-    Args:
-        ranks: These.
-        kills: As in `killed_for_memory`.
-    """
+    """Return the hint about ranks that have vanished without a word; see `killed_for_memory`."""
     named = ", ".join(map(str, ranks))
     who = f"rank{'s'[: len(ranks) > 1]} {named}"
     told = f"{who} ended without an error, probably by SIGKILL or SIGTERM"
@@ -173,12 +170,7 @@ def guard_will_do(rule: str, call: str) -> str:
 
 
 def write(document: dict[str, Any], page: Page) -> None:
-    """Write the report in words.
-
-    Args:
-        document: The report.
-        page: Where to.
-    """
+    """Write the report in words."""
     page.add(f"cudaguard run: {document['what']}.", style="bold")
     running = document["running"]
     _add(page, "running", ", and in it ".join(map(_step, running[-MOST:])))
@@ -290,10 +282,7 @@ class Report:
     ) -> None:
         """Write the report: in words if there is something to say, as JSON to a file if asked.
 
-        Args:
-            path: The file, for others to read.
-            verbose: True if long lists are to be whole.
-            with_arguments: True if the file, too, is to show the arguments of the program.
+        The file is for others to read, and shows no arguments of the program unless it may.
         """
         document = self.document()
         if self._is_told:
@@ -529,9 +518,7 @@ class Report:
 def filled(command: str, words: Sequence[str]) -> str:
     """Return a command of `explain` for this program; empty if it has a slot, or is this command.
 
-    Args:
-        command: The command; empty if there is none.
-        words: The program and its arguments; none if it cannot be started again.
+    There are no words where the program cannot be started again.
     """
     slots = {"FILE", "SCRIPT"}.intersection(command.split())
     if command.startswith("cudaguard run") or "FILE" in slots or (slots and not words):

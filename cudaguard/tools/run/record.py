@@ -129,11 +129,6 @@ def read_faults(path: str) -> list[FaultDump]:
         text = read_end(path, _MOST).decode(errors="replace")
     except OSError:
         return []
-    return dumps_in(text, time)
-
-
-def dumps_in(text: str, time: float = 0.0) -> list[FaultDump]:
-    """Return the dumps in a text, oldest first; `time` is when it was written."""
     asked, *fatal = re.split(f"^{_FATAL}", text, flags=re.MULTILINE)
     dumps = [("", part) for part in _NEXT_DUMP.split(asked) if part.strip()]
     dumps += [(part.partition("\n")[0].strip(), part) for part in fatal]

@@ -110,12 +110,7 @@ def processes_of(
 
 
 def explaining(processes: Mapping[int, Process], own: int) -> Process:
-    """Return the process that explains why the program has ended as it did.
-
-    Args:
-        processes: As `processes_of` returns them.
-        own: The program itself; it has failed, and was not killed by a signal.
-    """
+    """Return the process that explains why the program, with the id `own`, has ended as it did."""
     program = processes.get(own, Process(own))
     if program.error is not None and not is_of_others(program.error):
         return program
@@ -165,15 +160,10 @@ class Step(NamedTuple):
 
 
 class NotFound(NamedTuple):
-    """A library that ctypes was asked for in vain, so that the program went on without it.
+    """A library that ctypes was asked for in vain, so that the program went on without it."""
 
-    Args:
-        name: What the loader did not find: the library, or one that it needs.
-        where: ``file:line`` of the code that asked for it.
-    """
-
-    name: str
-    where: str
+    name: str  # what the loader did not find: the library, or one that it needs
+    where: str  # file:line of the code that asked for it
 
 
 class Story(NamedTuple):
@@ -324,10 +314,7 @@ class Fit(NamedTuple):
 def fitting(rules: Iterable[Rule], story: Story, cured: Container[str] = ()) -> list[Fit]:
     """Return the rules that may explain why a process died, whether they apply here or not.
 
-    Args:
-        rules: All that are known.
-        story: The process.
-        cured: Ids of those that the guard was to repair in that process.
+    `cured` are the ids of those that the guard was to repair in that process.
     """
     suspect = story.suspect or (story.imported[-1].partition(".")[0] if story.imported else "")
     told = {finding.id for finding in story.findings}

@@ -28,7 +28,6 @@ from cudaguard.system.processes import (
     handles,
     is_below,
     load_prctl,
-    start_of,
     state,
 )
 from cudaguard.tools.common import TIMEOUT, note
@@ -259,26 +258,28 @@ class Supervisor:
 
     def _end_all(self) -> None:
         """Have everything write down where it is, then end it: politely first."""
-        everything = dict.fromkeys((self._pid, *descendants(os.getpid())))
-        tree = {pid: start for pid in everything for start in [start_of(pid)] if start}
-        asked = [pid for pid in tree if handles(pid, DUMP_SIGNAL)]  # others would die of it
+        asked = [pid for pid in _alive() if handles(pid, DUMP_SIGNAL)]  # others would die of it
         for pid in asked:
             _kill(pid, DUMP_SIGNAL)
         if asked:
             self._wait(monotonic() + _DUMPING)
+        tree = _alive()
         for number in (signal.SIGTERM, signal.SIGCONT):  # what is stopped takes no signal
             for pid in tree:
                 _kill(pid, number)
         deadline = monotonic() + GRACE
-        left = list(tree)
-        while left and monotonic() < deadline:
+        while _alive() and monotonic() < deadline:
             self._wait(monotonic() + 0.05)
             if self._status is not None:
                 sleep(0.02)
-            left = [pid for pid in left if start_of(pid) == tree[pid]]
-        for pid in left:
+        for pid in _alive():
             _kill(pid, signal.SIGKILL)
         self._wait(inf)
+
+
+def _alive() -> list[int]:
+    """Return what is below this process, which inherits what has detached itself, and runs."""
+    return [pid for pid in descendants(os.getpid()) if state(pid) not in ("", "Z", "X")]
 
 
 def _has_terminal() -> bool:
