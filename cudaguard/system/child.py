@@ -134,12 +134,11 @@ def _reap(
             os._exit(0)
         close_files(report)  # a pipe ends when the child lets go of it
         ended: dict[int, int] = {}
-        while pid not in ended:
-            if signal.sigwait((signal.SIGCHLD, signal.SIGTERM)) == signal.SIGTERM:
-                with suppress(OSError):  # it is not a leader yet
-                    os.killpg(pid, signal.SIGKILL)  # at once, and also where /proc cannot be read
-                break
+        waited_for = (signal.SIGCHLD, signal.SIGTERM)
+        while pid not in ended and signal.sigwait(waited_for) != signal.SIGTERM:
             _bury(ended)
+        with suppress(OSError):  # nobody is left in it
+            os.killpg(pid, signal.SIGKILL)  # at once, and also where /proc cannot be read
         deadline = monotonic() + PATIENCE
         while _bury(ended) and monotonic() < deadline:
             for process in descendants(own):

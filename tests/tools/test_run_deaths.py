@@ -178,11 +178,7 @@ def test_error_of_the_guard_is_not_explained_again(child, run, library):
 @pytest.mark.parametrize(
     ("command", "words", "expected"),
     [
-        (
-            "cudaguard trace SCRIPT",
-            ("a b.py", "--token", "s"),
-            "cudaguard trace 'a b.py' --token s",
-        ),
+        ("cudaguard trace SCRIPT", ("a b.py", "-t", "s"), "cudaguard trace 'a b.py' -t s"),
         ("cudaguard trace SCRIPT", (), ""),
         ("cudaguard check-extension FILE", ("a.py",), ""),
         ("cudaguard run SCRIPT", ("a.py",), ""),
@@ -241,9 +237,7 @@ def test_worker_that_dies(child, run, method):
         assert process["is_program"]
     else:
         assert document["others"] == []
-        assert text.startswith(
-            f"process {process['pid']} crashed with SIGSEGV"
-        )
+        assert text.startswith(f"process {process['pid']} crashed with SIGSEGV")
         assert not process["is_program"]
     assert f"    {script}:6 in work: ctypes.string_at(0)\n" in text
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from cudaguard.core.journal_reader import read_journal, typed
 from cudaguard.model import Rule
 from cudaguard.tools.run.record import read_faults
@@ -84,20 +82,6 @@ def test_what_was_mapped_last():
     assert story_of([*first, *second, line("import", "x")], 7).recent == ("/c.so", "/d.so")
     assert story_of([], 7).recent == ()
     assert story_of([*first, *second], 7).mapped == ("/a.so", "/b.so", "/c.so", "/d.so")
-
-
-@pytest.mark.parametrize(
-    ("lines", "suspect"),
-    [
-        ([], ""),
-        ([line("import", "a.b")], "a"),
-        ([line("import", "a"), mapping("/lib/x.so")], "a"),
-        ([mapping("/lib/x.so")], ""),
-        ([line("import", "a"), mapping("/lib/x.so", "c._d")], "c"),
-    ],
-)
-def test_suspect(lines, suspect):
-    assert story_of(lines, 7).suspect == suspect
 
 
 # --- rules -----------------------------------------------------------------------------------

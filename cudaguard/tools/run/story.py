@@ -44,12 +44,7 @@ if TYPE_CHECKING:
 
 _SCOPE = ("load_local", "hide_symbols")
 # What other actions are about (arrays, graphs, builds, defaults) does not kill.
-_DEADLY = (
-    *_SCOPE,
-    "preload",
-    "provide_libraries",
-    "replace_module",
-)
+_DEADLY = (*_SCOPE, "preload", "provide_libraries", "replace_module")
 # Errors that only say that another process has ended.
 _OF_OTHERS = (
     *("BrokenProcessPool", "CalledProcessError", "ChildFailedError", "ProcessExitedException"),
