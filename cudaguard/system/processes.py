@@ -144,14 +144,12 @@ def close_files(*kept: int) -> None:
         for stream in streams:
             os.closerange(stream, stream + 1)
     try:
-        highest = max((int(name) for name in os.listdir("/proc/self/fd")), default=2)
+        found = [int(name) for name in os.listdir("/proc/self/fd")]
     except OSError:  # no /proc is mounted
-        highest = _HIGHEST
-    low = 3
-    for descriptor in sorted(kept):
-        os.closerange(low, descriptor)
-        low = max(low, descriptor + 1)
-    os.closerange(low, highest + 1)
+        found = list(range(_HIGHEST))
+    for number in found:
+        if number > 2 and number not in kept:
+            os.closerange(number, number + 1)  # which takes no notice of closed ones
 
 
 # --- Which processors this process may use; whether the kernel has killed for memory --------------

@@ -43,18 +43,16 @@ class RunRecord:
     def __init__(self) -> None:
         # As `tempfile` does, which would be most of what this process imports.
         parent = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108  # the name is not to be guessed
-        self.folder, self.lock = "", -1
+        self.folder, self.lock, self._problem = "", -1, ""
         self._scratch: Scratch | None = None
-        self._problem = ""
         try:
             self._scratch = Scratch("run", parent)
             path = os.path.join(self._scratch.folder, JOURNAL)
             os.close(open_to_write(path, os.O_CREAT | os.O_EXCL))
+            self.folder, self.lock = self._scratch.folder, self._scratch.lock
         except OSError as error:
             self._problem = str(error)
             self.remove()
-        else:
-            self.folder, self.lock = self._scratch.folder, self._scratch.lock
 
     def problem(self) -> str:
         """Return why something may be missing from the record, or an empty string."""

@@ -481,24 +481,26 @@ def add_frame(page: Page, frame: str, indent: int) -> None:
     page.add(f"{where}{colon.strip()}", indent, whole=source)
 
 
-def _threads(found: Sequence[dict[str, Any]]) -> list[tuple[str, list[str]]]:
-    """Return a heading and lines for the other threads; those with equal stacks share them."""
-    alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for thread in found:
-        alike.setdefault(tuple(lines_of(thread["stack"])), []).append(thread)
-    return [(_heading(group), list(lines)) for lines, group in alike.items()]
-
-
 def add_stacks(page: Page, label: str, process: dict[str, Any]) -> None:
-    """Add the frames of the thread concerned, innermost first, and those of the other threads."""
-    stacks = [(label, lines_of(process["stack"])), *_threads(process["threads"])]
-    for number, (heading, frames) in enumerate(stacks):
+    """Add the frames of the thread concerned, innermost first, and those of the other threads.
+
+    Threads with equal stacks share them.
+    """
+    own = lines_of(process["stack"])
+    if own or label != STACK:
+        page.add(f"{label}, innermost call first:" if own else label, _INDENT)
+    for frame in own:
+        add_frame(page, frame, 2 * _INDENT)
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for thread in process["threads"]:
+        alike.setdefault(tuple(lines_of(thread["stack"])), []).append(thread["name"])
+    for frames, names in alike.items():
+        known = list(dict.fromkeys(filter(None, names)))[:3]
+        who = f"{len(names)} other threads" if len(names) > 1 else "another thread"
         if frames:
-            page.add(f"{heading}{', innermost call first' if not number else ''}:", _INDENT)
-            for frame in frames:
-                add_frame(page, frame, 2 * _INDENT)
-        elif not number and label != STACK:
-            page.add(heading, _INDENT)
+            page.add(f"{who} ({', '.join(known)}):" if known else f"{who}:", _INDENT)
+        for frame in frames:
+            add_frame(page, frame, 2 * _INDENT)
 
 
 def name_of(process: dict[str, Any]) -> str:
@@ -507,11 +509,3 @@ def name_of(process: dict[str, Any]) -> str:
         return f"process {process['pid']}"
     of = f" of {process['ranks']}" if process.get("ranks") else ""
     return f"rank {process['rank']}{of} (process {process['pid']})"
-
-
-def _heading(group: Sequence[dict[str, Any]]) -> str:
-    names = list(dict.fromkeys(thread["name"] for thread in group if thread["name"]))
-    named = f" ({', '.join(names[:3])})" if names else ""
-    if len(group) > 1:
-        return f"{len(group)} other threads{named}"
-    return f"another thread{named}"
