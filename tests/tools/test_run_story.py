@@ -72,18 +72,6 @@ def test_what_came_before_the_program_was_started_anew_does_not_count():
     assert story.mode == "warn"
 
 
-def test_what_was_mapped_last():
-    first = [line("mapped", f"/{name}.so", by="/one.so") for name in "ab"]
-    second = [line("mapped", f"/{name}.so", by="/two.so") for name in "cd"]
-    assert story_of([*first, *second], 7).recent == ("/c.so", "/d.so")
-    begun = [*first, line("import", "x"), *second]
-    assert story_of(begun, 7).recent == ("/c.so", "/d.so")
-    # Nothing since then: what the last load has brought.
-    assert story_of([*first, *second, line("import", "x")], 7).recent == ("/c.so", "/d.so")
-    assert story_of([], 7).recent == ()
-    assert story_of([*first, *second], 7).mapped == ("/a.so", "/b.so", "/c.so", "/d.so")
-
-
 # --- rules -----------------------------------------------------------------------------------
 
 SCOPE = Rule("L1", ("glob",), "w", actions=({"load_local": "libglob*.so*"},))

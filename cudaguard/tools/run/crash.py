@@ -178,8 +178,6 @@ def write(document: dict[str, Any], page: Page) -> None:
     if not is_above:  # the program has printed its traceback
         add_stacks(page, STACK, document)
     page.items("C frame", document["c_stack"], _INDENT)
-    recent = [short(file) for file in document["recent"] if "/lib-dynload/" not in file]
-    _add(page, "mapped last", page.listed(recent))
     lacking = [_sought(one) for one in document["not_found"]]
     _add(page, "not found", page.listed(lacking))
     for other in document["others"]:
@@ -265,8 +263,8 @@ class Report:
         number = -ended.status
         # Killed by a signal that was not sent through us.
         self._has_crashed = not ended.is_late and number in CRASHES and number not in ended.sent
-        self._is_dead = ended.is_late or self._has_crashed or not self._is_program
-        self._died_inside = self._is_dead or bool(self._story.error)
+        is_dead = ended.is_late or self._has_crashed or not self._is_program
+        self._died_inside = is_dead or bool(self._story.error)
         self._sources = Sources(self._program, self._outermost(), self._processes.values())
 
     def without_arguments(self) -> Report:
@@ -383,7 +381,6 @@ class Report:
             "c_stack": list(fault.c_frames) if fault else [],
             "imported": list(story.imported),
             "mapped": list(story.mapped),
-            "recent": list(story.recent) if self._is_dead else [],
             "not_found": [one._asdict() for one in story.not_found] if died_inside else [],
             "repairs": [done.words for done in story.repairs],
             "findings": [finding.to_dict() for finding in story.findings],

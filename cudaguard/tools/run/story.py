@@ -170,7 +170,6 @@ class Story(NamedTuple):
         imported: Watched modules in the order of their imports, and packages of which an
             extension was loaded.
         mapped: Libraries that were mapped while the guard looked, oldest first.
-        recent: Of these, the ones mapped by what was running, else those by the last load.
         not_found: Libraries that ctypes did not find, nor another version of them later; not what
             the error says itself.
         repairs: What the guard had repaired.
@@ -182,7 +181,6 @@ class Story(NamedTuple):
     running: tuple[Step, ...]
     imported: tuple[str, ...]
     mapped: tuple[str, ...]
-    recent: tuple[str, ...]
     not_found: tuple[NotFound, ...]
     repairs: tuple[Repaired, ...]
     findings: tuple[Finding, ...]
@@ -207,7 +205,7 @@ def story_of(lines: Iterable[Line], pid: int, thread: int = 0) -> Story:
     error: Raised | None = None
     stacks: dict[int, list[tuple[int, Step]]] = {}
     imported: dict[str, None] = {}
-    mapped: list[tuple[int, str, str]] = []
+    mapped: list[str] = []
     lacking: dict[str, NotFound] = {}
     repairs: list[Repaired] = []
     findings: list[Finding] = []
@@ -231,7 +229,7 @@ def story_of(lines: Iterable[Line], pid: int, thread: int = 0) -> Story:
             elif not event.is_failed:
                 lacking.pop(_stem(event.name), None)
         elif isinstance(event, Mapped):
-            mapped.append((number, event.file, event.by))
+            mapped.append(event.file)
             lacking.pop(_stem(event.file), None)
         elif isinstance(event, ModeSet):
             mode = event.mode
@@ -250,8 +248,7 @@ def story_of(lines: Iterable[Line], pid: int, thread: int = 0) -> Story:
         mode,
         tuple(step for _, step in open_steps),
         tuple(imported),
-        tuple(file for _, file, _ in mapped),
-        _recent(mapped, open_steps[0][0] if open_steps else None),
+        tuple(mapped),
         tuple(one for one in lacking.values() if error is None or one.name not in error.text),
         tuple(repairs),
         tuple(findings),
@@ -271,20 +268,6 @@ def _close(stack: list[tuple[int, Step]], kinds: tuple[str, ...], name: str) -> 
         if step.kind in kinds and name in (step.name, step.file):
             del stack[index:]
             return
-
-
-def _recent(mapped: list[tuple[int, str, str]], since: int | None) -> tuple[str, ...]:
-    if since is not None:
-        recent = [file for number, file, _ in mapped if number > since]
-        if recent:
-            return tuple(recent)
-    if not mapped:
-        return ()
-    last = mapped[-1][2]
-    start = len(mapped)
-    while start and mapped[start - 1][2] == last:
-        start -= 1
-    return tuple(file for _, file, _ in mapped[start:])
 
 
 # --- rules --------------------------------------------------------------------------
