@@ -56,13 +56,13 @@ SLOW = {
     "features/import_order": ("test_newest", "test_preload"),
     "features/symbol_scope": ("test_demotion", "test_own_runtime", "test_users"),
     "harm": ("test_time_limits",),
-    "system": ("test_aside", "test_child", "test_stubs"),
+    "system": ("test_child", "test_stubs"),
     "tools": (
         *("test_activation", "test_bisect", "test_decord", "test_doctor"),
         *("test_doctor_bundle", "test_doctor_checks", "test_doctor_children", "test_doctor_diff"),
         *("test_doctor_python", "test_hostile_names"),
         *("test_pytest_plugin", "test_run", "test_run_commands", "test_run_deaths"),
-        *("test_run_forks", "test_run_ranks", "test_run_signals", "test_streams"),
+        *("test_run_ranks", "test_run_signals", "test_streams"),
         *("test_trace", "test_wheels", "test_written_files"),
     ),
 }

@@ -11,19 +11,6 @@ import pytest
 _MNT_DETACH = 2
 
 
-def _is_told() -> bool:
-    try:
-        with open("/proc/sys/kernel/yama/ptrace_scope") as file:
-            return file.read().strip() in ("0", "1") or os.geteuid() == 0
-    except OSError:
-        return os.path.exists("/proc/self/syscall")
-
-
-waiting_is_told = pytest.mark.skipif(
-    not _is_told(), reason="this kernel does not tell what a process waits for"
-)
-
-
 @contextlib.contextmanager
 def dead_disk(folder):
     """Mount one on a folder; whoever looks at it waits until the end of the block, or is killed."""

@@ -104,10 +104,10 @@ def run_checks_aside(
     Returns:
         What comes of them, and what that returned; None if it has failed or taken too long.
     """
-    from cudaguard.system.aside import NoAnswer, aside
+    from cudaguard.system.child import NoAnswer, run_in_fork
 
     tasks: list[Callable[[], Any]] = [partial(_run, site, check, tell) for check in checks]
-    answers = aside([*tasks, partial(also, site)], limit)
+    answers = run_in_fork([*tasks, partial(also, site)], limit)
     results = []
     for check in checks:
         running(check)

@@ -1,97 +1,184 @@
-"""Runs a command as a child: with a time limit, no input, and bounded memory for its output."""
+"""Runs commands and functions in children, with limits of time and output; nothing of them stays.
+
+Between this process and a child stands a reaper. What the child leaves when it ends, and what
+detaches itself (``setsid``, a second fork), is handed to the nearest "subreaper" above. That is
+the reaper: whatever is below it belongs to the child, and nothing else does. It kills all of it
+when the child has ended, when its time is up, and when this process ends, even by SIGKILL.
+
+Source: ``prctl(2)``, PR_SET_CHILD_SUBREAPER and PR_SET_PDEATHSIG.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import sys
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from io import FileIO
+from time import monotonic, sleep
 from typing import NamedTuple
 
-from cudaguard.files import read_bytes
 from cudaguard.model import Record
 from cudaguard.system.lending import WITHOUT_FOLDER, lend
+from cudaguard.system.processes import (
+    CANNOT_START,
+    PR_SET_CHILD_SUBREAPER,
+    close_files,
+    descendants,
+    end_with,
+    exit_status,
+    load_prctl,
+    signal_name,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from subprocess import Popen
-    from typing import Any
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from multiprocessing.connection import Connection
+    from typing import Any, NoReturn
 
-# --- Which processors and addresses this process may use; whether the kernel has killed for memory.
-# Source: ``proc(5)``, ``cgroups(7)``, ``getrlimit(2)``; kernel documentation, "Control Group v2",
-# "Memory Resource Controller".
-
-# Where the hierarchies are mounted: the second one beside those of version 1.
-_VERSION_2 = ("sys/fs/cgroup", "sys/fs/cgroup/unified")
-_VERSION_1 = "sys/fs/cgroup/memory"
-
-
-def cores() -> int:
-    """Return how many processors this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def oom_kills(root: str = "/") -> int:
-    """Return how many processes of this control group the kernel has killed for want of memory.
-
-    -1 where nobody tells.
-
-    Args:
-        root: The folder that has ``proc`` and ``sys``.
-    """
-    for folder, is_second in _groups(root):
-        name = "memory.events" if is_second else "memory.oom_control"
-        for line in _lines(os.path.join(folder, name)):
-            word, _, number = line.partition(" ")
-            if word == "oom_kill" and number.isdecimal():
-                return int(number)
-    return -1
-
-
-def address_space() -> int:
-    """Return the limit of the address space (``ulimit -v``) in bytes, 0 for none."""
-    try:
-        import resource
-    except ImportError:
-        return 0
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    return 0 if limit == resource.RLIM_INFINITY else limit
-
-
-def _groups(root: str) -> Iterator[tuple[str, bool]]:
-    """Yield the folders of our memory control groups, innermost first, with True for version 2."""
-    for line in _lines(os.path.join(root, "proc/self/cgroup")):
-        _, _, rest = line.partition(":")
-        controllers, _, group = rest.partition(":")
-        places: tuple[str, ...] = ()
-        if not controllers:
-            places = _VERSION_2
-        elif "memory" in controllers.split(","):
-            places = (_VERSION_1,)
-        # In a container the path may be that of the host: what can be seen is the top then.
-        parts = [part for part in group.split("/") if part not in ("", "..")]
-        for place in places:
-            for count in range(len(parts), -1, -1):
-                yield os.path.join(root, place, *parts[:count]), not controllers
-
-
-def _lines(path: str) -> Iterator[str]:
-    try:
-        text = read_bytes(path, 1 << 20).decode()
-    except (OSError, ValueError):
-        return
-    yield from map(str.strip, text.splitlines())
-
+    from cudaguard.system.processes import Prctl
 
 KEPT = 1 << 16  # bytes of each stream, the last ones
 CHUNK = 1 << 16
-LINGER = 1.0  # seconds for output when the command has ended, and others go on writing
+PATIENCE = 2.0  # seconds for what has been killed to be gone; a dead disk may hold it for ever
+AFTERWARDS = 5.0  # seconds for each of the other functions, once one has waited too long
+_PAUSE = 0.002
+
+_reapers: set[int] = set()  # of the children that run now
+
+
+# --- the child and its reaper ---------------------------------------------------------------------
+
+
+@contextmanager
+def _child(work: Callable[[], object]) -> Iterator[int]:
+    """Run a function in a child. At the end of the block, kill it and all that it has started.
+
+    Yields:
+        A descriptor that tells how the child has ended, as ``os.waitpid`` does, when nothing of it
+        is left.
+
+    Raises:
+        OSError: There can be no further process.
+    """
+    import warnings
+
+    # An error made of this warning would be raised in the parent alone, and the child go on.
+    message = "This process .* is multi-threaded"
+    warnings.filterwarnings("ignore", message, category=DeprecationWarning)
+    report, end = os.pipe()
+    prctl, own = load_prctl(), os.getpid()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        reaper = os.fork()
+        if not reaper:
+            _reap(work, end, mask, own, prctl)
+        _reapers.add(reaper)
+    except OSError:
+        os.close(report)
+        raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        os.close(end)
+    try:
+        yield report
+    finally:
+        os.close(report)
+        _dismiss(reaper)
+
+
+def _dismiss(reaper: int) -> None:
+    """Have a reaper kill all that is below it, and wait until it has."""
+    _reapers.discard(reaper)
+    with suppress(OSError):  # no status where SIGCHLD is ignored
+        os.kill(reaper, signal.SIGTERM)
+        deadline = monotonic() + 2 * PATIENCE
+        while not os.waitpid(reaper, os.WNOHANG)[0]:
+            if monotonic() > deadline:
+                os.kill(reaper, signal.SIGKILL)
+                return
+            sleep(_PAUSE)
+
+
+def end_children() -> None:
+    """End the children that other threads of this process wait for."""
+    for reaper in tuple(_reapers):
+        with suppress(OSError):
+            os.kill(reaper, signal.SIGTERM)
+
+
+def _reap(
+    work: Callable[[], object], report: int, mask: set[int], parent: int, prctl: Prctl
+) -> NoReturn:
+    """Start the child, wait for its end or ours, kill all that is below, and tell how it ended.
+
+    All signals are blocked here, and taken one by one.
+    """
+    try:
+        end_with(parent, prctl, signal.SIGTERM)
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
+        os.setsid()  # the signals of a terminal are not for it
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else there is no status
+        own = os.getpid()
+        pid = os.fork()
+        if not pid:
+            end_with(own, prctl)
+            os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            work()
+            os._exit(0)
+        close_files(report)  # a pipe ends when the child lets go of it
+        ended: dict[int, int] = {}
+        waited_for = (signal.SIGCHLD, signal.SIGTERM)
+        while pid not in ended and signal.sigwait(waited_for) != signal.SIGTERM:
+            _bury(ended)
+        with suppress(OSError):  # nobody is left in it
+            os.killpg(pid, signal.SIGKILL)  # at once, and also where /proc cannot be read
+        deadline = monotonic() + PATIENCE
+        while _bury(ended) and monotonic() < deadline:
+            for process in descendants(own):
+                with suppress(OSError):  # it has ended, or changed its user
+                    os.kill(process, signal.SIGKILL)
+            sleep(_PAUSE)
+        os.write(report, b"%d" % ended.get(pid, signal.SIGKILL))
+    finally:
+        os._exit(0)  # whatever comes up to here: the other process goes on
+
+
+def _bury(ended: dict[int, int]) -> bool:
+    """Note how processes below have ended; return True if there are others."""
+    try:
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return True
+            ended.setdefault(pid, status)
+    except ChildProcessError:
+        return False
+
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+class Failure(NamedTuple):
+    """How a child failed.
+
+    Args:
+        kind: ``signal``, ``hang``, ``error`` (an exception) or ``exit``; empty if all is well.
+        text: The signal, the last line of the error, or the exit status.
+    """
+
+    kind: str
+    text: str
 
 
 class Ended(Record):
-    """How a child ended.
+    """How a command ended.
 
     Args:
         status: Exit status; negative, the signal that ended it; None, it ran into the limit.
@@ -105,13 +192,22 @@ class Ended(Record):
     errors: str
     seconds: float
 
+    def failure(self) -> Failure:
+        """Return how it failed, if it did."""
+        if self.status is None:
+            return Failure("hang", "")
+        if self.status < 0:
+            return Failure("signal", signal_name(-self.status))
+        error = error_of(self.errors) if self.status else ""
+        if error:
+            return Failure("error", error)
+        return Failure("exit", str(self.status)) if self.status else Failure("", "")
 
-def run(command: Sequence[str], environ: Mapping[str, str], limit: float) -> Ended:
-    """Run a command to its end, or to the limit, and end whatever it leaves behind.
 
-    All that the command has started is killed, processes that have detached themselves from it
-    included: at the limit, when the command has ended by itself, and when this process ends,
-    however it does.
+def run_command(command: Sequence[str], environ: Mapping[str, str], limit: float) -> Ended:
+    """Run a command to its end, or to the limit, and kill whatever it leaves behind.
+
+    It has no input and leaves no core file. One that cannot be started has status 127.
 
     Args:
         command: The command and its arguments.
@@ -119,118 +215,136 @@ def run(command: Sequence[str], environ: Mapping[str, str], limit: float) -> End
         limit: Seconds.
 
     Raises:
-        OSError: The command cannot be started.
+        OSError: There can be no further process.
     """
-    from time import monotonic
-
-    from cudaguard.system.keeper import start
-
     started = monotonic()
-    report, end = os.pipe()
-    try:
-        try:
-            keeper = start(command, environ, end)
-        finally:
-            os.close(end)
-        try:
-            output, errors, told = _read(keeper, report, started + limit)
-        finally:
-            _dismiss(keeper)
-    finally:
-        os.close(report)
-    return Ended(_status(told, command[0]), _text(output), _text(errors), monotonic() - started)
+    with ExitStack() as stack:
+        (output, output_end), (errors, errors_end) = _pipe(stack), _pipe(stack)
+
+        def become() -> None:
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            for number, end in enumerate((nothing, output_end.fileno(), errors_end.fileno())):
+                os.dup2(end, number)
+            _forbid_core_files()
+            try:
+                os.execvpe(command[0], list(command), dict(environ))
+            except OSError as error:
+                os.write(2, f"{error.strerror}\n".encode())
+                os._exit(CANNOT_START)
+
+        with _child(become) as report:
+            output_end.close()
+            errors_end.close()
+            told, said = _read(report, (output.fileno(), errors.fileno()), started + limit)
+    seconds = monotonic() - started
+    if told == b"":
+        raise OSError(f"{command[0]}: no process can be started, or its reaper was killed")
+    status = None if told is None else exit_status(int(told))
+    return Ended(status, *said, seconds)
 
 
-def _status(told: bytes | None, name: str) -> int | None:
-    """Return the exit status that a keeper tells; None for a command that has not ended."""
-    from cudaguard.system.keeper import NOT_STARTED
+def _forbid_core_files() -> None:
+    with suppress(ImportError, OSError, ValueError):
+        import resource
 
-    if told is None:
-        return None
-    told = told.partition(b"\n")[0]  # what was not started ends as well
-    if told.startswith(NOT_STARTED):
-        number = int(told[len(NOT_STARTED) :])
-        raise OSError(number, os.strerror(number), name)
-    if not told:
-        raise OSError(f"{name}: the process that looks after it was ended")
-    status = int(told)
-    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
+def _pipe(stack: ExitStack) -> tuple[FileIO, FileIO]:
+    """Return the ends of a pipe, to read and to write; both are closed with the stack."""
+    read, write = os.pipe()
+    return stack.enter_context(FileIO(read)), stack.enter_context(FileIO(write, "w"))
 
 
 def _read(
-    keeper: Popen[bytes], report: int, deadline: float
-) -> tuple[bytearray, bytearray, bytes | None]:
-    """Read both streams until the command has ended, or the deadline has come.
+    report: int, streams: tuple[int, int], deadline: float
+) -> tuple[bytes | None, tuple[str, str]]:
+    """Read until nothing is left of a child, or the deadline has come.
 
     Returns:
-        The ends of both, and what the keeper tells of the end of the command, if there is one.
+        What the reaper has told, None before it has; the ends of the streams.
     """
     import selectors
-    from time import monotonic
 
-    output, errors = bytearray(), bytearray()
-    told: bytes | None = None
+    kept = {descriptor: bytearray() for descriptor in (report, *streams)}
     with selectors.DefaultSelector() as selector:
-        for stream, kept in ((keeper.stdout, output), (keeper.stderr, errors)):
-            if stream is not None:
-                os.set_blocking(stream.fileno(), False)
-                selector.register(stream, selectors.EVENT_READ, kept)
-        selector.register(report, selectors.EVENT_READ)
-        while told is None or len(selector.get_map()):
+        for descriptor in kept:
+            selector.register(descriptor, selectors.EVENT_READ)
+        while selector.get_map():
             left = deadline - monotonic()
-            # What the command has started may hold the streams open for ever: what is there when
-            # the command has ended is read, and no more.
-            ready = selector.select(max(left, 0) if told is None else 0)
+            # What cannot be killed may hold the streams open for ever.
+            ready = selector.select(max(left, 0) if report in selector.get_map() else 0)
             if left <= 0 or not ready:
                 break
             for key, _ in ready:
                 data = os.read(key.fd, CHUNK)
-                if key.fd == report:
-                    told, deadline = data, min(deadline, monotonic() + LINGER)
-                elif data:
-                    key.data.extend(data)
-                    del key.data[:-KEPT]
-                if key.fd == report or not data:
-                    selector.unregister(key.fileobj)
-    return output, errors, told
+                kept[key.fd] += data
+                del kept[key.fd][:-KEPT]
+                if not data:
+                    selector.unregister(key.fd)
+        told = None if report in selector.get_map() else bytes(kept[report])
+    output, errors = (kept[stream].decode("utf-8", "replace") for stream in streams)
+    return told, (output, errors)
 
 
-def _dismiss(keeper: Popen[bytes]) -> None:
-    """Have a keeper end all that is below it."""
-    import subprocess
+# --- what it said ---------------------------------------------------------------------------------
 
-    from cudaguard.system.keeper import PATIENCE
-
-    for stream in (keeper.stdin, keeper.stdout, keeper.stderr):
-        if stream is not None:
-            stream.close()
-    try:
-        keeper.wait(2 * PATIENCE)
-    except subprocess.TimeoutExpired:
-        keeper.kill()
+_LINES = 3  # of what a child said last
 
 
-def _text(data: bytearray) -> str:
-    return data.decode("utf-8", "replace")
+def error_of(errors: str) -> str:
+    """Return the line of an uncaught Python exception at the end of what a program printed."""
+    # What is printed while the interpreter ends may follow it.
+    for line in reversed(errors.rstrip().splitlines()[-20:]):
+        name, colon, _ = line.partition(":")
+        last = name.rpartition(".")[2]
+        is_name = all(part.isidentifier() for part in name.split("."))
+        if is_name and last[:1].isupper() and (colon or last.endswith(("Error", "Exit"))):
+            return line
+    return ""
 
 
-# --- Imports modules in a child process, and tells how that ended ---------------------------------
+def telling_lines(errors: str, runner: str = "<string>") -> tuple[str, ...]:
+    """Return the lines that tell most: what a library said before it died, and where.
+
+    Args:
+        errors: What a child has written to standard error.
+        runner: The file of ours that the child runs, whose frames tell nothing.
+    """
+    frames_of_ours = rf'^  File "{re.escape(runner)}".*\n(?:    .*\n)*'
+    left = re.sub(frames_of_ours, "", errors, flags=re.MULTILINE).splitlines()
+    lines = [line.strip() for line in left if line.strip("^~ ")]
+    for number, line in enumerate(lines):
+        if line.startswith("Fatal Python error"):
+            frames = [one for one in lines[number:] if one.startswith('File "')]
+            telling = [one for one in frames if not _is_pythons(one)]
+            return (*lines[max(0, number - 2) : number], line, *telling[:1])
+    begin = max((n for n, line in enumerate(lines) if line.startswith("Traceback")), default=-1)
+    if begin < 0:
+        return tuple(lines[-_LINES:])
+    # What a library said before, and the line that raised.
+    return (*lines[max(begin - 1, 0) : begin], *lines[begin + 1 :][-_LINES:])
+
+
+def _is_pythons(frame: str) -> bool:
+    """Return True if a line of a stack is in the standard library or in no file."""
+    place = frame.partition('"')[2]
+    is_standard = place.startswith(os.path.dirname(os.__file__)) and "-packages" not in place
+    return is_standard or place.startswith("<")
+
+
+# --- imports --------------------------------------------------------------------------------------
 # The child is as it would be without us: nothing of the guard is in it. It imports what is
 # installed, and not what lies in the working directory.
 
 SIGN = "cudaguard-doctor: "
 # In one write each, so that a crash loses nothing. The first word of a line tells how far it came.
-_CHILD = (
+_IMPORTS = (
     WITHOUT_FOLDER
     + """
 import os, sys
 def _note(text, *, _write=os.write, _out=os.dup(1)):
     _write(_out, ("\\n" + {sign!r} + text + "\\n").encode())
-try:
-    import resource
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-except (ImportError, OSError, ValueError):
-    pass
 for _name in {names!r}:
     _note("import " + _name)
     __import__(_name)
@@ -238,17 +352,14 @@ for _name in {names!r}:
 _note("imported")
 """
 )
-_LINES = 3  # of what a child said last
-_OURS = ('File "<string>"', "^", "~", "Traceback (most recent", "Current thread", "Thread 0x",
-         "Extension modules:", "<no Python frame>")  # fmt: skip
 
 
 class Ending(NamedTuple):
-    """How a child ended.
+    """How a child ended that was to import modules.
 
     Args:
-        kind: Empty if all is well, else ``signal``, ``hang``, ``error`` (an exception) or ``exit``.
-        text: The signal, the error's last line, or the exit status.
+        kind: As of `Failure`.
+        text: As of `Failure`.
         at: The module that was being imported; empty if all were, and the end of the process is
             what failed.
         said: What it said last on standard error.
@@ -278,75 +389,79 @@ def try_imports(
     Raises:
         OSError: No child can be started.
     """
-    variables = {**environ, "CUDAGUARD": "off"}
     last = lend() + code if code else ""
-    program = _CHILD.format(sign=SIGN, names=tuple(names), last=last)
+    program = _IMPORTS.format(sign=SIGN, names=tuple(names), last=last)
     command = (sys.executable, "-X", "faulthandler", "-c", program)
-    ended = run(command, variables, limit)
+    ended = run_command(command, {**environ, "CUDAGUARD": "off"}, limit)
     notes = [line[len(SIGN) :] for line in ended.output.splitlines() if line.startswith(SIGN)]
     reached = notes[-1] if notes else ""
     answers = [note.partition(" ")[2] for note in notes if note.startswith("answer ")]
-    kind, text = _kind(ended.status, ended.errors)
     return Ending(
-        kind,
-        text,
+        *ended.failure(),
         "" if reached == "imported" else reached.partition(" ")[2],
-        _said(ended.errors),
+        telling_lines(ended.errors),
         ended.seconds,
         json.loads(answers[-1]) if answers else None,
     )
 
 
-def _kind(status: int | None, errors: str) -> tuple[str, str]:
-    if status == 0:
-        return "", ""
-    if status is None:
-        return "hang", ""
-    if status < 0:
-        return "signal", _name_of(-status)
-    lines = [line for line in errors.splitlines() if line.strip()]
-    if "Traceback (most recent call last)" in errors and lines:
-        last = next((line for line in reversed(lines) if line[:1].strip()), lines[-1])
-        return "error", last.strip()
-    return "exit", str(status)
+# --- functions ------------------------------------------------------------------------------------
+# Whoever looks at a file may wait for ever: for a network disk whose server is gone, for somebody
+# who writes to a pipe. No signal but SIGKILL ends that, and a thread that waits so is never ended.
 
 
-def _name_of(number: int) -> str:
-    import signal
+class NoAnswer(NamedTuple):
+    """In place of what a function returns.
 
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    Args:
+        why: Why there is nothing, as in ``it has not ended within 30 s``.
+        seconds: How long it was waited for.
+        is_late: True if its time was up.
+    """
 
-
-def _said(errors: str) -> tuple[str, ...]:
-    """Return the lines that tell most: what a library said before it died, and where."""
-    lines = [line.strip() for line in errors.splitlines() if line.strip()]
-    for number, line in enumerate(lines):
-        if line.startswith("Fatal Python error"):
-            frames = [one for one in lines[number:] if one.startswith("File ")]
-            telling = [one for one in frames if not _is_pythons(one)]
-            return (*lines[max(0, number - 2) : number], line, *telling[:1])
-    return tuple(line for line in lines if not line.startswith(_OURS))[-_LINES:]
+    why: str
+    seconds: float
+    is_late: bool
 
 
-def _is_pythons(frame: str) -> bool:
-    """Return True if a line of a stack is in the standard library or in our own code."""
-    place = frame.partition('"')[2]
-    standard = os.path.dirname(os.__file__)
-    is_standard = place.startswith(standard) and "-packages" not in place
-    return is_standard or place.startswith("<")
+def run_in_fork(tasks: Sequence[Callable[[], Any]], limit: float) -> Iterator[Any]:
+    """Yield what each function returns, or `NoAnswer`; the others are run all the same.
+
+    What they return is pickled, and what they change here is lost.
+
+    Args:
+        tasks: The functions. One that is stuck is given up together with its process, so that the
+            next one finds nothing of what the others have kept for it.
+        limit: Seconds for each.
+    """
+    from multiprocessing import Pipe
+
+    left = list(tasks)
+    while left:
+        with ExitStack() as stack:
+            answers, end = map(stack.enter_context, Pipe(duplex=False))
+            try:
+                stack.enter_context(_child(partial(_answer, tuple(left), end)))
+            except (AttributeError, OSError):  # there is no fork, or no further process
+                yield from (task() for task in left)
+                return
+            end.close()
+            is_there = True
+            while left and is_there:
+                started = monotonic()
+                del left[0]
+                try:
+                    if answers.poll(limit):
+                        yield answers.recv()
+                        continue
+                    why, is_late = f"it has not ended within {limit:g} s", True
+                    limit = min(limit, AFTERWARDS)
+                except EOFError:
+                    why, is_late = "its process has died", False
+                yield NoAnswer(why, monotonic() - started, is_late)
+                is_there = False
 
 
-def end_children() -> None:
-    """End the children of this process, and each with it what it has started."""
-    from glob import glob
-    from signal import SIGTERM
-
-    for file in glob("/proc/self/task/*/children"):
-        try:
-            for pid in map(int, read_bytes(file, 1 << 20).split()):
-                os.kill(pid, SIGTERM)  # to the keepers: see `cudaguard.system.keeper`
-        except OSError:  # it has ended meanwhile
-            continue
+def _answer(tasks: Iterable[Callable[[], Any]], end: Connection) -> None:
+    for task in tasks:
+        end.send(task())

@@ -6,23 +6,19 @@ Source: ``proc(5)``; ``prctl(2)``, PR_SET_CHILD_SUBREAPER and PR_SET_PDEATHSIG.
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
 
-from cudaguard.files import ours
-from cudaguard.system.runtimes import stem_of
+from cudaguard.files import ours, read_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import IO
 
     Prctl = Callable[[int, int], object]
 
+CANNOT_START = 127  # exit status, as of `env` and `timeout`
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-_STATE, _PARENT, _GROUP, _START = 0, 1, 2, 19  # fields of /proc/PID/stat behind the name
-_LONGEST_PATH = 4096  # bytes, PATH_MAX
-# Numbers of the system calls read, pread64, fstat and getdents64, which take a descriptor first.
-_BY_DESCRIPTOR = {"x86_64": (0, 17, 5, 217), "aarch64": (63, 67, 80, 61)}
+_STATE, _PARENT = 0, 1  # fields of /proc/PID/stat behind the name
+_HIGHEST = 1 << 16  # descriptor that is closed where nobody tells which are open
 _DEEPEST = 1000  # generations; ids that are used again while we look may go round in circles
 
 
@@ -83,21 +79,6 @@ def state(pid: int) -> str:
     return fields[_STATE] if fields else ""
 
 
-def group_of(pid: int) -> int:
-    """Return the process group of a process; 0 if it is gone."""
-    fields = _stat(pid)
-    return int(fields[_GROUP]) if fields else 0
-
-
-def start_of(pid: int) -> str:
-    """Return when a process was started, which with its id tells it from any other.
-
-    Empty if it is gone, or has ended and only waits for its parent to notice.
-    """
-    fields = _stat(pid)
-    return fields[_START] if fields and fields[_STATE] not in "ZX" else ""
-
-
 def handles(pid: int, number: int) -> bool:
     """Return True if a process has a handler of its own for a signal."""
     try:
@@ -110,80 +91,14 @@ def handles(pid: int, number: int) -> bool:
     return False
 
 
-def waits_for(pid: int) -> str:
-    """Return the file that a process waits for in a system call, empty if that is not to be seen.
+def signal_name(number: int) -> str:
+    """Return the name of a signal, as in ``SIGSEGV``."""
+    import signal
 
-    Told of processes of this user, where the kernel lets it look: ``ptrace(2)``.
-    """
     try:
-        with open(f"/proc/{pid}/syscall", encoding="ascii") as file:
-            call, *words = file.read().split()[:3]
-        arguments = [int(word, 16) for word in words]
-        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-            # The path is the first argument, or the second behind the descriptor of a folder.
-            for address in arguments:
-                path = _text_at(memory, address)
-                if path.startswith("/"):
-                    return path
-        if int(call) in _BY_DESCRIPTOR.get(os.uname().machine, ()):
-            return os.readlink(f"/proc/{pid}/fd/{arguments[0]}")
-    except ours(OSError, ValueError, IndexError):  # it runs, has ended, or is not ours
-        return ""
-    return ""
-
-
-class ForkedWait(NamedTuple):
-    """A fork whose only thread waits in GNU's OpenMP for threads that fork() did not copy.
-
-    Args:
-        pid: The fork.
-        parent: The process that it is a copy of.
-        threads: How many threads that one has.
-        library: The file of libgomp.
-    """
-
-    pid: int
-    parent: int
-    threads: int
-    library: str
-
-
-def openmp_wait(pid: int) -> ForkedWait | None:
-    """Return what a fork waits for if that is threads of libgomp that its parent alone has.
-
-    libgomp keeps its threads between parallel regions, and a fork believes that it has them too.
-    LLVM's starts new threads in a fork. Only what is certain is told: one thread in all, which
-    sleeps in a system call that libgomp itself makes, as it does on x86-64.
-    """
-    try:
-        parent = int(_stat(pid)[_PARENT])
-        if len(os.listdir(f"/proc/{pid}/task")) != 1 or _program(pid) != _program(parent):
-            return None
-        with open(f"/proc/{pid}/syscall", encoding="ascii") as file:
-            counter = int(file.read().split()[-1], 16)
-        library = _mapped_at(pid, counter)
-        if stem_of(os.path.basename(library)) == "libgomp":
-            return ForkedWait(pid, parent, len(os.listdir(f"/proc/{parent}/task")), library)
-    except ours(OSError, ValueError, IndexError):  # it runs, has ended, or is not ours
-        return None
-    return None
-
-
-def _program(pid: int) -> tuple[str, bytes]:
-    """Return the executable and the arguments of a process, which a fork has from its parent."""
-    with open(f"/proc/{pid}/cmdline", "rb") as file:
-        return os.readlink(f"/proc/{pid}/exe"), file.read()
-
-
-def _mapped_at(pid: int, address: int) -> str:
-    """Return the file that a process has mapped at an address, empty if it is none."""
-    with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as file:
-        for line in file:
-            start, _, end = line.partition(" ")[0].partition("-")
-            if int(start, 16) <= address < int(end, 16):
-                _, slash, path = line.rstrip("\n").partition("/")
-                return slash + path
-    return ""
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"
 
 
 def load_prctl() -> Prctl:
@@ -200,24 +115,85 @@ def load_prctl() -> Prctl:
     return prctl
 
 
-def end_with(parent: int, prctl: Prctl | None = None, status: int = 1) -> None:
-    """Have this process, a fork, killed as soon as its parent ends, however it does.
+def exit_status(status: int) -> int:
+    """Return an exit status, or the negative number of a signal, as ``os.waitpid`` tells it."""
+    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def end_with(parent: int, prctl: Prctl, number: int = 9) -> None:
+    """Have this process, a fork, get a signal as soon as its parent ends, however it does.
 
     Args:
         parent: The parent. Where it has ended already, this process ends here.
-        prctl: As `load_prctl` returns it; None to load it here.
-        status: The exit status for that.
+        prctl: As `load_prctl` returns it.
+        number: The signal; SIGKILL by default.
     """
-    from signal import SIGKILL
-
-    (prctl or load_prctl())(PR_SET_PDEATHSIG, SIGKILL)
+    prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
-        os._exit(status)
+        os._exit(1)
 
 
-def _text_at(memory: IO[bytes], address: int) -> str:
+def close_files(*kept: int) -> None:
+    """Close all descriptors but these; the standard streams lead to nowhere then."""
+    streams = {0, 1, 2}.difference(kept)
     try:
-        memory.seek(address)
-        return os.fsdecode(memory.read(_LONGEST_PATH).partition(b"\0")[0])
-    except ours(OSError, ValueError, OverflowError):  # there is nothing
-        return ""
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for stream in streams:
+            os.dup2(nothing, stream)
+    except OSError:  # a bare chroot, or no descriptor is left
+        for stream in streams:
+            os.closerange(stream, stream + 1)
+    try:
+        found = [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:  # no /proc is mounted
+        found = list(range(_HIGHEST))
+    for number in found:
+        if number > 2 and number not in kept:
+            os.closerange(number, number + 1)  # which takes no notice of closed ones
+
+
+# --- Which processors this process may use; whether the kernel has killed for memory --------------
+# Source: ``proc(5)``, ``cgroups(7)``; kernel documentation, "Control Group v2", "Memory Resource
+# Controller".
+
+# Where the hierarchies are mounted (the second one beside those of version 1), and the file.
+_VERSION_2 = (("sys/fs/cgroup", "sys/fs/cgroup/unified"), "memory.events")
+_VERSION_1 = (("sys/fs/cgroup/memory",), "memory.oom_control")
+
+
+def cores() -> int:
+    """Return how many processors this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def oom_kills(root: str = "/") -> int:
+    """Return how many processes of this control group the kernel has killed for want of memory.
+
+    -1 where nobody tells.
+
+    Args:
+        root: The folder that has ``proc`` and ``sys``.
+    """
+    for line in _lines(root, "proc/self/cgroup"):
+        controllers, _, group = line.partition(":")[2].partition(":")
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        places, name = _VERSION_1 if controllers else _VERSION_2
+        # In a container the path may be that of the host: what can be seen is the top then.
+        parts = [part for part in group.split("/") if part not in ("", "..")]
+        for place in places:
+            for count in range(len(parts), -1, -1):
+                for entry in _lines(root, place, *parts[:count], name):
+                    word, _, number = entry.partition(" ")
+                    if word == "oom_kill" and number.isdecimal():
+                        return int(number)
+    return -1
+
+
+def _lines(*path: str) -> list[str]:
+    try:
+        return read_bytes(os.path.join(*path), 1 << 20).decode().splitlines()
+    except (OSError, ValueError):
+        return []

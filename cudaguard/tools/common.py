@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import sys
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
@@ -52,7 +53,6 @@ class Scratch:
         self.folder = os.path.join(parent, f"cudaguard-{kind}-{os.urandom(8).hex()}")
         self.lock = -1
         os.mkdir(self.folder, 0o700)
-        self._its = os.lstat(self.folder)
         try:
             # Under another name at first: whoever finds a lock that nobody holds removes it.
             new = os.path.join(self.folder, f"{LOCK}.new")
@@ -66,14 +66,7 @@ class Scratch:
 
     def close(self) -> None:
         """Delete it with all that is in it."""
-        if os.name != "posix":
-            import shutil
-
-            shutil.rmtree(self.folder, ignore_errors=True)
-        else:
-            with suppress(OSError), _opened(self.folder) as within:
-                if os.path.samestat(os.fstat(within), self._its):
-                    _remove(self.folder, within)
+        _remove(self.folder)
         if self.lock >= 0:
             os.close(self.lock)
             self.lock = -1
@@ -81,47 +74,34 @@ class Scratch:
 
 def remove_abandoned(parent: str) -> None:
     """Delete what killed processes of this user, on this machine, have left there."""
-    if os.name != "posix":  # nothing tells there whose owner lives
-        return
     try:
         with os.scandir(parent) as entries:
             found = [entry.path for entry in entries if _NAME.fullmatch(entry.name)]
     except OSError:  # whoever wants to write there will see
         return
     for folder in found:
-        # Else another has been quicker, or it is not ours.
-        with suppress(OSError), _opened(folder) as within:
-            if _is_abandoned(within):
-                _remove(folder, within)
+        with suppress(OSError):  # another has been quicker, or it is not ours
+            if _is_abandoned(folder):
+                _remove(folder)
 
 
-@contextmanager
-def _opened(folder: str) -> Iterator[int]:
-    """Yield a descriptor of a folder that only this user can put things in.
-
-    What is checked and removed is what it refers to: where others may rename folders (a shared
-    one without the sticky bit), a path leads to something else a moment later.
-
-    Raises:
-        OSError: It is none.
-    """
-    within = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        its = os.fstat(within)
-        if its.st_uid != os.geteuid() or its.st_mode & 0o077:
-            raise PermissionError(f"{folder}: others may have put things in it")
-        yield within
-    finally:
-        os.close(within)
-
-
-def _is_abandoned(within: int) -> bool:
-    lock = os.open(LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=within)
+def _is_abandoned(folder: str) -> bool:
+    its = os.lstat(folder)  # only this user can have put things in it
+    if not stat.S_ISDIR(its.st_mode) or its.st_uid != os.geteuid() or its.st_mode & 0o077:
+        return False
+    lock = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         # The locks of other machines are not seen on every network file system.
         return os.read(lock, 64) == _machine() and _locks(lock)
     finally:
         os.close(lock)
+
+
+def _remove(folder: str) -> None:
+    """Delete a folder; links in it are not followed, and what others keep busy stays."""
+    from shutil import rmtree
+
+    rmtree(folder, ignore_errors=True)
 
 
 def _locks(descriptor: int) -> bool:
@@ -142,23 +122,6 @@ def _machine() -> bytes:
             return file.read(64).strip()
     except OSError:
         return os.uname().nodename.encode()
-
-
-def _remove(folder: str, within: int) -> None:
-    """Delete a folder by its descriptor; what others keep busy stays."""
-    for _, folders, files, here in os.fwalk(".", topdown=False, dir_fd=within):
-        for name in folders:
-            try:
-                os.rmdir(name, dir_fd=here)
-            except NotADirectoryError:  # a link to one
-                files.append(name)
-            except OSError:
-                continue
-        for name in files:
-            with suppress(OSError):
-                os.unlink(name, dir_fd=here)
-    with suppress(OSError):  # by its path there can only be an empty one, or nothing to remove
-        os.rmdir(folder)
 
 
 OK = 0

@@ -72,7 +72,7 @@ def _obstacle() -> tuple[str, str]:
 
 def _show(title: str, *, guarded: bool) -> str:
     """Run the program, print what it printed, and return that."""
-    import subprocess
+    from cudaguard.system.child import run_command
 
     code = f"from cudaguard.tools.main import main\nsys.exit(main(['run', '-c', {PROGRAM!r}]))"
     # Each run has the guard state of its title, whatever ours is.
@@ -80,19 +80,8 @@ def _show(title: str, *, guarded: bool) -> str:
     if not guarded:
         environment["CUDAGUARD"] = "off"
     print(title)
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", WITHOUT_FOLDER + (code if guarded else PROGRAM)],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=_TIME_LIMIT,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        print(f"    did not end within {_TIME_LIMIT} s\n")
-        return ""
-    print("".join(f"    {line}\n" for line in done.stdout.splitlines()))
-    return done.stdout
+    command = [sys.executable, "-c", WITHOUT_FOLDER + (code if guarded else PROGRAM)]
+    ended = run_command(command, environment, _TIME_LIMIT)
+    said = f"{ended.errors}{ended.output}" if ended.status is not None else "it does not end"
+    print("".join(f"    {line}\n" for line in said.splitlines()))
+    return said

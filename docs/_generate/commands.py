@@ -105,7 +105,7 @@ STATUSES = {
     "USAGE": "wrong usage",
     "BROKEN": "a check itself failed, or a file could not be read or written",
     "TIMEOUT": "a time limit was reached (`run`, `trace`)",
-    "CANNOT_SAY": "cannot say, as in `git bisect run` (`bisect`)",
+    "CANNOT_SAY": "it fails, and no order of imports cures it (`bisect`)",
     "INTERRUPTED": "interrupted by Ctrl-C",
     "UNREAD": "the reader of standard output went away, as in `\\| head`",
 }

@@ -68,7 +68,7 @@ def test_rank_that_segfaults_is_named_with_its_stack(torchrun):
     process = document["process"]
     assert (process["rank"], process["ranks"], process["is_program"]) == (1, 2, False)
     before, _, text = done.stderr.partition("\ncudaguard run: ")
-    assert text.startswith(f"rank 1 of 2 (process {process['pid']}) died of SIGSEGV")
+    assert text.startswith(f"rank 1 of 2 (process {process['pid']}) crashed with SIGSEGV")
     assert "train.py:13 in step: ctypes.string_at(0)" in text
     # torchrun's own account says the same, and is not explained by "use cudaguard run".
     assert f"exitcode  : -11 (pid: {process['pid']})" in before

@@ -1,4 +1,4 @@
-"""Children with a limit: what they leave behind, how much of their output is kept."""
+"""Commands and functions in children: what they return, what they leave behind, those that hang."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cudaguard.system.child import KEPT, run
-from cudaguard.system.keeper import start
+from cudaguard.system.child import AFTERWARDS, KEPT, NoAnswer, run_command, run_in_fork
 from cudaguard.system.packages import INSTALLED, LOCAL, STANDARD, distributions_of, origin_of
 
 from ..conftest import clean_environment
 
 
 def ended(code, limit=60):
-    return run([sys.executable, "-c", code], clean_environment(), limit)
+    return run_command([sys.executable, "-c", code], clean_environment(), limit)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +38,7 @@ def test_only_the_end_of_an_output_is_kept():
 
 def test_limit():
     started = time.monotonic()
-    done = ended("import time; print('begun', flush=True); time.sleep(600)", limit=3)
+    done = ended("import time; print('begun', flush=True); time.sleep(600)", limit=1)
     assert (done.status, done.output) == (None, "begun\n")
     assert time.monotonic() - started < 60
 
@@ -52,24 +51,22 @@ def test_limit_for_one_that_has_closed_its_streams():
 def test_grandchild_that_holds_the_streams_is_not_waited_for():
     done = ended("import subprocess; print(subprocess.Popen(['sleep', '600']).pid)")
     assert done.status == 0
-    with pytest.raises(ProcessLookupError):  # noqa: PT012  # until init has buried it
-        for _ in range(100):
-            os.kill(int(done.output), 0)
-            with open(f"/proc/{int(done.output)}/stat") as file:
-                if file.read().rpartition(")")[2].split()[0] == "Z":
-                    raise ProcessLookupError
-            time.sleep(0.05)
+    assert not is_there(int(done.output))
+
+
+def test_what_cannot_be_started_says_why():
+    done = run_command(["/no-such-command"], {}, 20)
+    assert (done.status, done.errors) == (127, "No such file or directory\n")
+
+
+def test_no_core_file_is_left():
+    assert ended("import resource; print(*resource.getrlimit(4))").output.startswith("0 ")
 
 
 def test_nothing_stays_open():
     before = os.listdir("/proc/self/fd")
     ended("print(1)")
     assert os.listdir("/proc/self/fd") == before
-
-
-def test_what_cannot_be_started():
-    with pytest.raises(FileNotFoundError, match="No such file or directory: '/no-such-command'"):
-        run(["/no-such-command"], {}, 20)
 
 
 def test_there_is_no_input():
@@ -103,16 +100,6 @@ def test_distributions_by_import_name():
     assert found["pytest"] == ("pytest", pytest.__version__)
 
 
-def test_core_files_are_not_left(tmp_path):
-    runner = os.path.join("cudaguard", "tools", "bisect", "_bisect", "runner.py")
-    script = tmp_path / "limit.py"
-    script.write_text("import resource; print(resource.getrlimit(resource.RLIMIT_CORE)[0])")
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    command = [sys.executable, os.path.join(root, runner), "script", str(script)]
-    done = subprocess.run(command, env=clean_environment(), capture_output=True, check=True)
-    assert done.stdout == b"0\n"
-
-
 # Starts a process that detaches itself as a daemon does, and tells its id.
 DAEMON = """
 import os, sys, time
@@ -142,7 +129,7 @@ def is_there(pid):
 
 @pytest.mark.parametrize(
     ("then", "limit"),
-    [("", 60), ("time.sleep(600)", 3), ("os.abort()", 60), ("os.execv('/bin/true', ['x'])", 60)],
+    [("", 60), ("time.sleep(600)", 1), ("os.abort()", 60), ("os.execv('/bin/true', ['x'])", 60)],
 )
 def test_daemon_is_ended_with_the_command(then, limit):
     done = ended(DAEMON + then, limit)
@@ -165,38 +152,13 @@ def test_nothing_else_of_the_users_is_ended():
         os.kill(int(daemon.stdout), signal.SIGKILL)
 
 
-def test_id_of_the_command_that_another_has_got_by_now():
-    with subprocess.Popen(["sleep", "600"], start_new_session=True) as another:
-        try:
-            code = f"from cudaguard.system.keeper import _end_all; _end_all({another.pid})"
-            subprocess.run([sys.executable, "-c", code], env=clean_environment(), check=True)
-            assert another.poll() is None
-            assert is_there(another.pid)
-        finally:
-            another.kill()
-
-
-def test_all_is_ended_also_when_nobody_is_left_to_be_told():
-    """As when we are killed at the moment at which the command ends."""
-    report, end = os.pipe()
-    os.close(report)
-    keeper = start([sys.executable, "-c", DAEMON], clean_environment(), end)
-    os.close(end)
-    with keeper:
-        daemon = int(keeper.stdout.readline())
-        keeper.stdout.read()  # the command has ended
-        time.sleep(0.2)
-        keeper.stdin.close()
-    until(lambda: not is_there(daemon))
-
-
 # A program that reads its signals from a descriptor holds them back, and hands that on.
 HOLDING_BACK = """
 import os, signal, sys
-from cudaguard.system.child import run
+from cudaguard.system.child import run_command
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1})
 code = "import signal; print(sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ()))))"
-done = run([sys.executable, "-c", code], dict(os.environ), 30)
+done = run_command([sys.executable, "-c", code], dict(os.environ), 30)
 assert done.status == 0, done
 held = sorted(map(int, (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1)))
 assert done.output == f"{held}\\n", done
@@ -221,8 +183,8 @@ def test_all_is_ended_when_this_process_is_killed(tmp_path):
         DAEMON + f"open({str(told)!r}, 'w').write(f'{{os.getpid()}} {{daemon}}.')\ntime.sleep(600)"
     )
     code = (
-        "import os, sys; from cudaguard.system.child import run;"
-        f"run([sys.executable, '-c', {inner!r}], dict(os.environ), 60)"
+        "import os, sys; from cudaguard.system.child import run_command;"
+        f"run_command([sys.executable, '-c', {inner!r}], dict(os.environ), 60)"
     )
     with subprocess.Popen([sys.executable, "-c", code], env=clean_environment()) as ours:
         until(lambda: told.exists() and told.read_text().endswith("."))
@@ -244,3 +206,92 @@ def until(condition):
     while not condition():
         assert time.monotonic() < deadline, "it has not come to that within 30 s"
         time.sleep(0.02)
+
+
+# --- functions ----------------------------------------------------------------------
+
+
+def test_each_returns_what_it_returns():
+    found = list(run_in_fork([os.getpid, lambda: "x" * 300_000, list, lambda: None], 60))
+    assert found[0] != os.getpid()
+    assert found[1:] == ["x" * 300_000, [], None]
+    assert not is_there(found[0])
+
+
+def test_one_that_waits_is_given_up_and_the_others_are_run(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    first, stuck, last = run_in_fork([lambda: 1, pipe.read_bytes, lambda: 3], 1)
+    assert (first, last) == (1, 3)
+    assert isinstance(stuck, NoAnswer)
+    assert stuck.why == "it has not ended within 1 s"
+    assert 1 <= stuck.seconds < 30
+
+
+@pytest.mark.incidents
+def test_others_have_less_time_once_one_has_waited():
+    found = list(run_in_fork([lambda: time.sleep(60)] * 2, AFTERWARDS + 1))
+    assert [one.why for one in found] == [
+        f"it has not ended within {limit:g} s" for limit in (AFTERWARDS + 1, AFTERWARDS)
+    ]
+
+
+def test_one_that_dies():
+    died, after = run_in_fork([lambda: os._exit(1), lambda: 2], 60)
+    assert (died.why, after) == ("its process has died", 2)
+
+
+def test_what_it_has_started_is_ended_with_it(tmp_path):
+    told = tmp_path / "pid"
+
+    def starts():
+        with subprocess.Popen(["sleep", "600"]) as child:
+            told.write_text(str(child.pid))
+
+    list(run_in_fork([starts], 1))
+    assert not is_there(int(told.read_text()))
+
+
+def test_function_is_ended_when_this_process_is_killed(tmp_path):
+    told = tmp_path / "pid"
+    code = f"""
+import os, time
+from cudaguard.system.child import run_in_fork
+def waits():
+    with open({str(told)!r}, "w") as file:
+        file.write(f"{{os.getpid()}}.")
+    time.sleep(600)
+list(run_in_fork([waits], 600))
+"""
+    with subprocess.Popen([sys.executable, "-c", code], env=clean_environment()) as ours:
+        until(lambda: told.exists() and told.read_text().endswith("."))
+        ours.kill()
+    pid = told.read_text().rstrip(".")
+    until(lambda: not is_there(int(pid)))
+
+
+def test_without_a_further_process_it_is_done_here(child):
+    code = """
+        import os, resource
+        from cudaguard.system.child import run_in_fork
+        def refused(): raise BlockingIOError(11, "no")
+        os.fork = refused
+        before = os.listdir("/proc/self/fd")
+        assert list(run_in_fork([os.getpid], 1)) == [os.getpid()]
+        assert os.listdir("/proc/self/fd") == before
+    """
+    child.python(code)
+
+
+def test_process_with_threads_is_forked_where_warnings_are_errors(child):
+    """Else the error is raised in the parent, and the child goes on as a second program."""
+    done = child.python(
+        """
+        import threading
+        from cudaguard.system.child import run_in_fork
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+        print(list(run_in_fork([int, str], 30)))
+        """,
+        flags=("-W", "error"),
+    )
+    assert (done.stdout, done.stderr) == ("[0, '']\n", "")

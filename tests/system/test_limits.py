@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cudaguard.system.child import address_space, oom_kills
+from cudaguard.system.processes import oom_kills
 
 V2, V1 = "sys/fs/cgroup", "sys/fs/cgroup/memory"
 
@@ -27,16 +27,3 @@ def test_kills_for_want_of_memory(tmp_path, group, file, text, kills):
         path.parent.mkdir(parents=True)
         path.write_text(content, encoding="utf-8")
     assert oom_kills(str(tmp_path)) == kills
-
-
-def test_limit_of_the_address_space(child):
-    limit = 1 << 34
-    code = """
-        import resource, sys
-        from cudaguard.system.child import address_space
-        _, most = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]), most))
-        print(address_space())
-        """
-    assert child.python(code, str(limit)).stdout.strip() == str(limit)
-    assert address_space() >= 0

@@ -51,12 +51,12 @@ def planted(child):
 def test_planted_pair_among_fifteen(bisect, child, planted):
     """The rule keeps the program from crashing, the small program crashes as it does."""
     assert child.command(sys.executable, planted, check=False).returncode == -signal.SIGSEGV
-    outputs = ("-o", "rule.toml", "-o", "small.py", "-o", "all.json")
+    outputs = ("-o", "rule.toml", "-o", "all.json")
     status, found = bisect(*outputs, "train.py")
     assert status == 1
     assert (found["verdict"], found["failing"]) == ("order", ["m4", "m11"])
     assert found["working"] == ["m11", "m4"]
-    assert found["failure"]["signal"] == "SIGSEGV"
+    assert found["failure"]["text"] == "SIGSEGV"
     assert found["program_works"] is found["rule"]["cures"] is True
     assert found["guard"] == {"cures": False, "rules": []}
     assert found["runs"] <= 20
@@ -64,14 +64,13 @@ def test_planted_pair_among_fifteen(bisect, child, planted):
     run = (sys.executable, "-m", "cudaguard", "run", "train.py")
     assert child.command(*run, check=False).returncode != 0
     child.command(*run, env={"CUDAGUARD_CONFIG": "rule.toml"})
-    assert child.command(sys.executable, "small.py", check=False).returncode == -signal.SIGSEGV
     assert valid("bisect", (child.folder / "all.json").read_text()) == found
 
 
 def test_list_of_imports(bisect, planted):
     status, found = bisect("--imports", "m1,m4,m7,m11,m12")
     assert (status, found["failing"]) == (1, ["m4", "m11"])
-    assert found["rule"]["cures"] is found["reproducer"]["fails"] is True
+    assert found["rule"]["cures"] is True
 
 
 def test_module_as_a_program_with_options_of_its_own(bisect, child, planted):
@@ -90,8 +89,7 @@ def test_program_elsewhere_gets_its_own_modules(bisect, child):
     child.write("late.py", "raise SystemExit('of the wrong folder')\n")
     (child.folder / "link.py").symlink_to("program/train.py")
     _, found = bisect("link.py")
-    assert (found["failing"], found["with_program"]) == (["early", "late"], False)
-    assert found["program_works"] is found["reproducer"]["fails"] is True
+    assert (found["failing"], found["program_works"]) == (["early", "late"], True)
 
 
 def test_three_that_fail_together_and_another_failure_in_between(bisect, child):
@@ -102,7 +100,7 @@ def test_three_that_fail_together_and_another_failure_in_between(bisect, child):
     child.write("train.py", "import base, first, last\n")
     _, found = bisect("train.py")
     assert found["failing"] == ["base", "first", "last"]
-    assert found["failure"]["signal"] == "SIGKILL"
+    assert found["failure"]["text"] == "SIGKILL"
     assert found["unsure"] > 0
 
 
@@ -193,25 +191,21 @@ def test_wrong_exit_status_of_the_program_itself(bisect, child):
     child.write("train.py", WRONG)
     status, found = bisect("train.py")
     assert (status, found["failing"], found["working"]) == (1, ["early", "late"], ["late", "early"])
-    assert found["failure"] == {"kind": "status", "signal": "", "status": 3, "error": ""}
-    assert found["with_program"] is found["reproducer"]["fails"] is found["rule"]["cures"] is True
+    assert found["failure"] == {"kind": "exit", "text": "3"}
+    assert found["rule"]["cures"] is True
 
 
 def test_documents_show_no_arguments(child):
-    """Nor what the program has printed; the program that shows the fault has what it needs."""
+    """Nor what the program has printed."""
     for name in ("noise", "sound", "early"):
         child.write(f"{name}.py", "")
     child.write("late.py", "import sys\nis_spoilt = 'early' in sys.modules\n")
     child.write("train.py", WRONG.replace("import sys", "import sys; print(sys.argv)"))
-    command = (*BISECT, "-o", "all.json", "-o", "small.py", "train.py", "--key", "s3cr3t")
+    command = (*BISECT, "-o", "all.json", "train.py", "--key", "s3cr3t")
     assert "train.py --key s3cr3t" in child.command(*command, check=False).stdout
     text = (child.folder / "all.json").read_text(encoding="utf-8")
     assert "s3cr3t" not in text
-    document = valid("bisect", text)
-    assert document["program"] == ["train.py", "<2 arguments>"]
-    assert document["with_program"] is document["reproducer"]["fails"] is True
-    done = child.command(sys.executable, "small.py", check=False)
-    assert (done.returncode, "'s3cr3t'" in done.stdout) == (3, True)
+    assert valid("bisect", text)["program"] == ["train.py", "<2 arguments>"]
 
 
 def test_import_that_must_come_before_what_the_program_does(bisect, child):
@@ -266,7 +260,7 @@ def test_order_is_not_the_cause(bisect, child):
     child.write("train.py", "import fine\n1/0\n")
     status, found = bisect("train.py")
     assert (status, found["verdict"]) == (125, "unexplained")
-    assert found["failure"]["error"] == "ZeroDivisionError: division by zero"
+    assert found["failure"]["text"] == "ZeroDivisionError: division by zero"
     assert found["what"].endswith("no order of imports cures it.")
     assert "runner.py" not in str(found["evidence"])
 
@@ -277,77 +271,13 @@ def test_program_that_works(bisect, child):
     assert (status, found["verdict"], found["runs"]) == (0, "works", 1)
 
 
-# --- errors that no order changes -----------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("code", "id", "command"),
-    [
-        ("raise ImportError('libnothere.so.3: cannot open shared object file: No such file')",
-         "CG702", "cudaguard explain CG702"),
-        ("raise RuntimeError('CUDA driver version is insufficient for CUDA runtime version')",
-         "CG715", "nvidia-smi"),
-        ("import no_such_thing.inner", "", "python -m pip list"),
-    ],
-    ids=["library", "driver", "module"],
-)  # fmt: skip
-def test_cause_that_no_order_changes_is_named_after_two_runs(bisect, child, code, id, command):
-    child.write("one.py", "")
-    child.write("train.py", f"import one\n{code}\n")
-    status, found = bisect("train.py")
-    assert (status, found["verdict"], found["runs"]) == (125, "other-cause", 2)
-    assert (found["cause"]["id"], found["command"]) == (id, command)
-    assert found["rule"] is found["reproducer"] is None
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import one, hidden_part, adds_folder\n",  # it adds the folder, and stands too far below
-        "import one, json.no_such_part\n",  # json is there, and another may add its part
-    ],
-)
-def test_missing_module_that_another_may_provide(bisect, child, code):
+def test_missing_module_whose_folder_a_later_import_adds(bisect, child):
     child.write("one.py", "")
     child.write("elsewhere/hidden_part.py", "")
     child.write("adds_folder.py", "import sys\nsys.path.append('elsewhere')\n")
-    child.write("train.py", code)
+    child.write("train.py", "import one, hidden_part, adds_folder\n")
     _, found = bisect("train.py")
-    assert found["cause"] is None
-    if "adds_folder" in code:
-        assert (found["first"], found["then"]) == (["adds_folder"], ["hidden_part"])
-
-
-# --- a command of the shell -----------------------------------------------------------------------
-
-BY_VARIABLE = """
-    import os, sys
-    names = [name for name in os.environ["CUDAGUARD_BISECT_IMPORTS"].split(",") if name]
-    if names == ["m7"]:
-        sys.exit(125)
-    for name in names:
-        __import__(name)
-"""
-
-
-@pytest.mark.parametrize("own", ["", "    import m4, m7, m11\n"])
-def test_command_with_and_without_imports_of_its_own(bisect, child, planted, own):
-    child.write("try.py", BY_VARIABLE + own)
-    command = f"{sys.executable} try.py"
-    status, found = bisect("--cmd", command, "--imports", "m4,m7,m11")
-    assert (status, found["failing"], found["working"]) == (1, ["m4", "m11"], ["m11", "m4"])
-    assert found["failure"]["signal"] == "SIGSEGV"
-    assert found["with_program"] is bool(own)
-    assert found["rule"]["cures"] is True
-
-
-def test_command_that_cannot_say_and_one_that_is_none(bisect, child):
-    status, found = bisect("--cmd", "exit 125", "--imports", "a,b")
-    assert (status, found["verdict"]) == (125, "cannot-say")
-    done = child.command(*BISECT, "--cmd", "zzqqxx --now", "--imports", "a,b", check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "zzqqxx: not found" in done.stderr
-    assert "run 2" not in done.stderr
+    assert (found["first"], found["then"]) == (["adds_folder"], ["hidden_part"])
 
 
 # --- the runs -------------------------------------------------------------------------------------
@@ -361,19 +291,6 @@ def test_own_install_of_the_program_is_off(bisect, child, planted):
     assert found["failing"] == ["m4", "m11"]
     assert "cudaguard" not in found["imports"]
     assert found["guard"]["cures"] is True
-
-
-def test_searching_process_imports_nothing_foreign(child, planted):
-    done = child.python(
-        """
-        import sys
-        from cudaguard.tools.main import main
-        main(["bisect", "train.py"])
-        foreign = ("m1", "m11", "numpy", "torch", "wrapt", "pynvml", "decord", "cv2")
-        print([name for name in foreign if name in sys.modules])
-        """
-    )
-    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_children_end_with_a_search_that_is_ended(child):
@@ -431,8 +348,8 @@ def test_program_sees_what_it_sees_under_python(child, root):
 
 def test_progress_and_report_in_text(child, planted):
     done = child.command(*BISECT, "train.py", check=False)
-    assert done.stdout.startswith("train.py is ended by SIGSEGV when m4 is imported before m11.\n")
-    assert "run 1: train.py: is ended by SIGSEGV\n" in done.stderr
+    assert done.stdout.startswith("train.py crashes with SIGSEGV when m4 is imported before m11.\n")
+    assert "run 1: train.py: crashes with SIGSEGV\n" in done.stderr
     assert "The rule below cures it" in done.stdout
     assert '    watch = ["m4"]\n    needs = ["m11"]\n' in done.stdout
     assert "\r" not in done.stderr
@@ -445,11 +362,10 @@ def test_progress_and_report_in_text(child, planted):
         ("", "expected a script, -m MODULE, or --imports A,B,C"),
         ("nothing.py", "nothing.py: there is no such file"),
         ("-m", "-m is followed by nothing"),
-        ("--cmd true", "--cmd needs --imports A,B,C"),
         ("--imports 'a;b'", "expected module names"),
         ("--imports ''", "expected module names"),
         ("--imports a train.py", "not both"),
-        ("--timeout nan train.py", "must be greater than 0"),
+        ("--timeout nan train.py", "expected a number of seconds above 0"),
         ("-n 0 train.py", "must be greater than 0"),
         ("-o no/such/rule.toml train.py", "there is no such folder"),
         ("-o train.py train.py", "the file is there already"),

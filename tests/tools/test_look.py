@@ -187,7 +187,7 @@ def test_program_that_dies(dying, screen, columns, command):
     said = " ".join(" ".join(shown.lines).split())
     if command == "run":
         assert shown.status == -signal.SIGSEGV
-        assert "the program died of SIGSEGV (segmentation fault) after" in said
+        assert "train.py crashed with SIGSEGV (segmentation fault) after" in said
         assert "\x1b[1m" in shown.colored
     elif command == "trace":
         assert shown.status == -signal.SIGSEGV

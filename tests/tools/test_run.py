@@ -141,7 +141,7 @@ def test_configuration_that_cannot_be_used_is_told_and_keeps_no_program_from_run
         (["--nonsense", "x.py"], "unrecognized arguments: --nonsense"),
         (["--tiemout", "3", "x.py"], "did you mean --timeout?"),
         (["-u"], NOTHING),
-        (["-uE", "x.py"], "under -I, -E and -S Python reads neither"),
+        (["-uE", "x.py"], "-uE: cannot guard a program run with -I, -E or -S; remove that option"),
         (["-um"], "-um is followed by nothing"),
         (["--mode", "nonsense", "x.py"], "expected one of off, observe, warn, fix, strict"),
         (["--mode"], "expected one argument"),

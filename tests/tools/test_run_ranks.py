@@ -75,7 +75,7 @@ def test_rank_that_dies_of_a_fault(job, child):
     if sys.version_info >= (3, 10):  # 3.9 does not tell how it was started
         assert process["program"] == [str(child.folder / "train.py")]
     assert text.startswith(
-        f"rank 1 of 3 (process {process['pid']}) died of SIGSEGV (segmentation fault) after "
+        f"rank 1 of 3 (process {process['pid']}) crashed with SIGSEGV (segmentation fault) after "
     )
     assert "; the program then ended with status 1 after " in text
     frames = [(frame["function"], frame["is_program"]) for frame in document["stack"]]
@@ -144,9 +144,9 @@ def test_shell_wrapper_whose_python_dies(child, is_exec):
     script = child.write("train.py", "import ctypes\nctypes.string_at(0)\n")
     done = child.command(*RUN, "./wrapper.sh", sys.executable, script, check=False)
     assert done.returncode == (-11 if is_exec else 128 + 11)
-    who = "the program" if is_exec else "process "
+    who = "wrapper.sh crashed" if is_exec else "process "
     assert f"\ncudaguard run: {who}" in done.stderr
-    assert "died of SIGSEGV (segmentation fault)" in done.stderr
+    assert "crashed with SIGSEGV (segmentation fault)" in done.stderr
     assert f"{script}:2 in <module>: ctypes.string_at(0)" in done.stderr
     assert "cudaguard bisect" not in done.stderr  # it would be another program
 
@@ -166,7 +166,7 @@ def test_rank_of_one_process_per_command(child, variables, expected):
     names = ("RANK", "WORLD_SIZE", "SLURM_PROCID")
     outer = {name: "" for name in names if name in os.environ}
     done = child.command(*RUN, "-c", code, env={**outer, **variables}, check=False)
-    who = f"{expected} (process " if expected else "the program died"
+    who = f"{expected} (process " if expected else "the program crashed"
     assert f"\ncudaguard run: {who}" in done.stderr
 
 

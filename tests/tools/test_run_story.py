@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import sysconfig
-
-import pytest
-
 from cudaguard.core.journal_reader import read_journal, typed
 from cudaguard.model import Rule
 from cudaguard.tools.run.record import read_faults
@@ -78,40 +72,11 @@ def test_what_came_before_the_program_was_started_anew_does_not_count():
     assert story.mode == "warn"
 
 
-def test_what_was_mapped_last():
-    first = [line("mapped", f"/{name}.so", by="/one.so") for name in "ab"]
-    second = [line("mapped", f"/{name}.so", by="/two.so") for name in "cd"]
-    assert story_of([*first, *second], 7).recent == ("/c.so", "/d.so")
-    begun = [*first, line("import", "x"), *second]
-    assert story_of(begun, 7).recent == ("/c.so", "/d.so")
-    # Nothing since then: what the last load has brought.
-    assert story_of([*first, *second, line("import", "x")], 7).recent == ("/c.so", "/d.so")
-    assert story_of([], 7).recent == ()
-    assert story_of([*first, *second], 7).mapped == ("/a.so", "/b.so", "/c.so", "/d.so")
-
-
-@pytest.mark.parametrize(
-    ("lines", "suspect"),
-    [
-        ([], ""),
-        ([line("import", "a.b")], "a"),
-        ([line("import", "a"), mapping("/lib/x.so")], "a"),
-        ([mapping("/lib/x.so")], ""),
-        ([line("import", "a"), mapping("/lib/x.so", "c._d")], "c"),
-    ],
-)
-def test_suspect(lines, suspect):
-    assert story_of(lines, 7).suspect == suspect
-
-
 # --- rules -----------------------------------------------------------------------------------
 
 SCOPE = Rule("L1", ("glob",), "w", actions=({"load_local": "libglob*.so*"},))
 ORDER = Rule("L2", ("late",), "w", needs=("early",))
 DEFAULT = Rule("L3", ("late",), "w", actions=({"set_env": "A", "value": "1"},))
-TWIN = Rule(
-    "L4", ("glob",), "w", actions=({"hide_symbols": "libglob*.so*", "names": "*"},), grade="opt-in"
-)
 
 
 def fits(rules, *lines, cured=()):
@@ -156,10 +121,6 @@ def test_rule_that_names_what_was_running_goes_before_those_that_may_fit():
     assert [id for id, _, _ in found] == ["L2"]
 
 
-def test_one_rule_for_one_module_and_that_is_the_one_that_is_on_by_itself():
-    assert [id for id, _, _ in fits([TWIN, SCOPE], *GLOBAL, line("import", "z"))] == ["L1"]
-
-
 # --- files -----------------------------------------------------------------------------------
 
 
@@ -169,36 +130,6 @@ def test_lines_that_were_cut_are_left_out(tmp_path):
     path.write_bytes(f'{good}\n{good[:40]}\n\xff\n[]\n{{"pid": 1}}\n{good}\n'.encode("latin-1"))
     assert [entry["name"] for entry in read_journal(str(path))] == ["a", "a"]
     assert read_journal(str(tmp_path / "none")) == []
-
-
-def test_dumps_that_were_asked_for_and_a_fault(tmp_path):
-    code = """if True:
-        import faulthandler, os, signal, sys, threading
-        file = open(sys.argv[1], "w")
-        faulthandler.enable(file)
-        faulthandler.register(signal.SIGUSR1, file)
-        ready = threading.Event()
-        def waits():
-            ready.set()
-            threading.Event().wait()
-        threading.Thread(target=waits, daemon=True).start()
-        ready.wait()
-        def asked():
-            signal.raise_signal(signal.SIGUSR1)
-        asked()
-        def dies():
-            os.abort()
-        dies()"""
-    path = tmp_path / "faults"
-    subprocess.run([sys.executable, "-c", code, str(path)], check=False, capture_output=True)
-    first, second = read_faults(str(path))
-    assert (first.what, second.what) == ("", "Aborted")
-    assert [function for _, _, function in first.frames][:2] == ["asked", "<module>"]
-    # Without the GIL, Python cannot look at other threads, and does not name the one.
-    assert bool(second.thread) == (not sysconfig.get_config_var("Py_GIL_DISABLED"))
-    assert second.frames[:2] == (("<string>", 16, "dies"), ("<string>", 17, "<module>"))
-    assert bool(second.c_frames) == (sys.version_info >= (3, 14))
-    assert read_faults(str(tmp_path / "none")) == []
 
 
 def test_c_frames_as_python_3_14_writes_them(tmp_path):

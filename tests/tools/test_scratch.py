@@ -10,7 +10,6 @@ import time
 
 import pytest
 
-from cudaguard.tools import common as module
 from cudaguard.tools.common import LOCK, Scratch, remove_abandoned
 
 from ..conftest import clean_environment
@@ -136,32 +135,3 @@ def test_pipe_in_place_of_the_lock_is_not_waited_for(tmp_path):
     os.mkfifo(f"{folder}/{LOCK}")
     remove_abandoned(str(tmp_path))
     assert os.path.isdir(folder)
-
-
-@pytest.mark.parametrize("is_alive", [True, False])
-def test_folder_that_is_exchanged_while_it_is_looked_at(tmp_path, monkeypatch, is_alive):
-    """In a shared folder without the sticky bit, others may rename what is in it at any time."""
-    precious = tmp_path / "precious"
-    precious.mkdir(0o700)
-    (precious / "file").write_text("kept")
-    parent = tmp_path / "shared"
-    parent.mkdir()
-    scratch = Scratch("run", str(parent))
-    folder = scratch.folder
-    (parent / os.path.basename(folder) / "journal").write_text("old")
-
-    def exchange():
-        os.rename(folder, f"{folder}.moved")
-        os.symlink(precious, folder)
-
-    if is_alive:
-        exchange()
-        scratch.close()
-        assert sorted(os.listdir(f"{folder}.moved")) == ["journal", LOCK]
-    else:
-        os.close(scratch.lock)
-        locks = module._locks  # the last look at the folder
-        monkeypatch.setattr(module, "_locks", lambda lock: locks(lock) and (exchange() or True))
-        remove_abandoned(str(parent))
-        assert os.listdir(f"{folder}.moved") == []
-    assert (precious / "file").read_text() == "kept"

@@ -90,7 +90,6 @@ WRONG = [
     "rules --format json",
     "explain --format json",
     "bisect --format json no_such_file.py",
-    "bisect --format json --imports a,b --cmd no_such_command_at_all",
     "trace --format json train.py",
 ]
 

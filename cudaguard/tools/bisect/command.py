@@ -25,6 +25,7 @@ from cudaguard.tools.common import (
     save,
     show,
 )
+from cudaguard.tools.run import launch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,10 +34,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 TIME_LIMIT = 300.0  # seconds for one run
-WITH_VALUE = ("--imports", "--cmd", "--timeout", "-n", "-o", "--format")
+WITH_VALUE = ("--imports", "--timeout", "-n", "-o", "--format")
 STATUS = {
     "works": OK,
-    **dict.fromkeys(("cannot-say", "unexplained", "other-cause", "by-chance"), CANNOT_SAY),
+    **dict.fromkeys(("unexplained", "by-chance"), CANNOT_SAY),
 }
 
 EXAMPLES = """\
@@ -47,16 +48,10 @@ examples:
   cudaguard bisect -n 5 train.py              one that fails now and then
   cudaguard bisect --imports decord,torch,cv2
                                               do these imports fail, and in which order not?
-  cudaguard bisect --cmd 'make test' --imports decord,torch
-                                              any command; it finds the imports to be made, first
-                                              of all and in this order, in the environment variable
-                                              CUDAGUARD_BISECT_IMPORTS; status 125: cannot say
-  cudaguard bisect -o rule.toml -o repro.py train.py
-                                              writes the rule and a program that shows the fault
+  cudaguard bisect -o rule.toml train.py      writes the rule
 
 exit status: 0 nothing fails, 1 found, 2 wrong usage, 3 it could not be run, 125 it fails and no
-order and no rule was found that cures it, or for another cause than the order (which is named), or
-by chance, or it cannot say
+order and no rule was found that cures it, or it fails by chance
 """
 
 
@@ -66,14 +61,13 @@ def configure(parser: ArgumentParser) -> None:
     parser.usage = (
         "cudaguard bisect [OPTION ...] SCRIPT [ARG ...]\n"
         "       cudaguard bisect [OPTION ...] -m MODULE [ARG ...]\n"
-        "       cudaguard bisect [OPTION ...] [--cmd COMMAND] --imports A,B,C"
+        "       cudaguard bisect [OPTION ...] --imports A,B,C"
     )
     parser.add_argument(
         "--imports", metavar="A,B,C", help="the imports to try, in the order that fails"
     )
-    parser.add_argument("--cmd", metavar="COMMAND", help="a shell command that tries them")
     parser.add_argument(
-        "--timeout", type=float, default=TIME_LIMIT, metavar="S",
+        "--timeout", type=launch.seconds, default=TIME_LIMIT, metavar="S",
         help=f"seconds after which one run is taken for a hang (default: {TIME_LIMIT:.0f})",
     )  # fmt: skip
     parser.add_argument(
@@ -82,8 +76,8 @@ def configure(parser: ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "-o", dest="outputs", action="append", default=[], metavar="FILE",
-        help="also write a file that is not there yet: .toml the rule, .py the program that shows "
-        "the fault, anything else all as JSON; may be given several times",
+        help="also write a file that is not there yet: .toml the rule, anything else all as JSON; "
+        "may be given several times",
     )  # fmt: skip
     add_with_arguments(parser)
     add_verbose(parser)
@@ -91,14 +85,8 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return (our own options, the program with its arguments), as argparse cannot."""
-    rest = list(arguments)
-    own: list[str] = []
-    while rest and rest[0].startswith("-") and rest[0] not in ("-m", "--"):
-        own.append(rest.pop(0))
-        if own[-1] in WITH_VALUE:
-            own += rest[:1]
-            del rest[:1]
+    """Return (our own options, the program with its arguments): see `launch.split`."""
+    own, rest = launch.split(arguments, WITH_VALUE)
     return own, rest[1:] if rest[:1] == ["--"] else rest
 
 
@@ -135,8 +123,7 @@ def execute(args: Namespace) -> int:
     document = study.document()
     for_others = shareable(study.document(with_arguments=args.with_arguments))
     for path in args.outputs:
-        # A program has to have its arguments.
-        _write(path, document if path.endswith(".py") else for_others)
+        _write(path, for_others)
     if args.format == "json":
         show(json_text(for_others))
     else:
@@ -150,24 +137,19 @@ def execute(args: Namespace) -> int:
 
 def _problem(args: Namespace) -> str:
     """Return what is wrong with the arguments, or an empty string."""
-    has_program = bool(args.program)
-    names = (args.imports or "").split(",")
-    if args.imports is None and not has_program:
-        if args.cmd is not None:
-            return "--cmd needs --imports A,B,C: the imports whose order the command is to try"
+    if args.imports is None and not args.program:
         return "expected a script, -m MODULE, or --imports A,B,C"
-    if args.imports is not None and has_program:
+    if args.imports is not None and args.program:
         return "expected a program or --imports, not both; a program's imports are found by running"
-    if args.imports is not None and not all(
-        part.isidentifier() for name in names for part in name.strip().split(".")
-    ):
+    names = args.imports.split(",") if args.imports is not None else ()
+    if not all(part.isidentifier() for name in names for part in name.strip().split(".")):
         return f"--imports: got {args.imports!r}, expected module names, as in decord,torch,cv2"
     if args.program == ["-m"]:
         return "-m is followed by nothing"
     if args.program and args.program[0] != "-m" and not os.path.isfile(args.program[0]):
         return f"{args.program[0]}: there is no such file; a command is named by -m MODULE"
-    if not args.timeout > 0 or args.repeats < 1:  # nan is neither
-        return "--timeout and -n must be greater than 0"
+    if args.repeats < 1:
+        return "-n must be greater than 0"
     for path in args.outputs:
         if os.path.lexists(path):
             return f"-o {path}: the file is there already, and is left alone; give another name"
@@ -177,13 +159,11 @@ def _problem(args: Namespace) -> str:
 
 
 def _write(path: str, document: dict[str, Any]) -> None:
-    """Write the rule, the program that shows the fault, or all of it, as the file's name says."""
-    ending = os.path.splitext(path)[1]
+    """Write the rule, or all of it, as the file's name says."""
     content = f"{json_text(document)}\n"
-    if ending in (".toml", ".py"):
-        kind, key = ("rule", "toml") if ending == ".toml" else ("reproducer", "code")
-        if document[kind] is None:
-            note("bisect", f"{path} is not written: there is no {kind} to write")
+    if path.endswith(".toml"):
+        if document["rule"] is None:
+            note("bisect", f"{path} is not written: there is no rule to write")
             return
-        content = document[kind][key]
+        content = document["rule"]["toml"]
     save("bisect", path, content, os.O_CREAT | os.O_EXCL)

@@ -1,6 +1,9 @@
-"""What `cudaguard bisect` has found, in words, as a rule, and as a program that shows it."""
+"""What `cudaguard bisect` has found, in words, and as a rule."""
 
 from __future__ import annotations
+
+import json
+import shlex
 
 from cudaguard.system.shareable import program_alone
 
@@ -11,68 +14,44 @@ if TYPE_CHECKING:
 
     from cudaguard.tools.layout import Page
 
-SHELL = ("/bin/sh", "-c")  # runs what --cmd says
-SHOWN = 60  # characters of a command that stand for it
 LONGEST_LIST = 8  # modules named in one sentence
 _INDENT = 2
 _LABEL = 7  # columns of a label
 _UNEXPLAINED = ("unexplained", "together")  # verdicts without an order that works
 
 
-def failure(found: Mapping[str, Any]) -> str:
-    """Return how it fails, as the end of a sentence."""
-    kind = found["kind"]
-    if kind == "hang":
-        return "does not end within the time limit"
-    if kind == "signal":
-        return f"is ended by {found['signal']}"
-    error = f" ({found['error']})" if found["error"] else ""
-    return f"ends with status {found['status']}{error}"
-
-
-def no_module(name: str, error: str) -> dict[str, Any]:
-    """Return the cause if a module is in no folder that is searched."""
+def failure_words(kind: str, text: str) -> str:
+    """Return how it fails, as the end of a sentence; see `cudaguard.system.child.Failure`."""
     return {
-        "id": "",
-        "what": f"No folder on sys.path has a module called {name.partition('.')[0]}.",
-        "evidence": [error],
-        "remedy": f"install the package that has {name}, or add its folder to PYTHONPATH",
-        "command": "python -m pip list",
-    }
-
-
-def name_of(program: Sequence[str]) -> str:
-    """Return what a program is called in messages; without one, imports alone were run."""
-    if tuple(program[: len(SHELL)]) == SHELL:
-        command = " ".join(program[len(SHELL)].split())
-        return f"`{command if len(command) <= SHOWN else f'{command[:SHOWN]}...'}`"
-    return " ".join(program) or "Python"
+        "": "works",
+        "hang": "does not end within the time limit",
+        "signal": f"crashes with {text}",
+        "error": f"fails with {text}",
+        "exit": f"ends with status {text}",
+    }[kind]
 
 
 def headline(document: Mapping[str, Any]) -> str:
     """Return what was found, in one sentence."""
-    name = name_of(document["program"])
+    name = " ".join(document["program"]) or "Python"
     verdict = document["verdict"]
     if verdict == "works":
         return f"{name} does not fail here: there is nothing to look for."
-    if verdict == "cannot-say":
-        return f"{name} ended with status 125, which means that it cannot say."
-    fails = f"{name} {failure(document['failure'])}"
-    if verdict == "other-cause":
-        return f"{fails}. The order of imports is not the cause."
-    first, then = (_listed(document[key]) for key in ("first", "then"))
+    fails = f"{name} {failure_words(**document['failure'])}"
+    first, then, failing = (_listed(document[key]) for key in ("first", "then", "failing"))
     if verdict == "order" and not document["then"]:
         return f"{fails} unless {first} {_is(document['first'])} imported first of all."
     if verdict == "order":
         return f"{fails} when {then} {_is(document['then'])} imported before {first}."
     if verdict == "needs":
         return f"{fails} unless {first} {_is(document['first'])} imported before {then}."
-    failing = _listed(document["failing"])
-    if verdict == "together":
+    if verdict == "together" and len(document["failing"]) == 1:
         return (
-            f"{fails} when {failing} {_is(document['failing'])} imported; no order was found that "
-            "works."
+            f"{fails} when {failing} is imported, whatever is imported first. Import order is not "
+            "the cause: reinstall or rebuild it."
         )
+    if verdict == "together":
+        return f"{fails} when {failing} are imported; no order was found that works."
     if verdict == "by-chance":
         return f"{fails}, but one order has both failed and worked: it fails by chance. Try -n 5."
     if not document["imports"]:
@@ -82,20 +61,18 @@ def headline(document: Mapping[str, Any]) -> str:
 
 def write(document: Mapping[str, Any], page: Page) -> None:
     """Write the report: the verdict, what shows it, the next step."""
-    style = {"works": "green", "cannot-say": "yellow"}.get(document["verdict"], "bold")
-    page.add(headline(document), style=style)
-    rule, program = document["rule"], document["reproducer"]
+    page.add(headline(document), style="green" if document["verdict"] == "works" else "bold")
     page.blank()
-    if document["cause"]:
-        _cause(document["cause"], page)
-    elif _facts(document, page):
+    rule = document["rule"]
+    if _facts(document, page):
         page.blank()
     for remark in _remarks(document):
         page.add(remark)
-    if rule and not document["cause"]:
-        _block("The rule, for a cudaguard.toml:", rule["toml"], page)
-    if program and not document["cause"]:
-        _block("A program that shows it:", program["code"], page)
+    if rule:
+        page.blank()
+        page.add("The rule, for a cudaguard.toml:")
+        page.blank()
+        page.block(rule["toml"].rstrip(), 2 * _INDENT)
     if document["command"]:
         page.blank()
         page.labeled("run", document["command"], 0)
@@ -116,68 +93,40 @@ def _facts(document: Mapping[str, Any], page: Page) -> bool:
     return bool(found)
 
 
-def _block(title: str, text: str, page: Page) -> None:
-    page.blank()
-    page.add(title)
-    page.blank()
-    page.block(text.rstrip(), 2 * _INDENT)
-
-
-def _cause(cause: Mapping[str, Any], page: Page) -> None:
-    """Add the cause, and what shows it."""
-    id = f"[{cause['id']}] " if cause["id"] else ""
-    page.finding(cause, f"cause: {id}", _INDENT, parts=("evidence", "remedy"))
-    page.blank()
-
-
 def _remarks(document: Mapping[str, Any]) -> Iterable[str]:
     runs = f"{document['runs']} run{'' if document['runs'] == 1 else 's'}"
     runs += f" in {document['seconds']:.1f} s"
     if document["unsure"]:
-        runs += f", {document['unsure']} of which could not say or failed in another way"
-    if document["cause"] and document["runs"] > 1:
-        runs += ". It fails the same way with its imports in another order"
+        runs += f", {document['unsure']} of which failed in another way"
     yield f"{runs}."
-    if document["working"]:
-        proven = document["program_works"]
-        if proven is False:
-            yield (
-                f"With that order {name_of(document['program'])} does not fail in this way, but "
-                "does not end well either: bisect again once the order is changed."
-            )
-        elif proven:
-            yield f"With that order in front, {name_of(document['program'])} works."
-    guard = document["guard"]
+    name = " ".join(document["program"])
+    if document["working"] and document["program_works"] is False:
+        yield (
+            f"With that order {name} does not fail in this way, but does not end well either: "
+            "bisect again once the order is changed."
+        )
+    elif document["working"] and document["program_works"]:
+        yield f"With that order in front, {name} works."
+    guard, rule = document["guard"], document["rule"]
     if guard and guard["cures"] and guard["rules"]:
         yield (
             f"The guard cures it already: {_listed(guard['rules'])}. Start the program with "
             "`cudaguard run`, or set CUDAGUARD=fix."
-            + (" The rule below is not needed then." if document["rule"] else "")
+            + (" The rule below is not needed then." if rule else "")
         )
     elif guard and guard["cures"]:
         yield "It does not fail under the guard (`cudaguard run`), though no rule says why."
     elif guard:
         yield "It fails under the guard as well: no rule that is in force cures it."
-    rule = document["rule"]
     if rule and rule["cures"]:
         yield "The rule below cures it: it does not fail under the guard with that rule."
     elif rule and rule["cures"] is False:
         yield "The rule below was tried, and does not cure it: change the order in the program."
-    program = document["reproducer"]
-    if program and not program["fails"]:
-        yield "The program below was run once, and did not fail in that way."
 
 
-def next_command(document: Mapping[str, Any], program: str, limit: float) -> str:
-    """Return the command to run next; empty if there is none.
-
-    Args:
-        document: What was found.
-        program: The program and its arguments as a shell takes them; empty if there is none.
-        limit: Seconds after which a run was taken for a hang.
-    """
-    if document["cause"]:
-        return str(document["cause"]["command"])
+def next_command(document: Mapping[str, Any], limit: float) -> str:
+    """Return the command to run next; empty if there is none. A hang is what takes `limit` s."""
+    program = shlex.join(document["program"])
     what = program or f"--imports {','.join(document['imports'])}"
     if document["verdict"] == "by-chance":
         return f"cudaguard bisect -n 5 {what}"
@@ -213,34 +162,9 @@ def toml(fields: Mapping[str, Any]) -> str:
     """Return the fields of a rule as the text of a configuration file."""
     lines = ["[[rules]]"]
     for key, value in fields.items():
-        shown = f"[{', '.join(map(_quoted, value))}]" if isinstance(value, list) else _quoted(value)
+        # JSON escapes the same characters as TOML's basic strings do, but for one.
+        shown = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
         lines.append(f"{key} = {shown}")
-    return "\n".join(lines) + "\n"
-
-
-def reproducer(
-    document: Mapping[str, Any], program: Sequence[str], folder: str, *, is_module: bool
-) -> str:
-    """Return a program that fails in the same way.
-
-    Args:
-        document: What was found.
-        program: The program and its arguments, if it takes that to fail.
-        folder: What Python puts in front of the program's path.
-        is_module: True if the program is named as with ``python -m``.
-    """
-    lines = [f"# {headline(document)}"]
-    if document["working"]:
-        lines.append(f"# Works in this order: {', '.join(document['working'])}")
-    lines += ["import sys", "", f"sys.path.insert(0, {folder!r})"]
-    lines += [f"import {name}" for name in document["failing"]]
-    if program:
-        call = (
-            "run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
-            if is_module
-            else "run_path(sys.argv[0], run_name='__main__')"
-        )
-        lines += ["import runpy", "", f"sys.argv[:] = {list(program)!r}", f"runpy.{call}"]
     return "\n".join(lines) + "\n"
 
 
@@ -252,10 +176,3 @@ def _listed(names: Sequence[str]) -> str:
 
 def _is(names: Sequence[str]) -> str:
     return "are" if len(names) > 1 else "is"
-
-
-def _quoted(value: str) -> str:
-    """Return a TOML basic string. JSON escapes the same characters, but for one."""
-    import json
-
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")

@@ -14,7 +14,6 @@ import platform
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from glob import glob
 from typing import NamedTuple
@@ -24,9 +23,10 @@ from cudaguard.core.checks import SKIPPED
 from cudaguard.core.findings import counted
 from cudaguard.files import LARGEST, read_bytes, read_start
 from cudaguard.files.text import printable_data
-from cudaguard.system.child import cores
+from cudaguard.system.child import run_command
 from cudaguard.system.distributions import documents
 from cudaguard.system.machine import kinds_of_machine, library_file, look_at_driver
+from cudaguard.system.processes import cores
 from cudaguard.system.shareable import variables
 from cudaguard.system.torch_build import folder_of
 from cudaguard.tools.common import FOUND, OK, SCHEMA, UsageError, json_text, show
@@ -171,13 +171,10 @@ def tools(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _said(*command: str) -> str:
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            timeout=_TIME, check=False, env={**os.environ, "LC_ALL": "C"},
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
+        ended = run_command(command, {**os.environ, "LC_ALL": "C"}, _TIME)
+    except OSError:
         return ""
-    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+    return f"{ended.output}{ended.errors}" if ended.status == 0 else ""
 
 
 def libraries() -> dict[str, str]:

@@ -8,11 +8,9 @@ fault, a report says in which import or call, what was mapped, and what to try.
 from __future__ import annotations
 
 import os
-import sys
 
 from cudaguard.files import open_to_write
 from cudaguard.tools.common import BROKEN, USAGE, UsageError, add_verbose, add_with_arguments, note
-from cudaguard.tools.layout import is_terminal
 from cudaguard.tools.run import launch
 
 TYPE_CHECKING = False
@@ -77,7 +75,8 @@ def execute(args: Namespace) -> int:
     from cudaguard import config
     from cudaguard.core.modes import is_on
     from cudaguard.errors import ConfigError
-    from cudaguard.tools.run.supervise import CANNOT_START, IS_SUPPORTED, flush
+    from cudaguard.system.processes import CANNOT_START
+    from cudaguard.tools.run.supervise import IS_SUPPORTED, flush
 
     found, problem = launch.launch(args.program, launch.interpreter_options(), os.environ)
     asked = [name for name in ("report", "timeout") if getattr(args, name)]
@@ -108,17 +107,12 @@ def execute(args: Namespace) -> int:
 
 
 def _supervise(args: Namespace, found: Launch, environment: dict[str, str]) -> int:
-    from cudaguard.system.child import oom_kills
+    from cudaguard.system.processes import oom_kills
     from cudaguard.tools.run.record import RunRecord
     from cudaguard.tools.run.supervise import run_recorded
 
     record = RunRecord()
     kills = oom_kills()
-    on_quit = None
-    if record.folder and is_terminal(sys.stderr):  # Ctrl-\ is typed, and shown there
-        from cudaguard.tools.run.story import NewStacks
-
-        on_quit = NewStacks(found.program, record.folder).show
 
     def tell(ended: ProgramEnd) -> None:
         if ended.status or ended.is_late or args.report:
@@ -127,6 +121,4 @@ def _supervise(args: Namespace, found: Launch, environment: dict[str, str]) -> i
             report = Report(found, ended, record.folder, kills, record.problem())
             report.tell(args.report, verbose=args.verbose, with_arguments=args.with_arguments)
 
-    return run_recorded(
-        "run", found.command, environment, record, tell, timeout=args.timeout, on_quit=on_quit
-    )
+    return run_recorded("run", found.command, environment, record, tell, timeout=args.timeout)

@@ -15,12 +15,12 @@ from cudaguard.core.journal_reader import read_events
 from cudaguard.core.record import JOURNAL
 from cudaguard.files import write_text
 from cudaguard.files.text import printable_data
-from cudaguard.system.child import address_space, oom_kills
 from cudaguard.system.facts import Facts
+from cudaguard.system.processes import oom_kills, signal_name
 from cudaguard.system.shareable import shareable
 from cudaguard.tools.common import TIMEOUT, json_text, say
 from cudaguard.tools.layout import MOST, Page
-from cudaguard.tools.run.launch import Program, parsed
+from cudaguard.tools.run.launch import parsed
 from cudaguard.tools.run.record import faults_in
 from cudaguard.tools.run.story import (
     STACK,
@@ -29,7 +29,6 @@ from cudaguard.tools.run.story import (
     add_stacks,
     explaining,
     fitting,
-    is_extension_of_python,
     is_of_others,
     likeliest,
     name_of,
@@ -44,10 +43,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from cudaguard.system.processes import ForkedWait
     from cudaguard.tools.run.launch import Launch
-    from cudaguard.tools.run.record import FaultDump
-    from cudaguard.tools.run.story import Fit, Story
+    from cudaguard.tools.run.record import FaultDump, Frames
+    from cudaguard.tools.run.story import Fit
     from cudaguard.tools.run.supervise import ProgramEnd
 
 # --- The wording of how a program under ``cudaguard run`` has died --------------------------------
@@ -55,35 +53,15 @@ if TYPE_CHECKING:
 
 # What a path has up to the packages; a look at the beginning of each word alone.
 _IN_PACKAGES = re.compile(r"(?<!\S)([^\s/]*)/\S*-packages/")
+# Of these nobody dies who was asked to end; SIGKILL is among them as it can be no wish of ours.
+CRASHES = frozenset(
+    getattr(signal, name)
+    for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP", "SIGKILL")
+    if hasattr(signal, name)
+)
+_MOST = 1 << 23  # bytes of the record: a hundred thousand events, two seconds of reading
+_FAULTS_OF_PYTHON = frozenset(CRASHES - {getattr(signal, "SIGKILL", 0)})
 _INDENT = 2
-_SIGNALS = {
-    "SIGSEGV": "segmentation fault",
-    "SIGABRT": "aborted",
-    "SIGBUS": "bus error",
-    "SIGFPE": "arithmetic error",
-    "SIGILL": "illegal instruction",
-    "SIGKILL": "killed",
-    "SIGSYS": "forbidden system call",
-    "SIGTRAP": "trap",
-}
-
-# As `faulthandler` calls them.
-_FAULTS = {
-    "Aborted": "SIGABRT",
-    "Bus error": "SIGBUS",
-    "Floating point exception": "SIGFPE",
-    "Floating-point exception": "SIGFPE",
-    "Illegal instruction": "SIGILL",
-    "Segmentation fault": "SIGSEGV",
-}
-
-
-def signal_name(number: int) -> str:
-    """Return the name of a signal, as in ``SIGSEGV``."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"SIG{number}"
 
 
 def summary(
@@ -93,26 +71,20 @@ def summary(
     fault: str,
     error: str,
 ) -> str:
-    """Return in one sentence how the program has ended.
+    """Return in one sentence how the program has ended, from parts of the document.
 
-    Args:
-        ended: The part ``ended`` of the document.
-        process: Its part ``process``.
-        others: Its part ``others``.
-        fault: What ``faulthandler`` says of that process, as in ``Segmentation fault``.
-        error: The error that ended that process, if one did.
+    `fault` is what ``faulthandler`` says of that process, as in ``Segmentation fault``.
     """
     seconds = f"after {ended['seconds']:.1f} s"
     if not process["is_program"]:
-        name = _FAULTS.get(fault, "")
-        how = f"died of {_with_meaning(name) if name else fault}" if fault else _ended_with(error)
+        how = _died_of_fault(fault) if fault else _ended_with(error)
         then = f"the program then ended with status {ended['status']} {seconds}"
         return f"{name_of(process)} {how} after {process['seconds']:.1f} s; {then}"
-    who = "the program" if process["rank"] is None else name_of(process)
+    who = _called(process["program"]) if process["rank"] is None else name_of(process)
     if ended["kind"] == "timeout":
-        return f"{who} was still running {seconds}, and was ended with all it had started"
+        return f"{who} timed out {seconds} and was killed with all its processes"
     if ended["kind"] == "signal":
-        return f"{who} died of {_with_meaning(ended['signal'])} {seconds}"
+        return f"{who} {_died(getattr(signal, ended['signal'], 0))} {seconds}"
     if error:
         return f"{who} {_ended_with(error)} {seconds}"
     told = f"{who} ended with status {ended['status']} {seconds}"
@@ -123,16 +95,31 @@ def _ended_with(error: str) -> str:
     return f"ended with {error.partition(':')[0]}"
 
 
-def _with_meaning(name: str) -> str:
-    return f"{name} ({_SIGNALS[name]})" if name in _SIGNALS else name
+def _called(words: Sequence[str]) -> str:
+    """Return what a program is called: its file, or its module."""
+    name = "".join(words[1:2] if words[:1] == ["-m"] else words[:1]) or "-"
+    return "the program" if name.startswith("-") else os.path.basename(name)
+
+
+def _died(number: int) -> str:
+    """Return how a signal ends a process, as in ``crashed with SIGSEGV (segmentation fault)``."""
+    if number in _FAULTS_OF_PYTHON:
+        meaning = (signal.strsignal(number) or "").lower()
+        return f"crashed with {signal_name(number)} ({meaning})"
+    return f"was killed by {signal_name(number)}"
+
+
+def _died_of_fault(fault: str) -> str:
+    """Return the same for what `faulthandler` says, as in ``Segmentation fault``."""
+    meant = fault.replace("-", " ")
+    numbers = [one for one in _FAULTS_OF_PYTHON if signal.strsignal(one) == meant]
+    return _died(numbers[0]) if numbers else f"crashed: {fault}"
 
 
 def killed_for_memory(kills: int | None) -> str:
     """Return the hint about SIGKILL that nobody here has sent.
 
-    Args:
-        kills: Processes of this control group that the kernel has killed for want of memory
-            meanwhile; None where nobody tells.
+    `kills` counts what the kernel has killed for want of memory meanwhile; None: nobody tells.
     """
     if kills:
         return (
@@ -148,24 +135,11 @@ def killed_for_memory(kills: int | None) -> str:
 
 
 def words_of_silent_ranks(ranks: Sequence[int], kills: int | None) -> str:
-    """Return the hint about ranks that have vanished without a word.
-
-    Args:
-        ranks: These.
-        kills: As in `killed_for_memory`.
-    """
+    """Return the hint about ranks that have vanished without a word; see `killed_for_memory`."""
     named = ", ".join(map(str, ranks))
     who = f"rank{'s'[: len(ranks) > 1]} {named}"
     told = f"{who} ended without an error, probably by SIGKILL or SIGTERM"
     return f"{told}; {killed_for_memory(kills)}" if kills else told
-
-
-def limited_address_space(limit: int) -> str:
-    """Return the hint about a MemoryError under ``ulimit -v``."""
-    return (
-        f"`ulimit -v` limits the program to {limit / (1 << 30):.1f} GiB of addresses: remove that "
-        "limit, as CUDA reserves far more addresses than memory"
-    )
 
 
 NO_PYTHON = (
@@ -187,32 +161,6 @@ def not_recorded(why: str) -> str:
     return f"this report is incomplete, as the run could not be recorded: {why}"
 
 
-def fork_cause(waits: Sequence[ForkedWait], program: str) -> dict[str, Any]:
-    """Return why forks hang that wait for OpenMP's threads, which their parent alone has.
-
-    Args:
-        waits: What forks waited for.
-        program: The program and its arguments as a shell takes them; empty if it is no Python's.
-    """
-    first = waits[0]
-    shown = (
-        f"process {first.pid} has 1 thread, which waits in libgomp; process {first.parent}, which "
-        f"forked it, has {first.threads}"
-    )
-    who, whose = f"The forked process {first.pid} waits", "its"
-    if len(waits) > 1:
-        who, whose = f"{len(waits)} forked processes wait", "their"
-    python = os.path.basename(sys.executable) or "python"
-    return {
-        "what": f"{who} forever for OpenMP threads (libgomp) that only {whose} parent has.",
-        "evidence": [shown, first.library],
-        "remedy": "start the workers with multiprocessing's spawn or forkserver, or before the "
-        "first parallel computation; or limit them to one thread (torch.set_num_threads(1), "
-        "threadpoolctl)",
-        "command": f"OMP_NUM_THREADS=1 {python} {program}" if program else "",
-    }
-
-
 def guard_will_do(rule: str, call: str) -> str:
     """Return what has the guard repair the fault of a rule: that call, as in ``install()``."""
     first = f"`import cudaguard; {call}`"
@@ -222,12 +170,7 @@ def guard_will_do(rule: str, call: str) -> str:
 
 
 def write(document: dict[str, Any], page: Page) -> None:
-    """Write the report in words.
-
-    Args:
-        document: The report.
-        page: Where to.
-    """
+    """Write the report in words."""
     page.add(f"cudaguard run: {document['what']}.", style="bold")
     running = document["running"]
     _add(page, "running", ", and in it ".join(map(_step, running[-MOST:])))
@@ -235,16 +178,12 @@ def write(document: dict[str, Any], page: Page) -> None:
     if not is_above:  # the program has printed its traceback
         add_stacks(page, STACK, document)
     page.items("C frame", document["c_stack"], _INDENT)
-    recent = [short(file) for file in document["recent"] if not is_extension_of_python(file)]
-    _add(page, "mapped last", page.listed(recent))
     lacking = [_sought(one) for one in document["not_found"]]
     _add(page, "not found", page.listed(lacking))
     for other in document["others"]:
         who = "a process that the program had forked" if other["is_fork"] else name_of(other)
         add_stacks(page, f"{who}: {other['what'] or 'was running'}", other)
     _add_findings(page, document)
-    if document["cause"] is not None:
-        page.finding(document["cause"], "cause: ", _INDENT, parts=("evidence", "remedy"))
     for rule in document["rules"]:
         fits = "fits" if rule["is_certain"] else "may fit"
         _add(page, "rule", f"{rule['id']} {fits}: {rule['title'] or rule['why']}")
@@ -290,16 +229,6 @@ def _step(step: dict[str, Any]) -> str:
     return f"{verb} {step['name']}{file}{where}"
 
 
-# Of these nobody dies who was asked to end; SIGKILL is among them as it can be no wish of ours.
-CRASHES = frozenset(
-    getattr(signal, name)
-    for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP", "SIGKILL")
-    if hasattr(signal, name)
-)
-_MOST = 1 << 23  # bytes of the record: a hundred thousand events, two seconds of reading
-_FAULTS_OF_PYTHON = frozenset(CRASHES - {getattr(signal, "SIGKILL", 0)})
-
-
 class Report:
     """The report of one run.
 
@@ -316,19 +245,27 @@ class Report:
     ) -> None:
         self._launch = launch
         self._ended = ended
+        self._kills_before = kills_before
+        self._missing = missing
         self._faults = faults_in(folder)
         journal = read_events(os.path.join(folder, JOURNAL), _MOST) if folder else []
         self._processes = processes_of(journal, self._faults)
-        self._about = self._process()
-        self._program = self._program_of_it()
-        fault = self._own_fault()
-        thread = fault.thread if fault is not None and fault.what else 0
+        # The process that the report is about.
+        self._about = self._processes.get(ended.pid, Process(ended.pid))
+        if ended.status > 0 and not ended.is_late:
+            self._about = explaining(self._processes, ended.pid)
+        self._is_program = self._about.pid == ended.pid
+        # Python 3.9 does not tell the words of other processes.
+        self._program = launch.program if self._is_program else parsed(self._about.program)[0]
+        self._fault = self._own_fault()
+        thread = self._fault.thread if self._fault is not None and self._fault.what else 0
         self._story = story_of(journal, self._about.pid, thread)
-        self._mode = self._story.mode  # that it had, which may not be the one asked for
-        started = self._processes.values()
-        self._sources = Sources(self._program, self._outermost(fault), started)
-        self._kills_before = kills_before
-        self._missing = missing
+        number = -ended.status
+        # Killed by a signal that was not sent through us.
+        self._has_crashed = not ended.is_late and number in CRASHES and number not in ended.sent
+        is_dead = ended.is_late or self._has_crashed or not self._is_program
+        self._died_inside = is_dead or bool(self._story.error)
+        self._sources = Sources(self._program, self._outermost(), self._processes.values())
 
     def without_arguments(self) -> Report:
         """Return the report with programs alone, and with stacks without lines of source."""
@@ -343,10 +280,7 @@ class Report:
     ) -> None:
         """Write the report: in words if there is something to say, as JSON to a file if asked.
 
-        Args:
-            path: The file, for others to read.
-            verbose: True if long lists are to be whole.
-            with_arguments: True if the file, too, is to show the arguments of the program.
+        The file is for others to read, and shows no arguments of the program unless it may.
         """
         document = self.document()
         if self._is_told:
@@ -358,67 +292,28 @@ class Report:
             write_text(path, json_text(shareable(document)) + "\n")
 
     @property
-    def _has_crashed(self) -> bool:
-        """True if it was killed by a signal that was not sent through us."""
-        number = -self._ended.status
-        return not self._ended.is_late and number in CRASHES and number not in self._ended.sent
-
-    @property
     def _is_told(self) -> bool:
         """True if there is anything to say: not of a program that ends as it means to."""
         if self._ended.is_late or self._has_crashed:
             return True
         if self._ended.status <= 0:
             return False
-        is_another = not self._is_program or bool(self._fatal_elsewhere())
-        is_lost = is_another or self._is_out_of_memory() or self._is_killed_job()
+        if not self._is_program or self._fatal_elsewhere() or self._is_killed_job():
+            return True
         error = self._story.error
-        return is_lost or self._is_known() or bool(error and self._order(self._stack(None))[0])
-
-    def _is_known(self) -> bool:
-        """Return True if there is more to say of the program's error than its own output says."""
-        error = self._story.error
-        if error is None or error.finding is None:
+        if error is None:
             return False
-        more = self._story.not_found or self._fits(self._stack(None))
-        return bool(not error.is_said or more)
-
-    # --- which process ----------------------------------------------------------------
-
-    def _process(self) -> Process:
-        """Return the process that the report is about."""
-        own = self._ended.pid
-        if self._ended.is_late or self._ended.status <= 0:
-            return self._processes.get(own, Process(own))
-        return explaining(self._processes, own)
-
-    @property
-    def _is_program(self) -> bool:
-        return self._about.pid == self._ended.pid
-
-    def _program_of_it(self) -> Program:
-        if self._is_program:
-            return self._launch.program
-        program, problem = parsed(self._about.program)  # Python 3.9 does not tell them
-        return Program((), "") if problem else program
+        # There is more to say of the error than the program's own output says.
+        is_known = error.finding is not None and (
+            not error.is_said or self._story.not_found or self._fits(self._stack())
+        )
+        return bool(is_known or self._order(self._stack())[0])
 
     def _is_killed_job(self) -> bool:
         """Return True if a launcher has lost ranks, and none wrote down why."""
         error = self._story.error
         is_lost = self._ended.status > 0 and (error is None or is_of_others(error))
         return is_lost and self._is_program and bool(silent_ranks(self._processes.values()))
-
-    def _described(self) -> dict[str, Any]:
-        about, ended = self._about, self._ended
-        seconds = about.died - about.begun if about.died and about.begun else ended.seconds
-        return {
-            "pid": about.pid,
-            "is_program": self._is_program,
-            "rank": about.rank,
-            "ranks": about.ranks or None,
-            "program": list(self._program.words),
-            "seconds": round(ended.seconds if self._is_program else max(seconds, 0.0), 3),
-        }
 
     def document(self) -> dict[str, Any]:
         """Return the report as JSON-ready data, without the number of the schema."""
@@ -434,8 +329,16 @@ class Report:
             "handed_on": sorted(map(signal_name, ended.sent)),
             "seconds": round(ended.seconds, 3),
         }
-        fault = self._own_fault()
-        stack, error = self._stack(fault), story.error
+        about, fault, error, stack = self._about, self._fault, story.error, self._stack()
+        seconds = about.died - about.begun if about.died and about.begun else ended.seconds
+        process = {
+            "pid": about.pid,
+            "is_program": self._is_program,
+            "rank": about.rank,
+            "ranks": about.ranks or None,
+            "program": list(self._program.words),
+            "seconds": round(ended.seconds if self._is_program else max(seconds, 0.0), 3),
+        }
         others = [
             {
                 "pid": pid,
@@ -447,33 +350,38 @@ class Report:
             }
             for pid, one in self._fatal_elsewhere()
         ]
-        process = self._described()
-        fitting = self._fits(stack) if self._is_told and not ended.waits else ()
-        waits = ended.waits
-        program = self._program.words if self._launch.prefix else ()
-        cause = fork_cause(waits, shlex.join(program)) if waits else None
-        order, switch = self._order(stack) if self._died_inside() else ("", "")
+        is_told, died_inside = self._is_told, self._died_inside
+        fits = self._fits(stack) if is_told else ()
+        order, switch = self._order(stack) if died_inside else ("", "")
+        what = summary(
+            how, process, others, fault.what if fault else "", error.text if error else ""
+        )
+        fields = ("id", "title", "why", "grade", "links")
+        rules = [
+            {
+                **{name: value for name, value in fit.rule.to_dict().items() if name in fields},
+                "is_certain": fit.is_certain,
+                "libraries": list(fit.libraries),
+            }
+            for fit in fits
+        ]
         return {
             "tool": "run",
             "version": cudaguard.__version__,
             "python": Facts().python,
             "platform": f"{sys.platform} {Facts().machine}",
-            "what": order
-            + summary(
-                how, process, others, fault.what if fault else "", error.text if error else ""
-            ),
+            "what": f"{order}{what}",
             "program": list(self._launch.program.words),
-            "mode": self._mode or None,
+            "mode": story.mode or None,  # that it had, which may not be the one asked for
             "ended": how,
             "process": process,
-            "running": [step._asdict() for step in story.running] if self._died_inside() else [],
+            "running": [step._asdict() for step in story.running] if died_inside else [],
             "stack": stack,
             "threads": self._sources.threads(fault) if fault else [],
             "c_stack": list(fault.c_frames) if fault else [],
             "imported": list(story.imported),
             "mapped": list(story.mapped),
-            "recent": list(story.recent) if self._is_dead() else [],
-            "not_found": [one._asdict() for one in story.not_found] if self._died_inside() else [],
+            "not_found": [one._asdict() for one in story.not_found] if died_inside else [],
             "repairs": [done.words for done in story.repairs],
             "findings": [finding.to_dict() for finding in story.findings],
             "error": error
@@ -483,20 +391,11 @@ class Report:
                 "is_said": error.is_said,
             },
             "others": others,
-            "cause": cause,
-            "rules": [_described(fit) for fit in fitting],
-            "hints": self._hints(fault),
-            "remedy": next(
-                (guard_will_do(fit.rule.id, fit.call) for fit in fitting if fit.call), ""
-            ),
-            "command": (switch or self._next(cause)) if self._is_told else "",
+            "rules": rules,
+            "hints": self._hints(),
+            "remedy": next((guard_will_do(fit.rule.id, fit.call) for fit in fits if fit.call), ""),
+            "command": (switch or self._next()) if is_told else "",
         }
-
-    def _is_dead(self) -> bool:
-        return self._ended.is_late or self._has_crashed or not self._is_program
-
-    def _died_inside(self) -> bool:
-        return self._is_dead() or bool(self._story.error)
 
     # --- where ----------------------------------------------------------------------
 
@@ -513,7 +412,7 @@ class Report:
 
     def _fatal_elsewhere(self) -> list[tuple[int, FaultDump]]:
         """Return the faults of other processes; a fork writes to the file of its parent."""
-        mine, own_pid = self._own_fault(), self._about.pid
+        mine, own_pid = self._fault, self._about.pid
         found = []
         for pid, faults in sorted(self._faults.items()):
             asked = [fault for fault in faults if not fault.what][-1:]
@@ -521,25 +420,41 @@ class Report:
             found += [(pid, fault) for fault in faults if fault in last or fault.what]
         return [(pid, fault) for pid, fault in found if fault is not mine]
 
-    def _stack(self, fault: FaultDump | None) -> list[dict[str, Any]]:
-        if fault is not None:
-            return self._sources.frames(fault.frames)
-        error = self._story.error
-        return self._sources.frames(error.stack[::-1]) if error else []
+    def _frames(self) -> Frames:
+        """Return where the process died, innermost first."""
+        if self._fault is not None:
+            return self._fault.frames
+        return self._story.error.stack[::-1] if self._story.error else ()
 
-    def _outermost(self, fault: FaultDump | None) -> str:
+    def _stack(self) -> list[dict[str, Any]]:
+        return self._sources.frames(self._frames())
+
+    def _outermost(self) -> str:
         """Return the file of the outermost frame that can be that of ``-m MODULE``, by its name."""
         name = "".join(self._program.words[1:2]).replace(".", os.sep)
         ends = f"{os.sep}{name}.py", f"{os.sep}{name}{os.sep}__main__.py"
-        error = self._story.error
-        frames = fault.frames if fault else error.stack[::-1] if error else ()
-        outer = [file for file, _, _ in frames if file.endswith(ends)]
+        outer = [file for file, _, _ in self._frames() if file.endswith(ends)]
         return outer[-1] if outer else ""
 
     # --- why, and what then -----------------------------------------------------------
 
     def _fits(self, stack: list[dict[str, Any]]) -> tuple[Fit, ...]:
-        return _likely(self._story, self._sources, stack) if self._died_inside() else ()
+        """Return the rules that may explain it, the likeliest."""
+        from cudaguard.core.decide import applying
+        from cudaguard.core.modes import repaired_by
+        from cudaguard.tools.known import RULES
+
+        if not self._died_inside:
+            return ()
+        # The modules of rules that are off are not watched; the program says that it imports them.
+        line = max((frame["line"] for frame in stack if frame["is_program"]), default=0)
+        imports = (*self._sources.imports_up_to(line), *self._story.imported)
+        story = self._story._replace(imported=tuple(dict.fromkeys(imports)))
+        active = active_rules()
+        known = {rule.id: rule for rule in (*RULES, *active)}
+        found = fitting(known.values(), story, repaired_by(active, story.mode))
+        here = applying([fit.rule for fit in found], Facts())
+        return likeliest(fit for fit in found if fit.rule in here)
 
     def _order(self, stack: list[dict[str, Any]]) -> tuple[str, str]:
         """Return which imports are in an order that a rule forbids, and how to keep it."""
@@ -558,7 +473,7 @@ class Report:
                 return f"{order}{moved} above {above}; ", f"export CUDAGUARD_RULES=+{one.rule.id}"
         return "", ""
 
-    def _next(self, cause: dict[str, Any] | None) -> str:
+    def _next(self) -> str:
         """Return what its error's explanation says to run, else what shows more of the cause."""
         # It would start it with our Python, and without the other ranks.
         is_runnable = bool(self._launch.prefix and (self._is_program or self._story.running))
@@ -569,92 +484,38 @@ class Report:
             if named:
                 return named
         is_killed = self._has_crashed and -self._ended.status == signal.SIGKILL
-        if not is_runnable or is_killed or not self._died_inside():
-            return ""
-        if cause is not None:
-            return str(cause["command"])
-        if not self._ended.is_late:
-            return _bisect_command(self._program, self._story)
         # A hang in no import is none of their order.
-        is_import = bool(self._story.running)
-        return _bisect_command(self._program, self._story, self._ended.seconds) if is_import else ""
+        is_other = is_killed or (self._ended.is_late and not self._story.running)
+        if not is_runnable or is_other or not self._died_inside:
+            return ""
+        if not self._program.script and self._program.words[:1] != ("-m",):
+            names = list(dict.fromkeys(name.partition(".")[0] for name in self._story.imported))
+            return f"cudaguard bisect --imports {','.join(names)}" if len(names) > 1 else ""
+        option = f"--timeout {self._ended.seconds:.0f} " if self._ended.is_late else ""
+        return f"cudaguard bisect {option}{shlex.join(self._program.words)}"
 
-    def _hints(self, fault: FaultDump | None) -> list[str]:
+    def _hints(self) -> list[str]:
         number = -self._ended.status
+        now, before = oom_kills(), self._kills_before
+        kills = now - before if min(now, before) >= 0 else None
         hints: list[str] = []
         if self._has_crashed and number == signal.SIGKILL:
-            now = oom_kills()
-            kills = now - self._kills_before if min(now, self._kills_before) >= 0 else None
             hints.append(killed_for_memory(kills))
         elif self._is_killed_job():
-            ranks = silent_ranks(self._processes.values())
-            kills = oom_kills() - self._kills_before if self._kills_before >= 0 else None
-            hints.append(words_of_silent_ranks(ranks, kills))
+            hints.append(words_of_silent_ranks(silent_ranks(self._processes.values()), kills))
         elif not self._processes and not self._missing:
             hints.append(NO_PYTHON)
-        elif self._has_crashed and fault is None and not self._missing:
+        elif self._has_crashed and self._fault is None and not self._missing:
             hints.append(no_traceback(signal_name(number)))
         if self._missing:
             hints.append(not_recorded(self._missing))
-        if self._is_out_of_memory():
-            hints.append(limited_address_space(address_space()))
         return hints
-
-    def _is_out_of_memory(self) -> bool:
-        error = self._story.error
-        return bool(error and error.text.startswith("MemoryError") and address_space())
-
-
-def _described(fit: Fit) -> dict[str, Any]:
-    fields = ("id", "title", "why", "grade", "links")
-    rule = {name: value for name, value in fit.rule.to_dict().items() if name in fields}
-    return {**rule, "is_certain": fit.is_certain, "libraries": list(fit.libraries)}
-
-
-def _likely(story: Story, sources: Sources, stack: Sequence[dict[str, Any]]) -> tuple[Fit, ...]:
-    """Return the rules that may explain it, the likeliest.
-
-    Args:
-        story: What the process did last.
-        sources: Reads the program.
-        stack: Where it was, innermost first.
-    """
-    from cudaguard.core.decide import applying
-    from cudaguard.core.modes import repaired_by
-    from cudaguard.tools.known import RULES
-
-    # The modules of rules that are off are not watched; the program says that it imports them.
-    line = max((frame["line"] for frame in stack if frame["is_program"]), default=0)
-    imported = tuple(dict.fromkeys((*sources.imports_up_to(line), *story.imported)))
-    active = active_rules()
-    known = {rule.id: rule for rule in (*RULES, *active)}
-    cured = repaired_by(active, story.mode)
-    found = fitting(known.values(), story._replace(imported=imported), cured)
-    here = applying([fit.rule for fit in found], Facts())
-    return likeliest(fit for fit in found if fit.rule in here)
-
-
-def _bisect_command(program: Program, story: Story, limit: float = 0.0) -> str:
-    """Return the command that finds the imports which do it; empty if there is only one.
-
-    Args:
-        program: The program.
-        story: What it did last.
-        limit: Seconds after which a run is taken for a hang; 0.0 for no limit.
-    """
-    if not program.script and program.words[:1] != ("-m",):
-        names = list(dict.fromkeys(name.partition(".")[0] for name in story.imported))
-        return f"cudaguard bisect --imports {','.join(names)}" if len(names) > 1 else ""
-    option = f"--timeout {limit:.0f} " if limit else ""
-    return f"cudaguard bisect {option}{shlex.join(program.words)}"
 
 
 def filled(command: str, words: Sequence[str]) -> str:
     """Return a command of `explain` for this program; empty if it has a slot, or is this command.
 
-    Args:
-        command: The command; empty if there is none.
-        words: The program and its arguments; none if it cannot be started again.
+    There are no words where the program cannot be started again.
     """
     slots = {"FILE", "SCRIPT"}.intersection(command.split())
     if command.startswith("cudaguard run") or "FILE" in slots or (slots and not words):

@@ -1,8 +1,8 @@
 """What the first word of a command line names, and how it is started with the guard.
 
-A file that exists wins over a command of that name on ``PATH``. Python scripts without an
-interpreter of their own, and those of our own environment, run in our own Python; all else is
-executed as a shell would: console scripts of other environments, shell wrappers, binaries.
+A file that exists wins over a command of that name on ``PATH``. Python sources run in our own
+Python; what names its own interpreter is executed as a shell would: console scripts, shell
+wrappers, binaries.
 """
 
 from __future__ import annotations
@@ -24,13 +24,11 @@ SITE_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_site")
 PREFIX_VARIABLE = "CUDAGUARD_RUN_PREFIX"
 PACKAGES_VARIABLE = "CUDAGUARD_RUN_PACKAGES"  # the folder with what we depend on
 _UNGUARDED = frozenset("IES")  # options of Python under which the guard cannot get in
-_HEAD = 4096  # bytes of a file that say what it is
-_BINARIES = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
+_HEAD = 8  # bytes of a file that say what it is
+# A script with an interpreter of its own, and binaries.
+_EXECUTED = (b"#!", b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
 _PYTHON = re.compile(r"^(?:python|pypy)w?[\d.]*(?:\.exe)?$")
 _SOURCES = (".py", ".pyw", ".pyc", ".pyz")
-# Where the path of the interpreter holds blanks or is long, pip, uv and conda write a shell script
-# that is Python as well.
-_POLYGLOT = re.compile(rb"""^#!/bin/sh\n'''exec' ["']?([^"'\n]+?)["']? "\$0" "\$@"\n""")
 
 
 class Program(NamedTuple):
@@ -146,8 +144,7 @@ def parsed(command: Sequence[str]) -> tuple[Program, str]:
         flags, rest = _letters(word)
         if not _UNGUARDED.isdisjoint(flags):
             return nothing, (
-                f"{word}: under -I, -E and -S Python reads neither PYTHONPATH nor sitecustomize, "
-                "through which the guard gets in"
+                f"{word}: cannot guard a program run with -I, -E or -S; remove that option"
             )
         if rest[:1] in ("m", "c"):
             if len(rest) == 1 and not words:
@@ -186,19 +183,7 @@ def _path_of(word: str, environ: Mapping[str, str]) -> tuple[str, str]:
         return _own_python(found), ""
     if os.path.isdir(word):
         return "", ""
-    if word == "SCRIPT":  # as explanations of errors name it
-        return "", "SCRIPT stands for your program: give the name of its file"
-    return "", f"{word}: no such file here, and no such command on PATH{_suggestion(word)}"
-
-
-def _suggestion(word: str) -> str:
-    from importlib.util import find_spec
-
-    try:
-        is_module = word.isidentifier() and find_spec(word) is not None
-    except (ImportError, ValueError):
-        is_module = False
-    return f"; to run the module: cudaguard run -m {word}" if is_module else ""
+    return "", f"{word}: no such file here, and no such command on PATH; a module is run by -m"
 
 
 def _own_python(path: str) -> str:
@@ -213,32 +198,13 @@ def _own_python(path: str) -> str:
 
 
 def _is_for_our_python(path: str) -> bool:
-    """Return True if our own Python is to run a file."""
+    """Return True if our own Python is to run a file: a source, or one that starts nothing else."""
     if path.endswith(_SOURCES):
         return True
     try:
-        head = read_start(path, _HEAD)
+        return not read_start(path, _HEAD).startswith(_EXECUTED)
     except (OSError, ValueError):  # a pipe, say: Python reads these
         return True
-    if head.startswith(_BINARIES):
-        return False
-    words = _interpreter(head)
-    if not words:
-        return True
-    if os.path.basename(words[0]) == "env":
-        names = [name for name in words[1:] if not name.startswith("-") and "=" not in name]
-        return bool(names and _PYTHON.match(os.path.basename(names[0])))
-    return _own_python(words[0]) == sys.executable
-
-
-def _interpreter(head: bytes) -> list[str]:
-    """Return the words of the ``#!`` line; none if there is no such line."""
-    polyglot = _POLYGLOT.match(head)
-    if polyglot:
-        return [os.fsdecode(polyglot[1])]
-    if not head.startswith(b"#!"):
-        return []
-    return os.fsdecode(head[2:].partition(b"\n")[0]).split()
 
 
 def _program_of(path: str, arguments: Sequence[str]) -> Program:

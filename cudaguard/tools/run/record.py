@@ -43,18 +43,16 @@ class RunRecord:
     def __init__(self) -> None:
         # As `tempfile` does, which would be most of what this process imports.
         parent = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108  # the name is not to be guessed
-        self.folder, self.lock = "", -1
+        self.folder, self.lock, self._problem = "", -1, ""
         self._scratch: Scratch | None = None
-        self._problem = ""
         try:
             self._scratch = Scratch("run", parent)
             path = os.path.join(self._scratch.folder, JOURNAL)
             os.close(open_to_write(path, os.O_CREAT | os.O_EXCL))
+            self.folder, self.lock = self._scratch.folder, self._scratch.lock
         except OSError as error:
             self._problem = str(error)
             self.remove()
-        else:
-            self.folder, self.lock = self._scratch.folder, self._scratch.lock
 
     def problem(self) -> str:
         """Return why something may be missing from the record, or an empty string."""
@@ -129,11 +127,6 @@ def read_faults(path: str) -> list[FaultDump]:
         text = read_end(path, _MOST).decode(errors="replace")
     except OSError:
         return []
-    return dumps_in(text, time)
-
-
-def dumps_in(text: str, time: float = 0.0) -> list[FaultDump]:
-    """Return the dumps in a text, oldest first; `time` is when it was written."""
     asked, *fatal = re.split(f"^{_FATAL}", text, flags=re.MULTILINE)
     dumps = [("", part) for part in _NEXT_DUMP.split(asked) if part.strip()]
     dumps += [(part.partition("\n")[0].strip(), part) for part in fatal]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -22,19 +21,13 @@ from cudaguard.core.journal_reader import (
     ProcessEnded,
     Raised,
     Started,
-    read_events,
 )
 from cudaguard.core.modes import INSTALL, install_call
 from cudaguard.core.patterns import actions_of, matches, values_of
-from cudaguard.core.record import JOURNAL
 from cudaguard.core.reports import Repaired
 from cudaguard.files import LARGEST, read_bytes
-from cudaguard.files.text import printable_data
 from cudaguard.system.source import imports_of_file
-from cudaguard.tools.common import say
-from cudaguard.tools.layout import Page
 from cudaguard.tools.run.launch import parsed as parsed_words
-from cudaguard.tools.run.record import faults_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,6 +36,7 @@ if TYPE_CHECKING:
 
     from cudaguard.core.journal_reader import Line
     from cudaguard.model import Finding, Rule
+    from cudaguard.tools.layout import Page
     from cudaguard.tools.run.launch import Program
     from cudaguard.tools.run.record import FaultDump, Frames
 
@@ -50,12 +44,7 @@ if TYPE_CHECKING:
 
 _SCOPE = ("load_local", "hide_symbols")
 # What other actions are about (arrays, graphs, builds, defaults) does not kill.
-_DEADLY = (
-    *_SCOPE,
-    "preload",
-    "provide_libraries",
-    "replace_module",
-)
+_DEADLY = (*_SCOPE, "preload", "provide_libraries", "replace_module")
 # Errors that only say that another process has ended.
 _OF_OTHERS = (
     *("BrokenProcessPool", "CalledProcessError", "ChildFailedError", "ProcessExitedException"),
@@ -116,15 +105,9 @@ def processes_of(
 
 
 def explaining(processes: Mapping[int, Process], own: int) -> Process:
-    """Return the process that explains why the program has ended as it did.
-
-    Args:
-        processes: As `processes_of` returns them.
-        own: The program itself; it has failed, and was not killed by a signal.
-    """
+    """Return the process that explains why the program, with the id `own`, has ended as it did."""
     program = processes.get(own, Process(own))
-    error = program.error
-    if error is not None and not is_of_others(error):
+    if program.error is not None and not is_of_others(program.error):
         return program
     others = [process for process in processes.values() if process.pid != own and process.died]
     dead = [process for process in others if process.rank is not None] or [
@@ -172,15 +155,10 @@ class Step(NamedTuple):
 
 
 class NotFound(NamedTuple):
-    """A library that ctypes was asked for in vain, so that the program went on without it.
+    """A library that ctypes was asked for in vain, so that the program went on without it."""
 
-    Args:
-        name: What the loader did not find: the library, or one that it needs.
-        where: ``file:line`` of the code that asked for it.
-    """
-
-    name: str
-    where: str
+    name: str  # what the loader did not find: the library, or one that it needs
+    where: str  # file:line of the code that asked for it
 
 
 class Story(NamedTuple):
@@ -192,7 +170,6 @@ class Story(NamedTuple):
         imported: Watched modules in the order of their imports, and packages of which an
             extension was loaded.
         mapped: Libraries that were mapped while the guard looked, oldest first.
-        recent: Of these, the ones mapped by what was running, else those by the last load.
         not_found: Libraries that ctypes did not find, nor another version of them later; not what
             the error says itself.
         repairs: What the guard had repaired.
@@ -204,7 +181,6 @@ class Story(NamedTuple):
     running: tuple[Step, ...]
     imported: tuple[str, ...]
     mapped: tuple[str, ...]
-    recent: tuple[str, ...]
     not_found: tuple[NotFound, ...]
     repairs: tuple[Repaired, ...]
     findings: tuple[Finding, ...]
@@ -229,7 +205,7 @@ def story_of(lines: Iterable[Line], pid: int, thread: int = 0) -> Story:
     error: Raised | None = None
     stacks: dict[int, list[tuple[int, Step]]] = {}
     imported: dict[str, None] = {}
-    mapped: list[tuple[int, str, str]] = []
+    mapped: list[str] = []
     lacking: dict[str, NotFound] = {}
     repairs: list[Repaired] = []
     findings: list[Finding] = []
@@ -253,7 +229,7 @@ def story_of(lines: Iterable[Line], pid: int, thread: int = 0) -> Story:
             elif not event.is_failed:
                 lacking.pop(_stem(event.name), None)
         elif isinstance(event, Mapped):
-            mapped.append((number, event.file, event.by))
+            mapped.append(event.file)
             lacking.pop(_stem(event.file), None)
         elif isinstance(event, ModeSet):
             mode = event.mode
@@ -272,8 +248,7 @@ def story_of(lines: Iterable[Line], pid: int, thread: int = 0) -> Story:
         mode,
         tuple(step for _, step in open_steps),
         tuple(imported),
-        tuple(file for _, file, _ in mapped),
-        _recent(mapped, open_steps[0][0] if open_steps else None),
+        tuple(mapped),
         tuple(one for one in lacking.values() if error is None or one.name not in error.text),
         tuple(repairs),
         tuple(findings),
@@ -293,20 +268,6 @@ def _close(stack: list[tuple[int, Step]], kinds: tuple[str, ...], name: str) -> 
         if step.kind in kinds and name in (step.name, step.file):
             del stack[index:]
             return
-
-
-def _recent(mapped: list[tuple[int, str, str]], since: int | None) -> tuple[str, ...]:
-    if since is not None:
-        recent = [file for number, file, _ in mapped if number > since]
-        if recent:
-            return tuple(recent)
-    if not mapped:
-        return ()
-    last = mapped[-1][2]
-    start = len(mapped)
-    while start and mapped[start - 1][2] == last:
-        start -= 1
-    return tuple(file for _, file, _ in mapped[start:])
 
 
 # --- rules --------------------------------------------------------------------------
@@ -331,10 +292,7 @@ class Fit(NamedTuple):
 def fitting(rules: Iterable[Rule], story: Story, cured: Container[str] = ()) -> list[Fit]:
     """Return the rules that may explain why a process died, whether they apply here or not.
 
-    Args:
-        rules: All that are known.
-        story: The process.
-        cured: Ids of those that the guard was to repair in that process.
+    `cured` are the ids of those that the guard was to repair in that process.
     """
     suspect = story.suspect or (story.imported[-1].partition(".")[0] if story.imported else "")
     told = {finding.id for finding in story.findings}
@@ -375,16 +333,13 @@ def _named(rule: Rule) -> set[str]:
     return {name.partition(".")[0] for name in names}
 
 
-# --- Python stacks of the program: its sources, the words for them, and a look while it runs ------
+# --- Python stacks of the program: its sources, and the words for them ---------------------------
 # All threads, the standard library folded, equal stacks once.
 
 _LIBRARY = re.compile(r"/lib\w*/(?:python|pypy)3[.\d]*t?/")
-_BETWEEN = ("cudaguard", "importlib")
-_FROZEN = re.compile(r"^<frozen (.+)>$")
 _GUARD = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 STACK = "Python stack"
 _INDENT = 2
-_MOST = 1 << 23  # bytes of the journal
 
 
 class Sources:
@@ -469,26 +424,15 @@ def short(file: str) -> str:
     return file[found.end() :] if found else file
 
 
-def library_module(file: str) -> str:
-    """Return the module of the standard library that a source is, ``cudaguard`` for ours, or ""."""
+def _kind_of(file: str) -> str:
+    """Return ``between`` for ours and the import machinery, ``library`` for Python's, or ""."""
     if file.startswith(_GUARD):
-        return "cudaguard"
-    frozen = _FROZEN.match(file)
-    name = frozen[1] if frozen else _name_in_library(file)
-    return "importlib" if name.startswith(("importlib", "_frozen_importlib")) else name
-
-
-def _name_in_library(file: str) -> str:
+        return "between"
     found = None if "-packages/" in file else _LIBRARY.search(file)
-    if found is None or not file.endswith(".py"):
-        return ""
-    parts = file[found.end() : -len(".py")].split("/")
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def is_extension_of_python(file: str) -> bool:
-    """Return True if a library is an extension module of the standard library."""
-    return "/lib-dynload/" in file
+    name = file[found.end() :] if found else file.partition("<frozen ")[2]
+    if name.startswith(("importlib", "_frozen_importlib")):
+        return "between"
+    return "library" if name else ""
 
 
 def lines_of(stack: Sequence[Frame]) -> list[str]:
@@ -497,28 +441,21 @@ def lines_of(stack: Sequence[Frame]) -> list[str]:
     Those of the import machinery and our own are left out, as Python's tracebacks do.
     """
     lines: list[str] = []
-    folded: dict[str, None] = {}
-    count = 0
+    folded = 0
     for frame in (*stack, None):
-        module = library_module(frame["file"]) if frame is not None else ""
-        if module in _BETWEEN:
-            continue
-        if frame is not None and module and lines:
-            folded[module] = None
-            count += 1
-            continue
-        if count:
-            lines.append(f"({count} frame{'s'[: count > 1]} of {', '.join(folded)})")
-            folded, count = {}, 0
-        if frame is not None:
-            lines.append(line_of(frame))
+        kind = _kind_of(frame["file"]) if frame is not None else ""
+        if kind == "library" and lines:
+            folded += 1
+        elif kind != "between":
+            if folded:
+                lines.append(f"({folded} frame{'s'[: folded > 1]} of the standard library)")
+                folded = 0
+            if frame is not None:
+                source = f": {frame['source']}" if frame["source"] else ""
+                lines.append(
+                    f"{short(frame['file'])}:{frame['line']} in {frame['function']}{source}"
+                )
     return lines
-
-
-def line_of(frame: Frame) -> str:
-    """Return one frame as ``file:line in function: source``."""
-    source = f": {frame['source']}" if frame["source"] else ""
-    return f"{short(frame['file'])}:{frame['line']} in {frame['function']}{source}"
 
 
 def add_frame(page: Page, frame: str, indent: int) -> None:
@@ -527,24 +464,26 @@ def add_frame(page: Page, frame: str, indent: int) -> None:
     page.add(f"{where}{colon.strip()}", indent, whole=source)
 
 
-def _threads(found: Sequence[dict[str, Any]]) -> list[tuple[str, list[str]]]:
-    """Return a heading and lines for the other threads; those with equal stacks share them."""
-    alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for thread in found:
-        alike.setdefault(tuple(lines_of(thread["stack"])), []).append(thread)
-    return [(_heading(group), list(lines)) for lines, group in alike.items()]
-
-
 def add_stacks(page: Page, label: str, process: dict[str, Any]) -> None:
-    """Add the frames of the thread concerned, innermost first, and those of the other threads."""
-    stacks = [(label, lines_of(process["stack"])), *_threads(process["threads"])]
-    for number, (heading, frames) in enumerate(stacks):
+    """Add the frames of the thread concerned, innermost first, and those of the other threads.
+
+    Threads with equal stacks share them.
+    """
+    own = lines_of(process["stack"])
+    if own or label != STACK:
+        page.add(f"{label}, innermost call first:" if own else label, _INDENT)
+    for frame in own:
+        add_frame(page, frame, 2 * _INDENT)
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for thread in process["threads"]:
+        alike.setdefault(tuple(lines_of(thread["stack"])), []).append(thread["name"])
+    for frames, names in alike.items():
+        known = list(dict.fromkeys(filter(None, names)))[:3]
+        who = f"{len(names)} other threads" if len(names) > 1 else "another thread"
         if frames:
-            page.add(f"{heading}{', innermost call first' if not number else ''}:", _INDENT)
-            for frame in frames:
-                add_frame(page, frame, 2 * _INDENT)
-        elif not number and label != STACK:
-            page.add(heading, _INDENT)
+            page.add(f"{who} ({', '.join(known)}):" if known else f"{who}:", _INDENT)
+        for frame in frames:
+            add_frame(page, frame, 2 * _INDENT)
 
 
 def name_of(process: dict[str, Any]) -> str:
@@ -553,67 +492,3 @@ def name_of(process: dict[str, Any]) -> str:
         return f"process {process['pid']}"
     of = f" of {process['ranks']}" if process.get("ranks") else ""
     return f"rank {process['rank']}{of} (process {process['pid']})"
-
-
-def _heading(group: Sequence[dict[str, Any]]) -> str:
-    names = list(dict.fromkeys(thread["name"] for thread in group if thread["name"]))
-    named = f" ({', '.join(names[:3])})" if names else ""
-    if len(group) > 1:
-        return f"{len(group)} other threads{named}"
-    return f"another thread{named}"
-
-
-# --- while it runs ------------------------------------------------------------------
-
-
-class NewStacks:
-    """Looks at what processes have written down since it looked last.
-
-    Args:
-        program: What is run, for the lines of its source.
-        folder: The record; may be empty.
-    """
-
-    def __init__(self, program: Program, folder: str) -> None:
-        self._program = program
-        self._folder = folder
-        self._known: dict[int, float] = {}
-
-    def show(self) -> bool:
-        """Write the stacks to standard error; False if there is nothing new."""
-        found = self._new()
-        if found:
-            page = Page(sys.stderr)
-            _write(printable_data(found), page)
-            say(f"\n{page}\n", sys.stderr)
-        return bool(found)
-
-    def _new(self) -> list[dict[str, Any]]:
-        processes = processes_of(read_events(os.path.join(self._folder, JOURNAL), _MOST), {})
-        sources = Sources(self._program, "", processes.values())
-        found = []
-        for pid, dumps in sorted(faults_in(self._folder).items()):
-            asked = [dump for dump in dumps if not dump.what][-1:]
-            if asked and self._known.get(pid) != asked[0].time:
-                self._known[pid] = asked[0].time
-                process = processes.get(pid)
-                found.append({
-                    "pid": pid,
-                    "rank": process.rank if process is not None else None,
-                    "ranks": process.ranks if process is not None else 0,
-                    "stack": sources.frames(asked[0].frames),
-                    "threads": sources.threads(asked[0]),
-                })  # fmt: skip
-        return found
-
-
-def _write(processes: Sequence[dict[str, Any]], page: Page) -> None:
-    """Write where the processes are, upon Ctrl-Backslash.
-
-    Args:
-        processes: Each with its stack and threads.
-        page: Where to.
-    """
-    page.add("cudaguard run: the program goes on; Ctrl-\\ once more ends it.", style="bold")
-    for process in processes:
-        add_stacks(page, name_of(process), process)

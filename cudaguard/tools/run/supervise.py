@@ -12,48 +12,42 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from math import inf
 from time import monotonic, sleep
 from typing import NamedTuple
 
 from cudaguard.core.record import DUMP_VARIABLE, FOLDER_VARIABLE
 from cudaguard.system.processes import (
+    CANNOT_START,
     PR_SET_CHILD_SUBREAPER,
+    close_files,
     descendants,
     end_with,
-    group_of,
+    exit_status,
     handles,
     is_below,
     load_prctl,
-    openmp_wait,
-    start_of,
     state,
 )
 from cudaguard.tools.common import TIMEOUT, note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import FrameType
     from typing import NoReturn
 
-    from cudaguard.system.processes import ForkedWait
     from cudaguard.tools.run.record import RunRecord
 
 IS_SUPPORTED = sys.platform.startswith("linux") and hasattr(signal, "sigtimedwait")
-CANNOT_START = 127  # exit status, as of `env` and `timeout`
 # Of the last real-time signals hardly anyone knows.
 DUMP_SIGNAL: int = getattr(signal, "SIGRTMAX", 0) and int(signal.SIGRTMAX) - 2
-QUIT: int = int(getattr(signal, "SIGQUIT", 0))
 GRACE = 5.0  # seconds from SIGTERM to SIGKILL
 _LONGEST = 1e6  # seconds of one wait; the system takes no time beyond its calendar
-_TWICE = 2.0  # seconds within which a second Ctrl-Backslash ends the program
 _DUMPING = 0.5  # seconds that a process gets to write down where it is
-_HIGHEST = 1 << 16  # descriptor that is closed where nobody tells which are open
 # Faults of the parent itself; blocked, they would kill it without a word.
 _OWN_FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")
-# They name the process that they are meant for by its id: systemd's sockets and watchdog.
-_NAMED_BY_ID = ("LISTEN_PID", "WATCHDOG_PID")
 _ENDING = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
 
 
@@ -66,7 +60,6 @@ class ProgramEnd(NamedTuple):
         is_late: True if it was ended because its time was up.
         sent: Signals that were handed on to it.
         seconds: How long it ran, or was let run.
-        waits: What forks waited for when the time was up, where that is certain.
     """
 
     pid: int
@@ -74,7 +67,6 @@ class ProgramEnd(NamedTuple):
     is_late: bool
     sent: frozenset[int]
     seconds: float
-    waits: tuple[ForkedWait, ...] = ()
 
 
 def run_recorded(
@@ -84,8 +76,7 @@ def run_recorded(
     record: RunRecord,
     tell: Callable[[ProgramEnd], None],
     *,
-    timeout: float = 0,
-    on_quit: Callable[[], bool] | None = None,
+    timeout: float,
 ) -> int:
     """Run a program, tell of it what its processes have recorded, and end as it did.
 
@@ -95,24 +86,14 @@ def run_recorded(
         environment: That of the program, which is completed.
         record: Where its processes write; removed at the end.
         tell: Reads the record and reports; what it raises changes nothing.
-        timeout: As for `Supervisor`.
-        on_quit: As for `Supervisor`.
+        timeout: Seconds after which the program and what it has started are ended; 0 for never.
     """
-    asking = [DUMP_SIGNAL] if timeout or on_quit is not None else []
-    if on_quit is not None:
-        asking.append(QUIT)
-    environment.pop(DUMP_VARIABLE, None)  # of a run around this one
     environment[FOLDER_VARIABLE] = record.folder
-    if asking:
-        environment[DUMP_VARIABLE] = ",".join(map(str, asking))
+    environment.pop(DUMP_VARIABLE, None)  # of a run around this one
+    if timeout:
+        environment[DUMP_VARIABLE] = str(DUMP_SIGNAL)
     flush()
-    supervisor = Supervisor(
-        command,
-        timeout=timeout,
-        dump_signal=asking[0] if asking else 0,
-        kept=record.lock,
-        on_quit=on_quit,
-    )
+    supervisor = Supervisor(command, timeout, record.lock)
     try:
         ended = supervisor.run(environment)
     except NoProcessError as error:
@@ -125,15 +106,19 @@ def run_recorded(
     except BaseException:
         record.remove()
         raise
+    ending = [getattr(signal, name) for name in _ENDING]
+    for number in ending:
+        signal.signal(number, _interrupt)
     try:
-        with _interruptible():
-            tell(ended)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ending)
+        tell(ended)
     except _InterruptedError as error:
         if str(error) != "SIGINT" or ended.status != -signal.SIGINT:  # Ctrl-C has ended both
             note(tool, f"no report: {error} came while it was written")
     except Exception as error:  # whatever it is, the program's end is what counts
         note(tool, f"no report: {type(error).__name__}: {error}")
     finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, ending)
         record.remove()
     return _end_as(ended)
 
@@ -147,38 +132,22 @@ class Supervisor:
 
     Args:
         command: The interpreter and its arguments.
-        timeout: Seconds after which the program and what it has started are ended; 0 for never.
-        dump_signal: Has Python processes below us write down where they are; 0 for none.
+        timeout: As for `run_recorded`.
         kept: A descriptor that stays open in this process; -1 for none.
-        on_quit: Shows what the processes have written down upon SIGQUIT (Ctrl-Backslash), and
-            returns True if there was anything; None: the signal is like any other.
     """
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        *,
-        timeout: float = 0,
-        dump_signal: int = 0,
-        kept: int = -1,
-        on_quit: Callable[[], bool] | None = None,
-    ) -> None:
+    def __init__(self, command: Sequence[str], timeout: float, kept: int) -> None:
         self._command = list(command)
         self._timeout = timeout
-        self._dump_signal = dump_signal
         self._kept = kept
         own = {getattr(signal, name) for name in _OWN_FAULTS}
         self._signals = set(signal.valid_signals()) - own - {signal.SIGKILL, signal.SIGSTOP}
         self._mask: set[int] = set()  # of signals that were blocked before
         self._on_child = signal.getsignal(signal.SIGCHLD)
         self._prctl = load_prctl()
-        self._on_quit = on_quit
-        self._show_at = 0.0  # when what SIGQUIT asked for is written down; 0.0: it has not come
-        self._shown_at = 0.0
         self._sent: set[int] = set()
         self._pid = 0
         self._status: int | None = None
-        self._waits: tuple[ForkedWait, ...] = ()
 
     def run(self, environment: Mapping[str, str]) -> ProgramEnd:
         """Start the program and return how it has ended. Signals stay blocked.
@@ -203,89 +172,61 @@ class Supervisor:
         except OSError as error:
             raise NoProcessError(f"no process can be supervised: {error.strerror}") from error
         if not self._pid:
-            self._become(dict(environment), parent)
-        _let_go_of_files(self._kept)
-        is_late = not self._wait(start + self._timeout if self._timeout else None)
+            self._start(environment, parent)
+        close_files(2, self._kept)  # a pipe ends when the program lets go of it
+        is_late = not self._wait(start + (self._timeout or inf))
         seconds = monotonic() - start
         if is_late:
             self._end_all()
         status = CANNOT_START if self._status is None else self._status
-        sent = frozenset(self._sent)
-        return ProgramEnd(self._pid, status, is_late, sent, seconds, self._waits)
+        return ProgramEnd(self._pid, status, is_late, frozenset(self._sent), seconds)
 
     def become(self, environment: Mapping[str, str]) -> NoReturn:
-        """Turn this process itself into the program, where there can be no other."""
+        """Turn this process itself into the program."""
         with suppress(OSError, TypeError):  # as much as a sandbox allows
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
             signal.signal(signal.SIGCHLD, self._on_child)
         os.execve(self._command[0], self._command, dict(environment))
 
-    def _become(self, environment: dict[str, str], parent: int) -> NoReturn:
+    def _start(self, environment: Mapping[str, str], parent: int) -> NoReturn:
         """Turn this fork into the program."""
         try:
-            signal.signal(signal.SIGCHLD, self._on_child)
             # kill -9 of the command that was started kills the program, as without us.
-            end_with(parent, self._prctl, CANNOT_START)
-            for name in _NAMED_BY_ID:
-                if environment.get(name) == str(parent):
-                    environment[name] = str(os.getpid())
-            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
-            os.execve(self._command[0], self._command, environment)
+            end_with(parent, self._prctl)
+            self.become(environment)
         except OSError as error:
             os.write(2, f"cudaguard run: {self._command[0]}: {error.strerror}\n".encode())
         finally:
             os._exit(CANNOT_START)
 
-    def _wait(self, deadline: float | None) -> bool:
+    def _wait(self, deadline: float) -> bool:
         """Hand on signals until the program has ended; False if that is not before a time."""
         while self._status is None:
-            left = _LONGEST if deadline is None else deadline - monotonic()
-            show = self._show_at - monotonic() if self._show_at else _LONGEST
-            limit = min(left, show, _LONGEST)
-            info = signal.sigtimedwait(self._signals, max(limit, 0.0))
+            left = deadline - monotonic()
+            if left <= 0:
+                return False
+            info = signal.sigtimedwait(self._signals, min(left, _LONGEST))
             if info is None:
-                if deadline is not None and monotonic() >= deadline:
-                    return False
-            elif info.si_signo == signal.SIGCHLD:
+                continue
+            if info.si_signo == signal.SIGCHLD:
                 self._look_at_children()
-            elif info.si_signo == signal.SIGQUIT and self._on_quit is not None:
-                self._quit(is_from_terminal=info.si_code > 0)
             elif not self._has_it_already(info):
                 self._hand_on(info.si_signo)
-            if self._show_at and monotonic() >= self._show_at and self._on_quit is not None:
-                self._show_at = 0.0
-                self._shown_at = monotonic() if self._on_quit() else 0.0
         return True
 
-    def _quit(self, *, is_from_terminal: bool) -> None:
-        """Have shown what the program is doing; once more, and it is ended."""
-        if self._shown_at and monotonic() - self._shown_at < _TWICE:
-            self._sent |= {signal.SIGTERM, signal.SIGKILL}
-            self._end_all()
-            return
-        group = os.getpgid(0) if is_from_terminal else 0
-        for pid in descendants(os.getpid()):  # those of our group have got the signal themselves
-            if group_of(pid) != group:
-                self._dump(pid)
-        self._show_at = monotonic() + _DUMPING
-
     def _look_at_children(self) -> None:
-        while True:
-            try:
+        with suppress(ChildProcessError):
+            while True:
                 # Any child: as the first process of a container we inherit orphans.
                 pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
-            except ChildProcessError:
-                return
-            if not pid:
-                return
-            if pid != self._pid:
-                continue
-            if os.WIFSTOPPED(status):
-                self._stop_too(os.WSTOPSIG(status))
-            elif os.WIFSIGNALED(status):
-                self._status = -os.WTERMSIG(status)
-            else:
-                self._status = os.WEXITSTATUS(status)
+                if not pid:
+                    return
+                if pid != self._pid:
+                    continue
+                if os.WIFSTOPPED(status):
+                    self._stop_too(os.WSTOPSIG(status))
+                else:
+                    self._status = exit_status(status)
 
     def _has_it_already(self, info: signal.struct_siginfo) -> bool:
         """Return True if the program got this signal from the terminal, or sent it."""
@@ -296,13 +237,10 @@ class Supervisor:
     def _hand_on(self, number: int) -> None:
         self._look_at_children()
         if self._status is None:
-            self._send(number)
+            self._sent.add(number)
+            _kill(self._pid, number)
         else:  # it has ended: the signal is for what we do next
             os.kill(os.getpid(), number)
-
-    def _send(self, number: int) -> None:
-        self._sent.add(number)
-        _kill(self._pid, number)
 
     def _stop_too(self, number: int) -> None:
         """Stop as the program has been stopped, so that the shell sees it; then go on with it."""
@@ -316,56 +254,32 @@ class Supervisor:
             if state(self._pid) not in "Tt":
                 return
             sleep(0.01)
-        self._send(signal.SIGCONT)
-
-    # --- the time is up -------------------------------------------------------------
+        self._hand_on(signal.SIGCONT)
 
     def _end_all(self) -> None:
         """Have everything write down where it is, then end it: politely first."""
-        everything = dict.fromkeys((self._pid, *descendants(os.getpid())))
-        tree = {pid: start for pid in everything for start in [start_of(pid)] if start}
-        self._waits = tuple(filter(None, map(openmp_wait, tree)))  # the question wakes them
-        asked = [self._dump(pid) for pid in tree] if self._dump_signal else []
-        if any(asked):
+        asked = [pid for pid in _alive() if handles(pid, DUMP_SIGNAL)]  # others would die of it
+        for pid in asked:
+            _kill(pid, DUMP_SIGNAL)
+        if asked:
             self._wait(monotonic() + _DUMPING)
+        tree = _alive()
         for number in (signal.SIGTERM, signal.SIGCONT):  # what is stopped takes no signal
             for pid in tree:
                 _kill(pid, number)
         deadline = monotonic() + GRACE
-        while monotonic() < deadline and any(start_of(pid) == tree[pid] for pid in tree):
-            self._wait(min(deadline, monotonic() + 0.05))
+        while _alive() and monotonic() < deadline:
+            self._wait(monotonic() + 0.05)
             if self._status is not None:
                 sleep(0.02)
-        for pid, start in tree.items():
-            if start_of(pid) == start:
-                _kill(pid, signal.SIGKILL)
-        self._wait(None)
-
-    def _dump(self, pid: int) -> bool:
-        """Ask a process for its traceback; False if it would die of the question."""
-        if not handles(pid, self._dump_signal):
-            return False
-        _kill(pid, self._dump_signal)
-        return True
+        for pid in _alive():
+            _kill(pid, signal.SIGKILL)
+        self._wait(inf)
 
 
-def _let_go_of_files(kept: int) -> None:
-    """Close what was handed down to the program: a pipe ends when *it* lets go of it.
-
-    Standard error stays, for the report.
-    """
-    try:
-        nothing = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nothing, 0)
-        os.dup2(nothing, 1)
-    except OSError:  # a bare chroot, or no descriptor is left
-        os.closerange(0, 2)
-    try:
-        highest = max((int(name) for name in os.listdir("/proc/self/fd")), default=2)
-    except OSError:  # no /proc is mounted
-        highest = _HIGHEST
-    os.closerange(3, max(kept, 3))
-    os.closerange(max(kept, 2) + 1, highest + 1)
+def _alive() -> list[int]:
+    """Return what is below this process, which inherits what has detached itself, and runs."""
+    return [pid for pid in descendants(os.getpid()) if state(pid) not in ("", "Z", "X")]
 
 
 def _has_terminal() -> bool:
@@ -390,26 +304,8 @@ class _InterruptedError(BaseException):
     """A signal wants the command to end at once; what it says is the name of the signal."""
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Have signals that end a process end what is done inside.
-
-    Raises:
-        _InterruptedError: One came. They are blocked again then, as before.
-    """
-
-    def interrupt(number: int, _: FrameType | None) -> NoReturn:
-        raise _InterruptedError(signal.Signals(number).name)
-
-    numbers = [getattr(signal, name) for name in _ENDING if hasattr(signal, name)]
-    before = [signal.signal(number, interrupt) for number in numbers]
-    try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-        for number, handler in zip(numbers, before):
-            signal.signal(number, handler)
+def _interrupt(number: int, _: FrameType | None) -> NoReturn:
+    raise _InterruptedError(signal.Signals(number).name)
 
 
 def _end_as(ended: ProgramEnd) -> int:

@@ -27,9 +27,10 @@ from cudaguard.core.record import JOURNAL
 from cudaguard.core.reports import Repaired
 from cudaguard.elf.library_facts import distributions_of, read_library, version_of
 from cudaguard.system.facts import Facts
+from cudaguard.system.processes import signal_name
 from cudaguard.system.runtimes import runtime_of, stem_of
 from cudaguard.tools.common import TIMEOUT
-from cudaguard.tools.run.crash import CRASHES, signal_name
+from cudaguard.tools.run.crash import CRASHES
 from cudaguard.tools.run.launch import parsed
 from cudaguard.tools.run.record import faults_in
 from cudaguard.tools.run.story import Sources, add_frame, lines_of

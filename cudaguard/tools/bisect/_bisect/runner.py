@@ -59,17 +59,6 @@ class Recorder:
         return False
 
 
-def no_core_files():
-    """Dozens of crashes are wanted here, dozens of core files are not."""
-    try:
-        import resource
-
-        _, most = resource.getrlimit(resource.RLIMIT_CORE)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, most))
-    except (ImportError, ValueError, OSError):
-        pass
-
-
 def first_folder(kind, program):
     """Return what Python puts in front of sys.path: the folder of a script, else the current."""
     if kind == "imports":
@@ -90,7 +79,6 @@ def main():
     names = [name for name in os.environ.pop("CUDAGUARD_BISECT_IMPORTS", "").split(",") if name]
     journal = Journal(os.environ.pop("CUDAGUARD_BISECT_JOURNAL", ""))
     kind, program = sys.argv[1], sys.argv[2:]
-    no_core_files()
     first = first_folder(kind, program)
     if not getattr(sys.flags, "safe_path", False):  # -P: there is no such entry
         sys.path[0] = first
