@@ -25,9 +25,7 @@ from cudaguard.features.array_interface.consumers import (
     CONSUMERS,
     DENSE,
     FORWARD,
-    IGNORES,
     PRODUCERS,
-    REFUSES,
 )
 from cudaguard.model import GRADES
 from cudaguard.system.shareable import VARIABLES
@@ -238,16 +236,12 @@ def _linked(evidence: Iterable[str]) -> str:
 
 
 def _consumer(one: Consumer) -> tuple[str, ...]:
-    order = "it waits"
-    if one.stream == IGNORES:
-        order = "cudaguard makes its stream wait" if one.current_stream else "the host waits"
     refused = {
         "big-endian types": ">" in one.misreads,
         "complex types": "c" in one.misreads,
         "all but C order without gaps": one.strides == DENSE,
         "strides that are negative or no multiples of the element": one.strides == FORWARD,
-        "arrays without dimensions": one.least_dimensions > 0,
-        "read-only arrays": one.read_only == REFUSES,
+        "read-only arrays": not one.takes_read_only,
         "version 2 without a stream": one.least_version == 3,
     }
     written = {
@@ -256,18 +250,17 @@ def _consumer(one: Consumer) -> tuple[str, ...]:
         "versions 0 and 1 as 2": one.least_version == 2,
     }
     return (
-        f"`{one.name}`", order, "; ".join(text for text, is_so in refused.items() if is_so),
+        f"`{one.name}`",
+        "it waits" if one.heeds_stream else "the host waits",
+        "; ".join(text for text, is_so in refused.items() if is_so),
         "; ".join(text for text, is_so in written.items() if is_so),
-        "warning" if one.read_only == IGNORES else "", _linked(one.evidence),
-    )  # fmt: skip
+        _linked(one.evidence),
+    )
 
 
 def consumers() -> str:
     """Return the table of the libraries that read arrays."""
-    head = (
-        "consumer", "streams", "cudaguard refuses", "cudaguard rewrites", "read-only arrays",
-        "evidence",
-    )  # fmt: skip
+    head = ("consumer", "streams", "cudaguard refuses", "cudaguard rewrites", "evidence")
     return table_of(head, map(_consumer, CONSUMERS))
 
 
@@ -275,7 +268,7 @@ def _producer(one: Producer) -> tuple[str, ...]:
     zero = "" if one.zero is None else f"{one.zero}"
     if one.zero_unless:
         zero += f", not under `{one.zero_unless}`"
-    return f"`{one.name}`", one.exports, zero, _linked(one.evidence)
+    return f"`{one.modules[0]}`", one.exports, zero, _linked(one.evidence)
 
 
 def producers() -> str:

@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from cudaguard.features.array_interface.consumers import CONSUMERS, HEEDS
 from cudaguard.features.array_interface.interface import SPECIFICATION
 
 
@@ -18,12 +17,6 @@ def text(root):
 @pytest.fixture(scope="module")
 def reference(root):
     return (root / "docs" / "reference" / "consumers.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("one", CONSUMERS, ids=lambda one: one.name)
-def test_no_consumer_is_given_a_mask(reference, one):
-    assert "passes none of them an array with a mask" in reference
-    assert one.mask != HEEDS
 
 
 def test_every_entry_of_the_specification_has_its_row(reference):

@@ -82,8 +82,6 @@ MENDED = [
     ("shape", Shape(), (2, 2)),
     ("shape", Endless(), (1, 1)),
     *(("typestr", text, legal) for text, legal in TYPES.items()),
-    ("typestr", b"<f4", "<f4"),
-    ("typestr", bytearray(b"<f4"), "<f4"),
     ("typestr", MyText("<f4"), "<f4"),
     ("data", [0x1000, False], (0x1000, False)),
     ("data", MyTuple((0x1000, True)), (0x1000, True)),
@@ -155,7 +153,7 @@ REFUSED = [
     *(("typestr", value) for value in ("", "<", "x4", "<f3", "<f1", "<c4", "<b2", "4f")),
     *(("typestr", value) for value in ("=l", "l", "=L", "O", "|O8", "<f4\n", " <f4", "<f4[ns]")),
     *(("typestr", value) for value in ("<f\u0664", "<f04", "V0", "S", "g", "V" + "9" * 5000)),
-    *(("typestr", value) for value in (b"<f\xff", "~f4", "<<f4", "<m8[" + "s" * 99 + "]")),
+    *(("typestr", value) for value in (b"<f4", "~f4", "<<f4", "<m8[" + "s" * 99 + "]")),
     ("typestr", ...),
     *(("data", value) for value in (*NONSENSE, 0x1000, (), (0x1000,), (0x1000, False, 0))),
     *(("data", (value, False)) for value in ("4096", 4096.0, None, True, Hostile())),
@@ -217,11 +215,11 @@ def test_validate_lists_all_faults_at_once():
     producer = make(shape=[4], typestr="nonsense", data=[0x1000, 0], version=..., stream=0)
     found = [(f.severity, f.what.partition(" of ")[0]) for f in cudaguard.validate(producer)]
     assert found == [
-        ("warning", "shape"),
         ("error", "typestr"),
+        ("warning", "shape"),
         ("warning", "data"),
-        ("warning", "version"),
         ("error", "stream"),
+        ("warning", "version"),
     ]
 
 
