@@ -187,7 +187,7 @@ def test_graph_safe_without_torch(child):
         missing,
         missing,
         "GraphError graph_safe() takes a compiled callable, not int 3",
-        "ValueError strategy is 'copy', expected one of clone, no-graphs, watch",
+        "ValueError strategy is 'copy', expected one of clone, no-graphs",
         "False True",
     ]
 
