@@ -130,6 +130,10 @@ def canonical(cai: Any, consumer: Consumer, kind: type, stream: Any = AUTO) -> I
         EntryError: There is no such form, or it would be a guess.
     """
     given = as_dictionary(cai)
+    if given.get("stream", MISSING) is None and not consumer.takes_no_stream:
+        del given["stream"]  # PyCUDA's is always None
+        if stream is AUTO and is_canonical(given, consumer):
+            return given
     if stream is not AUTO:  # what the caller says counts, and what the array says is not looked at
         given.pop("stream", None)
         if stream is not None:
@@ -145,9 +149,8 @@ def canonical(cai: Any, consumer: Consumer, kind: type, stream: Any = AUTO) -> I
         legal["version"] = consumer.least_version
     if legal["typestr"][1] == "b" and consumer.boolean != "|b1":
         legal["typestr"] = consumer.boolean
-    for field, is_taken in (("stream", consumer.takes_no_stream), ("mask", False)):
-        if legal.get(field, MISSING) is None and not is_taken:
-            del legal[field]
+    if legal.get("mask", MISSING) is None:
+        del legal["mask"]
     is_as_it_was = type(cai) is dict and legal.keys() == cai.keys() and all(
         _is_same(value, cai[field]) for field, value in legal.items()
     )  # fmt: skip
@@ -222,8 +225,8 @@ def read_interface(given: Interface, kind: type) -> tuple[Interface, list[EntryE
 
     def correct(field: str, value: object, rule: str = "") -> None:
         raw = given.get(field, MISSING)
-        legal[field] = value
         if not _is_same(value, raw):
+            legal[field] = value
             remedy = f"write {shown(value)}, as normalize() does"
             faults.append(EntryError(field, raw, rule, remedy, can_be_corrected=True))
 

@@ -26,6 +26,7 @@ from cudaguard.features.array_interface.interface import (
     INTERFACE,
     MISSING,
     EntryError,
+    as_dictionary,
     name_of,
     shown,
 )
@@ -148,20 +149,18 @@ def _normalizer(request: Request, permit: Permit) -> Callable[[Any], Any]:
             view = prepare(array, cai, reader, reporter)
         except ArrayInterfaceError as error:
             # The consumer has the last word: it may know more of this class than we do.
-            key = (kind, error.field)
-            if key in reported:
-                reporter.stop(error)
-            else:
-                reported.add(key)
+            if _is_new((kind, error.field), reported):
                 refused = Refused(findings.as_it_is(kind, consumer.name, error), error)
                 request.tell(refused, caller_frame())
+            else:
+                reporter.stop(error)
             return array
         if view is not array:
-            changes = _changes(cai, view.__cuda_array_interface__)
-            told = "; ".join(changes.values())
-            rule = request.rule.id
-            finding = findings.converted(kind, consumer.name, told, rule, is_done=is_done)
-            _tell_once(request, reported, (kind, "", *changes), finding)
+            changed = _changed(cai, view.__cuda_array_interface__)
+            if _is_new((kind, "", *changed), reported):
+                words, rule = _in_words(changed), request.rule.id
+                finding = findings.converted(kind, consumer.name, words, rule, is_done=is_done)
+                _tell(request, finding)
         return view if is_done else array
 
     return take
@@ -189,11 +188,10 @@ def _replace_export(request: Request, owner: Any, name: str, _: object, permit: 
             if is_canonical(cai, AS_EXPORTED):
                 return cai
             legal = canonical(cai, AS_EXPORTED, kind)
-            if legal is not cai:
-                changes = _changes(cai, legal)
-                told = "; ".join(changes.values())
-                finding = findings.corrected(name_of(kind), told, request.rule.id)
-                _tell_once(request, reported, (name_of(kind), *changes), finding)
+            changed = {} if legal is cai else _changed(cai, legal)
+            if changed and _is_new((name_of(kind), *changed), reported):
+                words, rule = _in_words(changed), request.rule.id
+                _tell(request, findings.corrected(name_of(kind), words, rule))
         except EntryError:
             return cai  # whoever reads it will say so
         except ours(Exception) as error:
@@ -210,25 +208,35 @@ def _replace_export(request: Request, owner: Any, name: str, _: object, permit: 
 # --- what both need ---------------------------------------------------------------------------
 
 
-def _changes(before: Any, after: Any) -> dict[str, str]:
-    """Return what is different in two interfaces: entry -> how, as a clause."""
-    found = {}
-    for field in {**before, **after}:
-        old, new = (shown(one.get(field, MISSING)) for one in (before, after))
-        if field not in after:
-            found[field] = f"{field} {old} left out"
-        elif field not in before:
-            found[field] = f"{field} {new} added"
-        elif old != new:
-            found[field] = f"{field} {old} as {new}"
-    return found
+def _changed(cai: Any, legal: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the entries in which two interfaces differ, as pairs: before and now."""
+    before = as_dictionary(cai)
+    pairs = {
+        field: (before.get(field, MISSING), legal.get(field, MISSING))
+        for field in {**before, **legal}
+    }
+    return {field: pair for field, pair in pairs.items() if pair[0] is not pair[1]}
 
 
-def _tell_once(
-    request: Request, reported: set[tuple[str, ...]], key: tuple[str, ...], finding: Finding
-) -> None:
-    """Report a change, once for each key: a class and the entries that changed, as in a loop."""
-    if key not in reported:
-        reported.add(key)
-        if request.tell(WouldDo(finding), caller_frame()) and finding.severity == "info":
-            request.reporter.log(f"{request.rule.id}: {finding.what}")
+def _in_words(changed: dict[str, tuple[Any, Any]]) -> str:
+    parts = []
+    for field, (before, now) in changed.items():
+        if now is MISSING:
+            parts.append(f"{field} {shown(before)} left out")
+        elif before is MISSING:
+            parts.append(f"{field} {shown(now)} added")
+        else:
+            parts.append(f"{field} {shown(before)} as {shown(now)}")
+    return "; ".join(parts)
+
+
+def _is_new(key: tuple[str, ...], reported: set[tuple[str, ...]]) -> bool:
+    """Return True the first time: the same is said once, as in a loop."""
+    is_new = key not in reported
+    reported.add(key)
+    return is_new
+
+
+def _tell(request: Request, finding: Finding) -> None:
+    if request.tell(WouldDo(finding), caller_frame()) and finding.severity == "info":
+        request.reporter.log(f"{request.rule.id}: {finding.what}")
