@@ -25,7 +25,6 @@ from cudaguard.features.array_interface.consumers import (
     CONSUMERS,
     DENSE,
     FORWARD,
-    PRODUCERS,
 )
 from cudaguard.model import GRADES
 from cudaguard.system.shareable import VARIABLES
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from cudaguard import Rule
     from cudaguard.core.checks import Check
     from cudaguard.core.rule_check import Verb
-    from cudaguard.features.array_interface.consumers import Consumer, Producer
+    from cudaguard.features.array_interface.consumers import Consumer
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -226,7 +225,7 @@ def ids() -> str:
     return table_of(("id", "title", "warning class", "part"), rows)
 
 
-# --- consumers and producers ------------------------------------------------------------
+# --- consumers ------------------------------------------------------------------------
 
 
 def _linked(evidence: Iterable[str]) -> str:
@@ -262,20 +261,6 @@ def consumers() -> str:
     """Return the table of the libraries that read arrays."""
     head = ("consumer", "streams", "cudaguard refuses", "cudaguard rewrites", "evidence")
     return table_of(head, map(_consumer, CONSUMERS))
-
-
-def _producer(one: Producer) -> tuple[str, ...]:
-    zero = "" if one.zero is None else f"{one.zero}"
-    if one.zero_unless:
-        zero += f", not under `{one.zero_unless}`"
-    return f"`{one.modules[0]}`", one.exports, zero, _linked(one.evidence)
-
-
-def producers() -> str:
-    """Return the table of the libraries that export arrays."""
-    return table_of(
-        ("producer", "exports", "stream 0 means", "evidence"), map(_producer, PRODUCERS)
-    )
 
 
 # --- checks -----------------------------------------------------------------------------
@@ -324,7 +309,6 @@ PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "ids": ("reference/catalog.md", ids),
     "checks": ("reference/commands/doctor.md", checks),
     "consumers": ("reference/consumers.md", consumers),
-    "producers": ("reference/consumers.md", producers),
     "upstream": ("reference/upstream.md", upstream),
     "coverage": ("reference/coverage.md", coverage),
     "commands": ("reference/cli.md", commands.overview),

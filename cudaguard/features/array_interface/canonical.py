@@ -11,7 +11,6 @@ from cudaguard.features.array_interface.consumers import (
     ANY,
     DENSE,
     FORWARD,
-    producer_of,
     zero_means,
 )
 from cudaguard.features.array_interface.interface import (
@@ -145,7 +144,12 @@ def canonical(cai: Any, consumer: Consumer, kind: type, stream: Any = AUTO) -> I
     _check_fit(legal, consumer)
     if legal["version"] < consumer.least_version:
         if consumer.least_version == NEWEST and stream is not None:
-            raise _says_no_stream(legal["version"], consumer, kind)
+            rule = (
+                f"{consumer.name} takes version 3 only, and the producer does not say on which "
+                "stream its work is"
+            )
+            remedy = "say it: normalize(..., stream=...), or stream=None if no work is pending"
+            raise EntryError("version", legal["version"], rule, remedy)
         legal["version"] = consumer.least_version
     if legal["typestr"][1] == "b" and consumer.boolean != "|b1":
         legal["typestr"] = consumer.boolean
@@ -197,18 +201,6 @@ def _check_fit(cai: Interface, consumer: Consumer) -> None:
     else:
         return
     raise EntryError("strides", strides, rule, "hand over a contiguous copy")
-
-
-def _says_no_stream(version: int, consumer: Consumer, kind: type) -> EntryError:
-    producer = producer_of(kind)
-    hint = producer.stream if producer is not None else ""
-    return EntryError(
-        "version",
-        version,
-        f"{consumer.name} takes version 3 only, and the producer does not say on which stream its "
-        "work is",
-        f"say it: normalize(..., stream={hint or '...'}), or stream=None if no work is pending",
-    )
 
 
 def read_interface(given: Interface, kind: type) -> tuple[Interface, list[EntryError]]:

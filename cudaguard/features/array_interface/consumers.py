@@ -1,4 +1,4 @@
-"""What libraries export as ``__cuda_array_interface__``, and what readers of it accept.
+"""What libraries mean by what they export as ``__cuda_array_interface__``, and what readers accept.
 
 Where a version is not known a profile is the careful one: what it asks for suits every version.
 "measured" is the release that was tried, "read" the one whose source was read; neither on a GPU.
@@ -6,7 +6,12 @@ Where a version is not known a profile is the careful one: what it asks for suit
 
 from __future__ import annotations
 
-from cudaguard.features.array_interface.interface import LEGACY_STREAM, EntryError
+from cudaguard.features.array_interface.interface import (
+    INTERFACE,
+    LEGACY_STREAM,
+    MISSING,
+    EntryError,
+)
 from cudaguard.files import os
 from cudaguard.model import KW_ONLY, Record
 from cudaguard.system.facts import Facts
@@ -14,97 +19,24 @@ from cudaguard.system.versions import in_range
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from types import ModuleType
     from typing import Any
 
+# --- Producers ------------------------------------------------------------------------------------
 
-class Producer(Record):
-    """A library whose arrays have the interface.
-
-    Args:
-        modules: Those that its classes lie in; the first is what it is called.
-        exports: What there is to know of its arrays, as a clause.
-        zero: What it means by stream 0, which the specification forbids; None if not known.
-        zero_unless: Environment variable under which that is not established.
-        stream: Expression for the stream that its work is on, for advice; may be empty.
-        absent: Why an array of it has no interface, and what to do; may be empty.
-        evidence: How all of this is known.
-    """
-
-    modules: tuple[str, ...]
-    exports: str
-    _: KW_ONLY
-    zero: int | None = None
-    zero_unless: str = ""
-    stream: str = ""
-    absent: str = ""
-    evidence: tuple[str, ...] = ()
-
-
-PRODUCERS: tuple[Producer, ...] = (
-    Producer(
-        ("pycuda",),
-        "version 3; stream None always, also while work on a stream is pending",
-        stream="1, or the handle of the stream that was used",
-        evidence=("measured 2026.1", "https://github.com/inducer/pycuda/issues/226"),
-    ),
-    Producer(
-        ("numba.cuda", "numba_cuda", "numba"),
-        "version 3; stream 0 for arrays bound to the default stream",
-        zero=LEGACY_STREAM,
-        zero_unless="NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM",
-        stream="the stream that was used",
-        evidence=("measured numba-cuda 0.30.4",),
-    ),
-    Producer(
-        ("cupy",),
-        "version 3; the stream that is current when the interface is read",
-        zero=LEGACY_STREAM,
-        stream="cupy.cuda.get_current_stream()",
-        evidence=("read 14.2.0", "https://github.com/cupy/cupy/pull/4659"),
-    ),
-    Producer(
-        ("torch",),
-        "version 2, no stream; none for tensors on the CPU, RuntimeError for tensors that require "
-        "grad, bfloat16 as '<V2'",
-        zero=LEGACY_STREAM,
-        stream="torch.cuda.current_stream()",
-        absent="only dense tensors on a CUDA device have it: move it there with .cuda(), or make "
-        "it dense with .to_dense()",
-        evidence=("measured 2.13.0", "https://github.com/pytorch/pytorch/pull/143042"),
-    ),
-    Producer(
-        ("jax", "jaxlib"),
-        "version 2, no stream; read-only always, ValueError for sharded arrays, none on the CPU",
-        absent="only arrays on one CUDA device have it: move it there with jax.device_put",
-        evidence=("read 0.10.2", "https://github.com/jax-ml/jax/issues/16440"),
-    ),
-    Producer(
-        ("nvidia.dali",),
-        "version 2, no stream; typestr as in '=f'; memory that is reused after release_outputs()",
-        absent="only data on the GPU has it: have the pipeline return it there, with .gpu()",
-        evidence=("measured 1.35.0, 2.4.0", "https://github.com/NVIDIA/DALI/pull/1857"),
-    ),
-    Producer(
-        ("warp",),
-        "version 2, no stream; strides always",
-        stream="warp.get_stream().cuda_stream",
-        evidence=("read, August 2026", "https://github.com/NVIDIA/warp"),
-    ),
-)
-
-_PRODUCERS = {module: producer for producer in PRODUCERS for module in producer.modules}
-
-
-def producer_of(kind: type) -> Producer | None:
-    """Return what is known of a class whose instances have the interface, or of a base of it."""
-    for base in kind.__mro__:
-        if isinstance(base.__module__, str):
-            module = _enclosing(base.__module__, _PRODUCERS)
-            if module:
-                return _PRODUCERS[module]
-    return None
+# Those that mean the legacy default stream by 0, which the specification forbids.
+_ZERO_IS_LEGACY = ("numba", "numba_cuda", "cupy", "torch")
+# What numba means by 0 is not established where this variable is set.
+_PER_THREAD = "NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM"
+# Why an array of a library has no interface, and what to do.
+_ABSENT = {
+    "torch": "only dense tensors on a CUDA device have it: move it there with .cuda(), or make it "
+    "dense with .to_dense()",
+    "jax": "only arrays on one CUDA device have it: move it there with jax.device_put",
+    "jaxlib": "only arrays on one CUDA device have it: move it there with jax.device_put",
+    "nvidia.dali": "only data on the GPU has it: have the pipeline return it there, with .gpu()",
+}
 
 
 def zero_means(kind: type) -> int:
@@ -113,17 +45,29 @@ def zero_means(kind: type) -> int:
     Raises:
         EntryError: That is not known.
     """
-    producer, rule = producer_of(kind), ""
-    if producer is not None and producer.zero is not None:
-        if os.environ.get(producer.zero_unless, "0").strip() in ("", "0"):
-            return producer.zero
-        name, variable = producer.modules[0], producer.zero_unless
-        rule = f"what {name} means by 0 is not established where {variable} is set"
+    library, rule = _library_of(kind, _ZERO_IS_LEGACY), ""
+    if library.startswith("numba") and os.environ.get(_PER_THREAD, "0").strip() not in ("", "0"):
+        rule = f"what numba.cuda means by 0 is not established where {_PER_THREAD} is set"
+    elif library:
+        return LEGACY_STREAM
     remedy = (
         "name the stream that is meant: normalize(..., stream=1) for the legacy default stream, 2 "
         "for the per-thread one, or a handle"
     )
     raise EntryError("stream", 0, rule, remedy)
+
+
+def absent(kind: type) -> EntryError:
+    """Return what is wrong with an object of that class that has no interface."""
+    remedy = _ABSENT.get(_library_of(kind, _ABSENT), "hand over an array on a CUDA device")
+    return EntryError(INTERFACE, MISSING, "an array on a CUDA device must have it", remedy)
+
+
+def _library_of(kind: type, known: Collection[str]) -> str:
+    """Return which of the known libraries a class, or a base of it, lies in; "" if none."""
+    modules = [f"{base.__module__}." for base in kind.__mro__]
+    found = (name for name in known if any(module.startswith(f"{name}.") for module in modules))
+    return next(found, "")
 
 
 # --- Readers --------------------------------------------------------------------------------------
@@ -230,54 +174,28 @@ CONSUMERS: tuple[Consumer, ...] = (
         ("nvcv", "cvcuda"),
         heeds_stream=False,
         least_version=2,
-        evidence=("read, May 2025", "https://github.com/CVCUDA/CV-CUDA"),
+        evidence=("read, May 2025",),
     ),
-    Consumer(
-        "nvimgcodec",
-        ("nvidia.nvimgcodec",),
-        least_version=2,
-        evidence=("read", "https://github.com/NVIDIA/nvImageCodec"),
-    ),
+    Consumer("nvimgcodec", ("nvidia.nvimgcodec",), least_version=2, evidence=("read",)),
     Consumer("mpi4py", heeds_stream=False, evidence=("measured 4.1.2",)),
-    Consumer(
-        "warp",
-        heeds_stream=False,
-        evidence=("read, August 2026", "https://github.com/NVIDIA/warp"),
-    ),
+    Consumer("warp", heeds_stream=False, evidence=("read, August 2026",)),
     Consumer(
         "jax",
         ("jax", "jaxlib"),
         least_version=2,
         evidence=("measured 0.10.2 (CPU), read", "https://github.com/jax-ml/jax/pull/19233"),
     ),
-    Consumer(
-        "rmm",
-        ("rmm", "pylibrmm"),
-        heeds_stream=False,
-        evidence=("read, July 2026", "https://github.com/rapidsai/rmm"),
-    ),
-    Consumer(
-        "ucxx",
-        ("ucxx", "ucp"),
-        heeds_stream=False,
-        evidence=("read, August 2026", "https://github.com/rapidsai/ucxx"),
-    ),
+    Consumer("rmm", ("rmm", "pylibrmm"), heeds_stream=False, evidence=("read, July 2026",)),
+    Consumer("ucxx", ("ucxx", "ucp"), heeds_stream=False, evidence=("read, August 2026",)),
     Consumer(
         "pylibraft",  # by which cuVS and cuML read theirs too
         ("pylibraft", "cuvs", "cuml"),
         heeds_stream=False,
         misreads=">",
         strides=DENSE,  # rows with gaps are taken for rows without: only strides[1] is looked at
-        evidence=(
-            "measured 26.10.0 up to the first CUDA call",
-            "https://github.com/rapidsai/raft",
-        ),
+        evidence=("measured 26.10.0 up to the first CUDA call",),
     ),
-    Consumer(
-        "pycuda",
-        heeds_stream=False,
-        evidence=("read 2026.1", "https://github.com/inducer/pycuda"),
-    ),
+    Consumer("pycuda", heeds_stream=False, evidence=("read 2026.1",)),
 )
 
 _BY_NAME = {consumer.name: consumer for consumer in CONSUMERS}
@@ -315,7 +233,9 @@ def consumer_at(module: str) -> Consumer:
 
 def _name_at(module: str) -> str:
     """Return the name of the consumer that a module is, or lies in; "" if there is none."""
-    return _NAMES.get(_enclosing(module, _NAMES), "")
+    while module and module not in _NAMES:
+        module = module.rpartition(".")[0]
+    return _NAMES.get(module, "")
 
 
 def _as_installed(name: str) -> Consumer:
@@ -330,10 +250,3 @@ def _as_installed(name: str) -> Consumer:
                 break
         _installed[name] = found
     return found
-
-
-def _enclosing(module: str, known: Mapping[str, object]) -> str:
-    """Return which of the known modules a module is, or lies in; "" if none."""
-    while module and module not in known:
-        module = module.rpartition(".")[0]
-    return module

@@ -8,14 +8,12 @@ from cudaguard.features.array_interface import findings
 from cudaguard.features.array_interface.canonical import canonical, is_canonical, read_interface
 from cudaguard.features.array_interface.consumers import (
     ANYONE,
+    absent,
     consumer_for,
-    producer_of,
     zero_means,
 )
 from cudaguard.features.array_interface.interface import (
     AUTO,
-    INTERFACE,
-    MISSING,
     EntryError,
     as_dictionary,
     name_of,
@@ -96,7 +94,7 @@ def normalize(
     try:
         cai = obj.__cuda_array_interface__
     except AttributeError as error:
-        raise _absent(type(obj)).as_error(type(obj)) from error
+        raise absent(type(obj)).as_error(type(obj)) from error
     if stream is AUTO and is_canonical(cai, profile):
         return obj
     return prepare(obj, cai, profile, activation.core.reporter, stream)
@@ -119,7 +117,7 @@ def validate(obj: Any) -> list[Finding]:
     try:
         cai = obj.__cuda_array_interface__
     except AttributeError:
-        return [findings.not_conforming(name_of(kind), _absent(kind))]
+        return [findings.not_conforming(name_of(kind), absent(kind))]
     try:
         _, faults = read_interface(as_dictionary(cai), kind)
     except EntryError as fault:
@@ -181,10 +179,3 @@ def _number_of(stream: Any) -> int | None:
     except Exception as error:  # of a foreign class
         raise EntryError("stream", stream) from error
     return number or zero_means(type(stream))  # a library's default stream is 0 to itself
-
-
-def _absent(kind: type) -> EntryError:
-    producer = producer_of(kind)
-    remedy = producer.absent if producer is not None else ""
-    rule = "an array on a CUDA device must have it"
-    return EntryError(INTERFACE, MISSING, rule, remedy or "hand over an array on a CUDA device")

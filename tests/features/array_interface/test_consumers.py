@@ -12,7 +12,6 @@ from cudaguard import ArrayInterfaceError
 from cudaguard.features.array_interface import consumers
 from cudaguard.features.array_interface.consumers import (
     CONSUMERS,
-    PRODUCERS,
     consumer_at,
     consumer_for,
 )
@@ -184,11 +183,3 @@ def test_profile_of_a_consumer_is_sound(profile):
 
         assert SpecifierSet(versions)
         assert profile.replace(**changes) != profile
-
-
-@pytest.mark.parametrize("profile", PRODUCERS, ids=lambda profile: profile.modules[0])
-def test_profile_of_a_producer_is_sound(profile):
-    assert profile.evidence
-    assert profile.exports
-    assert profile.zero in (None, 1)
-    assert profile.zero or not profile.zero_unless
