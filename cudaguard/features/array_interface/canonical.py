@@ -7,37 +7,27 @@ synchronization. What cannot be had so is an `EntryError`.
 
 from __future__ import annotations
 
-from cudaguard.features.array_interface.consumers import (
-    ANY,
-    DENSE,
-    FORWARD,
-    zero_means,
-)
+import re
+import sys
+from functools import lru_cache
+from itertools import islice
+from operator import index
+
+from cudaguard.features.array_interface.consumers import ANY, DENSE, FORWARD, zero_means
 from cudaguard.features.array_interface.interface import (
     ADDRESS_SPACE,
     AUTO,
+    INTERFACE,
     MISSING,
-    MOST_DIMENSIONS,
     NEWEST,
+    SPECIFICATION,
     EntryError,
-    as_dictionary,
-    c_strides,
-    check_extent,
-    item_size,
-    read_data,
-    read_descr,
-    read_mask,
-    read_shape,
-    read_stream,
-    read_strides,
-    read_typestr,
-    read_version,
     shown,
 )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from cudaguard.features.array_interface.consumers import Consumer
@@ -50,6 +40,7 @@ _PLAIN = {
     **{f"<{kind}{size}": size for kind in "fiu" for size in (2, 4, 8)},
     **{f"{order}{kind}1": 1 for order in "|<" for kind in "iu"},
 }
+_MOST_DIMENSIONS = 64  # of an array in NumPy 2; more is a mistake, or meant to take for ever
 _USUAL = 1 << 47  # what addresses and sizes stay below; others are looked at closely
 
 
@@ -81,7 +72,7 @@ def is_canonical(cai: Any, consumer: Consumer) -> bool:
         or type(is_read_only) is not bool
         or (is_read_only and not consumer.takes_read_only)
         or not consumer.least_version <= version <= NEWEST
-        or len(shape) > MOST_DIMENSIONS
+        or len(shape) > _MOST_DIMENSIONS
     ):
         return False
     size = bytes_
@@ -96,7 +87,7 @@ def is_canonical(cai: Any, consumer: Consumer) -> bool:
         for step in strides:
             if type(step) is not int:
                 return False
-        if strides != c_strides(shape, size):
+        if strides != _c_strides(shape, size):
             return False
     if "descr" in cai:
         if type(cai["descr"]) is not list:
@@ -173,7 +164,7 @@ def _is_same(one: Any, other: Any) -> bool:
 def _check_fit(cai: Interface, consumer: Consumer) -> None:
     """Raise an `EntryError` if a consumer cannot be given an interface that conforms."""
     name, typestr, shape, strides = consumer.name, cai["typestr"], cai["shape"], cai.get("strides")
-    size = item_size(typestr)
+    size = _item_size(typestr)
     if typestr[0] == ">" and size > 1 and ">" in consumer.misreads:
         rule = f"{name} does not read big-endian data"
         raise EntryError("typestr", typestr, rule, "convert it to the native byte order first")
@@ -191,7 +182,7 @@ def _check_fit(cai: Interface, consumer: Consumer) -> None:
         return
     steps = [
         (step, dense)
-        for count, step, dense in zip(shape, strides, c_strides(shape, size))
+        for count, step, dense in zip(shape, strides, _c_strides(shape, size))
         if count > 1
     ]
     if consumer.strides == DENSE and any(step != dense for step, dense in steps):
@@ -240,25 +231,221 @@ def read_interface(given: Interface, kind: type) -> tuple[Interface, list[EntryE
         return value
 
     faults += [EntryError(field, MISSING) for field in _REQUIRED[:3] if field not in given]
-    typestr = read("typestr", read_typestr)
-    shape = read("shape", read_shape)
+    typestr = read("typestr", _read_typestr)
+    shape = read("shape", _read_shape)
     data = strides = None
     if shape is not None:
-        data = read("data", lambda raw: read_data(raw, shape))
-        strides = read("strides", lambda raw: read_strides(raw, shape))
-    read("descr", read_descr)
-    read("mask", read_mask)
-    stream = read("stream", lambda raw: read_stream(raw) or zero_means(kind))
+        data = read("data", lambda raw: _read_data(raw, shape))
+        strides = read("strides", lambda raw: _read_strides(raw, shape))
+    read("descr", _read_descr)
+    read("mask", _read_mask)
+    stream = read("stream", lambda raw: _read_stream(raw) or zero_means(kind))
     if "version" not in given:  # 2 makes no statement on synchronization
         correct("version", 2 if stream is None else NEWEST)
     elif stream is None:
-        read("version", read_version)
+        read("version", _read_version)
     else:
         rule = "streams begin with version 3"
-        read("version", lambda raw: max(read_version(raw), NEWEST), rule)
+        read("version", lambda raw: max(_read_version(raw), NEWEST), rule)
     if data is not None and typestr is not None:
         try:
-            check_extent(shape, strides, typestr, data[0])
+            _check_extent(shape, strides, typestr, data[0])
         except EntryError as fault:
             faults.append(fault)
     return legal, faults
+
+
+# --- Elements, and where they lie -----------------------------------------------------------------
+
+_TYPESTR = re.compile(r"([<>|])([tbiufcmMSUV])([1-9][0-9]{0,8})((?:\[[0-9a-zA-Z/]{1,20}\])?)")
+_SIZES = {
+    "b": (1,),
+    "i": (1, 2, 4, 8),
+    "u": (1, 2, 4, 8),
+    "f": (2, 4, 8, 12, 16),
+    "c": (8, 16, 24, 32),
+    "m": (8,),
+    "M": (8,),
+}
+# Letters of Python's `struct` and NumPy's `dtype.char` for which both mean the same everywhere. In
+# "=l" they differ: 4 bytes for the one, 8 for the other.
+_LETTERS = {
+    "?": "b1", "b": "i1", "B": "u1", "h": "i2", "H": "u2", "i": "i4", "I": "u4", "q": "i8",
+    "Q": "u8", "e": "f2", "f": "f4", "d": "f8", "F": "c8", "D": "c16",
+}  # fmt: skip
+_NATIVE = "<" if sys.byteorder == "little" else ">"
+
+
+@lru_cache(maxsize=128)
+def _item_size(typestr: str) -> int:
+    """Return the bytes that one element takes, -1 if `typestr` is not legal.
+
+    A bit field (kind ``t``) takes the bytes that hold it.
+    """
+    match = _TYPESTR.fullmatch(typestr)
+    if match is None:
+        return -1
+    order, kind, digits, unit = match.groups()
+    size = int(digits)
+    if (unit and kind not in "mM") or size not in _SIZES.get(kind, (size,)):
+        return -1
+    if order == "|" and size > 1 and kind in _SIZES:  # its bytes do have an order
+        return -1
+    if kind == "t":
+        return -(-size // 8)
+    return size * 4 if kind == "U" else size
+
+
+def _c_strides(shape: Sequence[int], size: int) -> tuple[int, ...]:
+    """Return the strides of contiguous elements of that size, in C order."""
+    strides = []
+    for count in reversed(shape):
+        strides.append(size)
+        size *= count
+    return tuple(reversed(strides))
+
+
+def _check_extent(
+    shape: tuple[int, ...], strides: tuple[int, ...] | None, typestr: str, pointer: int
+) -> None:
+    """Raise an `EntryError` if elements would lie outside the address space."""
+    size = _item_size(typestr)
+    steps = _c_strides(shape, size) if strides is None else strides
+    reach = [] if 0 in shape else [(count - 1) * step for count, step in zip(shape, steps)]
+    low = pointer + sum(end for end in reach if end < 0)
+    high = pointer + sum(end for end in reach if end > 0) + (0 if 0 in shape else size)
+    if low < 0 or high > ADDRESS_SPACE:
+        field, value = ("shape", shape) if strides is None else ("strides", strides)
+        rule = f"elements would lie outside the address space, with data at {pointer:#x}"
+        raise EntryError(field, value, rule)
+
+
+# --- Reading one entry: its value in legal form ---------------------------------------------------
+# A value that says the same in another form is converted (a list for a tuple, a NumPy integer for
+# an int, ``f4`` for ``<f4``). Nothing is guessed: what has no legal form is an `EntryError`.
+# Besides, the code of a foreign class that runs here may raise anything.
+
+
+def whole_number(value: Any, field: str) -> int:
+    """Read an integer: also a NumPy one, or one of a sub-class; a bool or a float is none."""
+    if type(value) is bool or not hasattr(type(value), "__index__"):
+        raise EntryError(field, value)
+    return int.__index__(index(value))
+
+
+def _whole_numbers(value: Any, field: str) -> tuple[int, ...]:
+    if isinstance(value, (str, bytes, bytearray, dict, set, frozenset)):
+        raise EntryError(field, value)
+    count = len(value)
+    if count > _MOST_DIMENSIONS:
+        raise EntryError(field, value, f"more than {_MOST_DIMENSIONS} dimensions are a mistake")
+    numbers = tuple(whole_number(item, field) for item in islice(value, count))  # it may be endless
+    if len(numbers) != count:
+        raise EntryError(field, value)
+    if not all(-ADDRESS_SPACE < number < ADDRESS_SPACE for number in numbers):
+        raise EntryError(field, value, "that is more than an address space has")
+    return numbers
+
+
+def _read_shape(value: Any) -> tuple[int, ...]:
+    """Read ``shape``."""
+    shape = _whole_numbers(value, "shape")
+    if min(shape, default=0) < 0:
+        raise EntryError("shape", value)
+    return shape
+
+
+def _read_strides(value: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Read ``strides`` of an array of this shape."""
+    strides = _whole_numbers(value, "strides")
+    if len(strides) != len(shape):
+        raise EntryError("strides", value, f"shape {shown(shape)} has {len(shape)} dimensions")
+    return strides
+
+
+def _read_typestr(value: Any) -> str:
+    """Read ``typestr``."""
+    if not isinstance(value, str):
+        raise EntryError("typestr", value)
+    text = str.__str__(value)  # of a sub-class as well
+    if _item_size(text) > 0:
+        return text
+    order, rest = (text[0], text[1:]) if text[:1] in ("<", ">", "=", "|") else ("=", text)
+    rest = _LETTERS.get(rest, rest)
+    if order in "=|":  # NumPy reads both so
+        order = "|" if _item_size(f"|{rest}") > 0 else _NATIVE
+    if _item_size(order + rest) > 0:
+        return order + rest
+    raise EntryError("typestr", value)
+
+
+def _read_data(value: Any, shape: tuple[int, ...]) -> tuple[int, bool]:
+    """Read ``data`` of an array of this shape: its address and whether it is read-only."""
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise EntryError("data", value)
+    raw, flag = value
+    is_empty = 0 in shape
+    pointer = 0 if raw is None and is_empty else whole_number(raw, "data")
+    is_read_only = bool(flag)
+    # "no" and None are neither True nor False.
+    if not 0 <= pointer < ADDRESS_SPACE or not flag == is_read_only:
+        raise EntryError("data", value)
+    if not pointer and not is_empty:
+        rule = "an array with elements has an address other than 0"
+        raise EntryError(
+            "data", value, rule, "look whether its memory was freed, or never allocated"
+        )
+    return 0 if is_empty else pointer, is_read_only
+
+
+def _read_version(value: Any) -> int:
+    """Read ``version``."""
+    version = whole_number(value, "version")
+    if version > NEWEST:
+        remedy = "update cudaguard, or hand the array over without it"
+        raise EntryError("version", value, remedy=remedy)
+    if version < 0:
+        raise EntryError("version", value)
+    return version
+
+
+def _read_stream(value: Any) -> int:
+    """Read ``stream`` where it is not None; what 0 means depends on the producer."""
+    stream = whole_number(value, "stream")
+    if not 0 <= stream < ADDRESS_SPACE:
+        raise EntryError("stream", value)
+    return stream
+
+
+def _read_descr(value: Any) -> list[tuple[Any, ...]]:
+    """Read ``descr``."""
+    if not isinstance(value, (list, tuple)):
+        raise EntryError("descr", value)
+    if not all(isinstance(item, (list, tuple)) for item in value):
+        raise EntryError("descr", value)
+    return [tuple(item) for item in value]
+
+
+def _read_mask(value: Any) -> object:
+    """Read ``mask`` where it is not None."""
+    if value.__cuda_array_interface__ is None:
+        raise EntryError("mask", value)
+    return value
+
+
+def as_dictionary(value: Any) -> dict[Any, Any]:
+    """Return an interface as a plain dictionary.
+
+    Raises:
+        EntryError: It is no mapping.
+    """
+    if isinstance(value, dict):
+        return dict(dict.items(value))  # what C code sees, whatever the sub-class says
+    from collections.abc import Mapping
+
+    if not isinstance(value, Mapping):
+        raise EntryError(INTERFACE, value, "it must be a dictionary")
+    try:  # entry by entry, as nobody knows how many a foreign class has
+        return {name: value[name] for name in SPECIFICATION if name in value}
+    except Exception as error:
+        raise EntryError(INTERFACE, value, "its entries must be readable") from error

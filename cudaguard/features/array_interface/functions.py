@@ -5,7 +5,13 @@ from __future__ import annotations
 from cudaguard.core.caller import caller_frame
 from cudaguard.core.lifecycle import activation
 from cudaguard.features.array_interface import findings
-from cudaguard.features.array_interface.canonical import canonical, is_canonical, read_interface
+from cudaguard.features.array_interface.canonical import (
+    as_dictionary,
+    canonical,
+    is_canonical,
+    read_interface,
+    whole_number,
+)
 from cudaguard.features.array_interface.consumers import (
     ANYONE,
     absent,
@@ -15,9 +21,7 @@ from cudaguard.features.array_interface.consumers import (
 from cudaguard.features.array_interface.interface import (
     AUTO,
     EntryError,
-    as_dictionary,
     name_of,
-    whole_number,
 )
 
 TYPE_CHECKING = False

@@ -19,14 +19,13 @@ from cudaguard.core.replace import Replaced
 from cudaguard.core.request import Done, Refused, WouldDo
 from cudaguard.errors import ArrayInterfaceError
 from cudaguard.features.array_interface import findings
-from cudaguard.features.array_interface.canonical import canonical, is_canonical
+from cudaguard.features.array_interface.canonical import as_dictionary, canonical, is_canonical
 from cudaguard.features.array_interface.consumers import AS_EXPORTED, consumer_at
 from cudaguard.features.array_interface.functions import View, prepare
 from cudaguard.features.array_interface.interface import (
     INTERFACE,
     MISSING,
     EntryError,
-    as_dictionary,
     name_of,
     shown,
 )
