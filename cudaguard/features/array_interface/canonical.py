@@ -89,12 +89,6 @@ def is_canonical(cai: Any, consumer: Consumer) -> bool:
                 return False
         if strides != _c_strides(shape, size):
             return False
-    if "descr" in cai:
-        if type(cai["descr"]) is not list:
-            return False
-        for item in cai["descr"]:
-            if type(item) is not tuple:
-                return False
     if stream is None:
         return bytes_ <= _USUAL and (consumer.takes_no_stream or "stream" not in cai)
     return (
@@ -154,11 +148,11 @@ def canonical(cai: Any, consumer: Consumer, kind: type, stream: Any = AUTO) -> I
 
 def _is_same(one: Any, other: Any) -> bool:
     """Return True if two values are equal, and of the same types throughout."""
-    if type(one) is not type(other):
-        return False
+    if one is other or type(one) is not type(other):
+        return one is other
     if type(one) in (tuple, list):
         return len(one) == len(other) and all(map(_is_same, one, other))
-    return one is other or (type(one) in (int, str) and one == other)
+    return type(one) in (int, str) and one == other
 
 
 def _check_fit(cai: Interface, consumer: Consumer) -> None:
@@ -237,7 +231,6 @@ def read_interface(given: Interface, kind: type) -> tuple[Interface, list[EntryE
     if shape is not None:
         data = read("data", lambda raw: _read_data(raw, shape))
         strides = read("strides", lambda raw: _read_strides(raw, shape))
-    read("descr", _read_descr)
     read("mask", _read_mask)
     stream = read("stream", lambda raw: _read_stream(raw) or zero_means(kind))
     if "version" not in given:  # 2 makes no statement on synchronization
@@ -415,15 +408,6 @@ def _read_stream(value: Any) -> int:
     if not 0 <= stream < ADDRESS_SPACE:
         raise EntryError("stream", value)
     return stream
-
-
-def _read_descr(value: Any) -> list[tuple[Any, ...]]:
-    """Read ``descr``."""
-    if not isinstance(value, (list, tuple)):
-        raise EntryError("descr", value)
-    if not all(isinstance(item, (list, tuple)) for item in value):
-        raise EntryError("descr", value)
-    return [tuple(item) for item in value]
 
 
 def _read_mask(value: Any) -> object:

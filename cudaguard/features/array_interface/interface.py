@@ -27,7 +27,7 @@ SPECIFICATION: dict[str, str] = {
     "bool that says whether it is read-only",
     "version": f"it must be an integer, and {NEWEST} is the newest version there is",
     "strides": "it must be absent, None, or a tuple with the bytes to step in each dimension",
-    "descr": "it must be a list of tuples, as in NumPy's array interface",
+    "descr": "fields of a structured type, as in NumPy's array interface; not looked at",
     "mask": "it must be absent, None, or an array that has a __cuda_array_interface__ itself",
     "stream": "it must be absent, None, or the number of a stream: 1 for the legacy default "
     "stream, 2 for the per-thread one, a handle for others; 0 is forbidden, being ambiguous",

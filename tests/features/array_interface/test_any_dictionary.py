@@ -83,7 +83,7 @@ def conforms(entries, boolean="|b1"):
         return False
     shape, data, typestr = entries["shape"], entries["data"], entries["typestr"]
     strides, stream = entries.get("strides"), entries.get("stream")
-    descr, mask = entries.get("descr"), entries.get("mask")
+    mask = entries.get("mask")
     return (
         type(shape) is tuple and all(is_int(count) for count in shape)
         and type(data) is tuple and len(data) == 2 and is_int(data[0]) and type(data[1]) is bool
@@ -96,7 +96,6 @@ def conforms(entries, boolean="|b1"):
         and (strides is None or (type(strides) is tuple and len(strides) == len(shape)
                                  and all(is_int(s, -(1 << 64)) for s in strides)))
         and (stream is None or (is_int(stream, 1) and entries["version"] == 3))
-        and (descr is None or (type(descr) is list and all(type(d) is tuple for d in descr)))
         and (mask is None or hasattr(mask, "__cuda_array_interface__"))
     )  # fmt: skip
 

@@ -129,23 +129,6 @@ print(found())
     assert run.err == ""
 
 
-def test_what_has_no_interface_is_left_to_such_a_consumer(run):
-    backend(run.child)
-    code = """
-from nvidia.dali.backend import Tensor
-empty = Producer(None)
-print(Tensor(empty).buffer is empty, empty.reads)
-for array in (object(), Failing(AttributeError("on the CPU")), None):
-    try:
-        Tensor(array)
-    except Exception as error:
-        print(repr(error), error.__context__ is not None)
-print(found())
-"""
-    error = "TypeError('no array') True"
-    assert run(DALI + code) == ["True 2", error, error, error, "nothing"]
-
-
 # --- what is told, and in which mode ------------------------------------------------------------
 
 
@@ -223,20 +206,6 @@ print(found())
         assert "ArrayInterfaceWarning: [CG835]" in warning
         assert "may not read the stream of " in warning
         assert "evidence: stream is 0: it must be absent" in run.err
-
-
-def test_mode_may_change_on_the_way(run):
-    code = """
-import lib
-for mode in ("fix", "observe", "strict", "warn", "off", "fix"):
-    install(mode)
-    image, other = (entry(make(stream=None)) for entry in (lib.Image, lib.upload))
-    print(mode, "stream" in image.entries, "stream" in other.entries, is_raw())
-"""
-    assert run(code) == [
-        "fix False False none", "observe True True none", "strict False False none",
-        "warn True True none", f"off True True {ALL_RAW}", "fix False False none",
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
@@ -458,30 +427,6 @@ for thread in threads: thread.join(30)
 print(wrong[:1], is_raw())
 """
     assert run(code) == [f"[] {ALL_RAW}"]
-
-
-# --- what is imported ---------------------------------------------------------------------------
-
-
-ARRAYS = """
-def arrays():
-    room = "cudaguard.features.array_interface."
-    parts = (f"{room}interface", f"{room}canonical", f"{room}repair")
-    return " ".join(sorted(name for name in sys.modules if name.startswith(parts))) or "nothing"
-"""
-
-
-def test_nothing_of_it_is_imported_before_it_is_needed(run):
-    code = """
-cudaguard.install()
-import json, sqlite3
-print(arrays())
-install()
-print(arrays())
-import lib
-print(arrays() != "nothing")
-"""
-    assert run(ARRAYS + code) == ["nothing", "nothing", "True"]
 
 
 # --- rules that do not fit ----------------------------------------------------------------------

@@ -96,8 +96,6 @@ MENDED = [
     ("version", MyInt(3), 3),
     ("strides", [4], (4,)),
     ("strides", (Number(-4),), (-4,)),
-    ("descr", (("", "<f4"),), [("", "<f4")]),
-    ("descr", [["", "<f4"]], [("", "<f4")]),
     ("stream", Number(7), 7),
     ("stream", MyInt(7), 7),
 ]
@@ -166,7 +164,6 @@ REFUSED = [
     *(("strides", value) for value in ((), (4, 4), (4.0,), (True,), (1 << 64,), (Hostile(),))),
     ("strides", (-0x1000,)),
     ("strides", ((1 << 64) - 0x1000,)),
-    *(("descr", value) for value in ("<f4", ["<f4"], {}, 4, Hostile())),
     *(("mask", value) for value in ({}, True, Hostile(), interface(), Producer(None))),
     *(("stream", value) for value in ("1", 1.0, True, -1, 1 << 64, (1,), Hostile())),
     ("stream", 0),

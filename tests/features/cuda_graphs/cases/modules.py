@@ -86,24 +86,6 @@ def case_copies_and_pickles_of_a_module_that_was_compiled_in_place():
         assert held(other)
 
 
-def case_copies_of_a_module_whose_forward_was_compiled():
-    """Without us a copy runs the forward of the original, and cannot be pickled: so it stays."""
-    bare, safe = Encoder(), Encoder()
-    for module in (bare, safe):
-        module.forward = torch.compile(module.forward, backend="eager")
-    cudaguard.graph_safe(safe)
-    for module in (bare, safe):
-        assert copy.deepcopy(module).forward is module.forward
-    kinds = []
-    for module in (bare, safe):
-        try:
-            torch.save(module, io.BytesIO())
-        except Exception as error:
-            kinds.append(type(error))
-    assert len(kinds) == 2, kinds
-    assert kinds[0] is kinds[1]
-
-
 def case_pickles_of_a_module_that_was_wrapped_by_torch_compile():
     """They are torch's own, and need nothing of ours."""
     safe = torch.compile(Encoder(), backend="eager")
