@@ -124,13 +124,13 @@ def _normalizer(request: Request, permit: Permit) -> Callable[[Any], Any]:
 
     def take(array: Any) -> Any:
         kind: Any = type(array)
-        if is_own(kind) or not permit.looks:  # it knows what to do with its own
-            return array
         try:
-            cai = array.__cuda_array_interface__
-        except theirs(Exception):
-            return array  # there may be another way to read it
-        try:
+            if not permit.looks or is_own(kind):  # it knows what to do with its own
+                return array
+            try:
+                cai = array.__cuda_array_interface__
+            except theirs(Exception):
+                return array  # there may be another way to read it
             if cai is None or is_canonical(cai, consumer):
                 return array
             return normalized(array, cai)

@@ -31,7 +31,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_LACKING = 500  # CUresult: this driver has no such function
 _CONTEXT, _ORDINAL = 1, 9  # CU_POINTER_ATTRIBUTE_...
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
@@ -73,11 +72,11 @@ def _synchronize(stream: int) -> None:
     captured, handle = ctypes.c_int(), ctypes.c_void_p(stream)
     call = "cuStreamIsCapturing"
     status = driver.call(call, handle, ctypes.byref(captured))
-    if status == 0 and captured.value:
+    if not status and captured.value:
         rule = "a graph is being captured, which nothing outside it can wait for"
         remedy = "hand the array over before the capture begins, or with stream=None"
         raise EntryError("stream", stream, rule, remedy)
-    if status in (0, _LACKING):  # the latter: older than CUDA 10
+    if not status:
         call = "cuStreamSynchronize"
         status = driver.call(call, handle)
     if status:

@@ -173,15 +173,6 @@ def test_what_the_driver_refuses_is_an_error_with_the_remedy(arrays, call):
     assert ran.calls.count("cuThreadExchangeStreamCaptureMode") == 2
 
 
-def test_driver_without_contexts_of_streams_is_used_as_it_is(arrays):
-    ran = arrays.run(
-        START + "cudaguard.normalize(array, consumer='warp')",
-        rc={"cuStreamGetCtx": 500, "cuStreamIsCapturing": 500},
-    )
-    assert "cuStreamSynchronize" in ran.calls
-    assert "cuCtxPushCurrent_v2" not in ran.calls
-
-
 def test_driver_is_neither_loaded_nor_initialized_for_it(arrays):
     code = """
         class Array:
