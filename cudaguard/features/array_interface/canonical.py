@@ -41,7 +41,6 @@ _PLAIN = {
     **{f"{order}{kind}1": 1 for order in "|<" for kind in "iu"},
 }
 _MOST_DIMENSIONS = 64  # of an array in NumPy 2; more is a mistake, or meant to take for ever
-_USUAL = 1 << 47  # what addresses and sizes stay below; others are looked at closely
 
 
 def is_canonical(cai: Any, consumer: Consumer) -> bool:
@@ -64,22 +63,20 @@ def is_canonical(cai: Any, consumer: Consumer) -> bool:
         or type(version) is not int
     ):
         return False
-    bytes_, (pointer, is_read_only) = _PLAIN.get(typestr), data
+    size, (pointer, is_read_only) = _PLAIN.get(typestr), data
     if (
-        bytes_ is None
+        size is None
         or type(pointer) is not int
-        or not 0 < pointer < _USUAL
+        or not 0 < pointer < ADDRESS_SPACE
         or type(is_read_only) is not bool
         or (is_read_only and not consumer.takes_read_only)
         or not consumer.least_version <= version <= NEWEST
         or len(shape) > _MOST_DIMENSIONS
     ):
         return False
-    size = bytes_
     for count in shape:
-        if type(count) is not int or count <= 0:
+        if type(count) is not int or not 0 < count < ADDRESS_SPACE:
             return False
-        bytes_ *= count
     strides, stream = cai.get("strides"), cai.get("stream")
     if strides is not None:
         if type(strides) is not tuple:
@@ -90,10 +87,9 @@ def is_canonical(cai: Any, consumer: Consumer) -> bool:
         if strides != _c_strides(shape, size):
             return False
     if stream is None:
-        return bytes_ <= _USUAL and (consumer.takes_no_stream or "stream" not in cai)
+        return consumer.takes_no_stream or "stream" not in cai
     return (
-        bytes_ <= _USUAL
-        and type(stream) is int
+        type(stream) is int
         and 0 < stream < ADDRESS_SPACE
         and version == NEWEST
         and consumer.heeds_stream
@@ -225,12 +221,11 @@ def read_interface(given: Interface, kind: type) -> tuple[Interface, list[EntryE
         return value
 
     faults += [EntryError(field, MISSING) for field in _REQUIRED[:3] if field not in given]
-    typestr = read("typestr", _read_typestr)
+    read("typestr", _read_typestr)
     shape = read("shape", _read_shape)
-    data = strides = None
     if shape is not None:
-        data = read("data", lambda raw: _read_data(raw, shape))
-        strides = read("strides", lambda raw: _read_strides(raw, shape))
+        read("data", lambda raw: _read_data(raw, shape))
+        read("strides", lambda raw: _read_strides(raw, shape))
     read("mask", _read_mask)
     stream = read("stream", lambda raw: _read_stream(raw) or zero_means(kind))
     if "version" not in given:  # 2 makes no statement on synchronization
@@ -240,11 +235,6 @@ def read_interface(given: Interface, kind: type) -> tuple[Interface, list[EntryE
     else:
         rule = "streams begin with version 3"
         read("version", lambda raw: max(_read_version(raw), NEWEST), rule)
-    if data is not None and typestr is not None:
-        try:
-            _check_extent(shape, strides, typestr, data[0])
-        except EntryError as fault:
-            faults.append(fault)
     return legal, faults
 
 
@@ -296,21 +286,6 @@ def _c_strides(shape: Sequence[int], size: int) -> tuple[int, ...]:
         strides.append(size)
         size *= count
     return tuple(reversed(strides))
-
-
-def _check_extent(
-    shape: tuple[int, ...], strides: tuple[int, ...] | None, typestr: str, pointer: int
-) -> None:
-    """Raise an `EntryError` if elements would lie outside the address space."""
-    size = _item_size(typestr)
-    steps = _c_strides(shape, size) if strides is None else strides
-    reach = [] if 0 in shape else [(count - 1) * step for count, step in zip(shape, steps)]
-    low = pointer + sum(end for end in reach if end < 0)
-    high = pointer + sum(end for end in reach if end > 0) + (0 if 0 in shape else size)
-    if low < 0 or high > ADDRESS_SPACE:
-        field, value = ("shape", shape) if strides is None else ("strides", strides)
-        rule = f"elements would lie outside the address space, with data at {pointer:#x}"
-        raise EntryError(field, value, rule)
 
 
 # --- Reading one entry: its value in legal form ---------------------------------------------------

@@ -145,8 +145,6 @@ REFUSED = [
     ("shape", Short()),
     ("shape", (1 << 70,)),
     ("shape", (1 << 70, 0)),
-    ("shape", (1 << 40, 1 << 40)),
-    ("shape", (1 << 63, 1 << 63, 1 << 63) * 20),
     *(("typestr", value) for value in (4, None, Hostile(), ["<f4"], float)),
     *(("typestr", value) for value in ("", "<", "x4", "<f3", "<f1", "<c4", "<b2", "4f")),
     *(("typestr", value) for value in ("=l", "l", "=L", "O", "|O8", "<f4\n", " <f4", "<f4[ns]")),
@@ -162,8 +160,6 @@ REFUSED = [
     *(("version", value) for value in ("3", 3.0, True, None, -1, 4, (3,), Hostile(), 1 << 5000)),
     *(("strides", value) for value in NONSENSE if value is not None),
     *(("strides", value) for value in ((), (4, 4), (4.0,), (True,), (1 << 64,), (Hostile(),))),
-    ("strides", (-0x1000,)),
-    ("strides", ((1 << 64) - 0x1000,)),
     *(("mask", value) for value in ({}, True, Hostile(), interface(), Producer(None))),
     *(("stream", value) for value in ("1", 1.0, True, -1, 1 << 64, (1,), Hostile())),
     ("stream", 0),
@@ -242,11 +238,8 @@ LEGAL = [
     {"shape": (1 << 62, 0, 1 << 62), "data": (0, True)},
     {"shape": (1 << 40,), "strides": (0,)},
     {"shape": (2, 0), "strides": (-8, -4), "data": (0, False)},
-    {"strides": (-4,), "data": (12, False)},
-    {"strides": (4,), "data": ((1 << 64) - 16, False)},
     {"shape": (1,) * 64},
     {"data": (0x1000, True)},
-    {"data": ((1 << 64) - 16, False)},
     {"version": 2},
     {"version": 1},
     {"version": 0},
@@ -269,21 +262,6 @@ def test_what_conforms_is_handed_over_as_it_is(changes):
     assert cudaguard.validate(producer) == []
     assert cudaguard.normalize(producer) is producer
     assert producer.reads == 2
-
-
-@pytest.mark.parametrize(
-    ("changes", "field"),
-    [
-        ({"strides": (-4,), "data": (11, False)}, "strides"),
-        ({"strides": (4,), "data": ((1 << 64) - 15, False)}, "strides"),
-        ({"data": ((1 << 64) - 15, False)}, "shape"),
-        ({"typestr": "<U4", "shape": (1,), "data": ((1 << 64) - 15, False)}, "shape"),
-    ],
-)
-def test_elements_lie_inside_the_address_space(changes, field):
-    with pytest.raises(ArrayInterfaceError, match="outside the address space") as caught:
-        cudaguard.normalize(make(**changes))
-    assert caught.value.field == field
 
 
 @pytest.mark.parametrize("field", ["strides", "mask", "stream", "descr"])
