@@ -237,7 +237,6 @@ GRAPHS = tuple(
     for what, code in (
         ("bare again", "bare"),
         ("clone", "cudaguard.graph_safe(bare)"),
-        ("watch", "cudaguard.graph_safe(bare, strategy='watch')"),
         ("no-graphs", "cudaguard.graph_safe(bare, strategy='no-graphs')"),
     )
 )

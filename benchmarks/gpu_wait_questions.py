@@ -89,26 +89,6 @@ left = in_thread(work)
 tell(pending_before=before, pending_after=pending(None), current_after=left)
 """,
     ),
-    _question(
-        "default stream of the primary context waits for a stream of an own one",
-        """
-mine, waits = own(), {}
-producer, address = stream(), ctypes.c_uint64()
-ok(cu().cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(64)))
-busy(producer)
-from cudaguard.features.array_interface import waiting
-from cudaguard.features.array_interface.consumers import consumer_for
-waiting._reader = lambda *_: 1  # torch reads on its default stream
-waits["says"] = waiting.order(producer.value, consumer_for("torch"), address.value)
-waits["own_default"] = pending(ctypes.c_void_p(1))
-ok(cu().cuCtxSetCurrent(primary))
-waits["primary_default"] = pending(ctypes.c_void_p(1))
-ok(cu().cuCtxSetCurrent(mine))
-ok(cu().cuStreamSynchronize(producer))
-waits["own_default_after"] = pending(ctypes.c_void_p(1))
-tell(waits)
-""",
-    ),
     *(
         _question(
             f"stream is waited for while another thread captures, mode of this one {mode}",

@@ -506,11 +506,7 @@ def protecting() -> Group:
     """What `graph_safe` adds to a compiled callable, on the CPU."""
     by_hand = "by hand: tree_map, clone()"
     rows = [
-        Row(f"graph_safe, {label}", f"calls:{value}", peer, beside=beside)
-        for label, value in (
-            ("clone", "clone"),
-            ("watch, nothing held", "watch"),
-        )
+        Row("graph_safe, clone", "calls:clone", peer, beside=beside)
         for peer, beside in (("calls", "bare"), ("calls:by hand", by_hand))
     ]
     for label, value in (("clone", "clone"), (by_hand, "by hand")):

@@ -25,9 +25,6 @@ from cudaguard.features.array_interface.consumers import (
     CONSUMERS,
     DENSE,
     FORWARD,
-    IGNORES,
-    PRODUCERS,
-    REFUSES,
 )
 from cudaguard.model import GRADES
 from cudaguard.system.shareable import VARIABLES
@@ -46,7 +43,7 @@ if TYPE_CHECKING:
     from cudaguard import Rule
     from cudaguard.core.checks import Check
     from cudaguard.core.rule_check import Verb
-    from cudaguard.features.array_interface.consumers import Consumer, Producer
+    from cudaguard.features.array_interface.consumers import Consumer
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -228,7 +225,7 @@ def ids() -> str:
     return table_of(("id", "title", "warning class", "part"), rows)
 
 
-# --- consumers and producers ------------------------------------------------------------
+# --- consumers ------------------------------------------------------------------------
 
 
 def _linked(evidence: Iterable[str]) -> str:
@@ -238,16 +235,12 @@ def _linked(evidence: Iterable[str]) -> str:
 
 
 def _consumer(one: Consumer) -> tuple[str, ...]:
-    order = "it waits"
-    if one.stream == IGNORES:
-        order = "cudaguard makes its stream wait" if one.current_stream else "the host waits"
     refused = {
         "big-endian types": ">" in one.misreads,
         "complex types": "c" in one.misreads,
         "all but C order without gaps": one.strides == DENSE,
         "strides that are negative or no multiples of the element": one.strides == FORWARD,
-        "arrays without dimensions": one.least_dimensions > 0,
-        "read-only arrays": one.read_only == REFUSES,
+        "read-only arrays": not one.takes_read_only,
         "version 2 without a stream": one.least_version == 3,
     }
     written = {
@@ -256,33 +249,18 @@ def _consumer(one: Consumer) -> tuple[str, ...]:
         "versions 0 and 1 as 2": one.least_version == 2,
     }
     return (
-        f"`{one.name}`", order, "; ".join(text for text, is_so in refused.items() if is_so),
+        f"`{one.name}`",
+        "it waits" if one.heeds_stream else "the host waits",
+        "; ".join(text for text, is_so in refused.items() if is_so),
         "; ".join(text for text, is_so in written.items() if is_so),
-        "warning" if one.read_only == IGNORES else "", _linked(one.evidence),
-    )  # fmt: skip
+        _linked(one.evidence),
+    )
 
 
 def consumers() -> str:
     """Return the table of the libraries that read arrays."""
-    head = (
-        "consumer", "streams", "cudaguard refuses", "cudaguard rewrites", "read-only arrays",
-        "evidence",
-    )  # fmt: skip
+    head = ("consumer", "streams", "cudaguard refuses", "cudaguard rewrites", "evidence")
     return table_of(head, map(_consumer, CONSUMERS))
-
-
-def _producer(one: Producer) -> tuple[str, ...]:
-    zero = "" if one.zero is None else f"{one.zero}"
-    if one.zero_unless:
-        zero += f", not under `{one.zero_unless}`"
-    return f"`{one.name}`", one.exports, zero, _linked(one.evidence)
-
-
-def producers() -> str:
-    """Return the table of the libraries that export arrays."""
-    return table_of(
-        ("producer", "exports", "stream 0 means", "evidence"), map(_producer, PRODUCERS)
-    )
 
 
 # --- checks -----------------------------------------------------------------------------
@@ -331,7 +309,6 @@ PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "ids": ("reference/catalog.md", ids),
     "checks": ("reference/commands/doctor.md", checks),
     "consumers": ("reference/consumers.md", consumers),
-    "producers": ("reference/consumers.md", producers),
     "upstream": ("reference/upstream.md", upstream),
     "coverage": ("reference/coverage.md", coverage),
     "commands": ("reference/cli.md", commands.overview),

@@ -156,42 +156,6 @@ print(safe is compiled, *outcomes(safe))
     assert found == ["True", *["right"] * 7]
 
 
-def test_watch_tells_of_what_is_stale(program):
-    found, ran = run(
-        program,
-        """
-watched = cudaguard.graph_safe(compiled, strategy="watch")
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    for number in range(4):
-        watched(INPUTS[number])
-first = watched(INPUTS[5])
-again = watched(INPUTS[6])
-now = outcome(again, work(INPUTS[6]))
-del again
-watched(INPUTS[7])
-stale = [f for f in cudaguard.status().findings if f.id == "CG853"]
-print(len(stale), outcome(first, work(INPUTS[5])), now)
-""",
-    )
-    assert found == ["1", "stale", "right"]
-    assert ran.warned == ["CG853"]
-
-
-def test_watch_tells_nothing_of_what_is_dropped(program):
-    found, ran = run(
-        program,
-        """
-watched = cudaguard.graph_safe(compiled, strategy="watch")
-for x in INPUTS:
-    assert outcome(watched(x), work(x)) == "right"
-print(len(cudaguard.status().findings))
-""",
-    )
-    assert ran.warned == []
-    assert found == ["0"]
-
-
 def test_training_through_clones(program):
     """Activations stay in the pool; gradients pass through the copies."""
     found, _ = run(
@@ -328,7 +292,6 @@ def measured(call):
 
 made = torch.compile(large, mode="reduce-overhead")
 calls = {"none": made, "clone": cudaguard.graph_safe(made)}
-calls["watch"] = cudaguard.graph_safe(made, strategy="watch")
 costs = {name: measured(call) for name, call in calls.items()}
 costs["no-graphs"] = measured(cudaguard.graph_safe(made, strategy="no-graphs"))
 print(json.dumps(costs))
@@ -341,7 +304,7 @@ def test_cost_of_each_strategy(program, record_property):
     costs = json.loads(ran.out[-1])
     record_property("cost of graph strategies, ms and bytes", costs)
     print(costs)
-    assert set(costs) == {"none", "clone", "watch", "no-graphs"}
+    assert set(costs) == {"none", "clone", "no-graphs"}
     size = 8 << 22
     # What copies take is one set of results, and the one before that is still held.
     assert costs["none"][1] < size

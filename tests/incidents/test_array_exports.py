@@ -142,48 +142,6 @@ print(found())
     assert last == "CG835:warning"
 
 
-def test_numba_waits_for_pycudas_work_where_that_is_asked_for(run):
-    code = (
-        PYCUDA
-        + """
-from numba import cuda
-
-pending = ga.to_gpu_async(np.ones((2, 2), np.float32), stream=drv.Stream())
-print(pending.__cuda_array_interface__["stream"])
-drv.Context.synchronize()
-taken = cuda.as_cuda_array(pending)
-print(taken.copy_to_host().sum(), taken.__cuda_array_interface__["stream"])
-print(found())
-"""
-    )
-    bare = run(code, "off")
-    default = run(code, "install")
-    opted = run(code, "install", "CG026")
-    assert bare.out == default.out == ["None", "4.0 None", "nothing"]
-    assert waits(default) == waits(bare)
-    assert opted.out == ["1", "4.0 1", "CG834:info"]
-    extra = list(waits(opted))
-    for call in waits(bare):
-        extra.remove(call)  # none is lost
-    assert ("cuStreamSynchronize", "stream=0x1") in extra
-    assert ("cuStreamSynchronize", "stream=0x1") not in waits(bare)
-    assert default.warnings == opted.warnings == []
-
-
-def test_what_pycuda_is_told_to_export_is_undone(run):
-    code = (
-        PYCUDA
-        + """
-for enable in ((), ("CG026",), ()):
-    with cudaguard.guard(enable=enable):
-        print(array.__cuda_array_interface__["stream"], end=" ")
-    print(array.__cuda_array_interface__["stream"])
-print(type(vars(ga.GPUArray)["__cuda_array_interface__"]).__name__)
-"""
-    )
-    assert run(code, "off").out == ["None None", "1 None", "None None", "property"]
-
-
 # --- numba ----------------------------------------------------------------------------------------
 
 

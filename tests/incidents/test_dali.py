@@ -123,7 +123,6 @@ MENDED = {
     "bool": "ok BOOL",
     "numpy stream": NO_DRIVER,  # as a stream 1 of Python's own
 }  # fmt: skip
-AS_THEY_ARE = ("0", "big", "complex", "gaps")
 
 
 @RELEASES
@@ -140,9 +139,9 @@ def test_what_it_makes_of_them_guarded(run_with, pins, order):
     *lines, last = run_with(pins, code, "install" if order == "first" else "off").out
     seen = table(lines)
     assert {case: text for case, (text, _) in seen.items()} == {**UNGUARDED[pins], **MENDED}
-    # Once, but for those that DALI has to read itself.
-    assert [case for case, (_, reads) in seen.items() if reads != 1] == list(AS_THEY_ARE)
-    assert sorted(set(last.split())) == ["CG832:warning", "CG834:info", "CG835:warning"]
+    # Once, where DALI was given a view.
+    assert {reads for _, reads in seen.values()} == {1, 2}
+    assert sorted(set(last.split())) == ["CG834:info", "CG835:warning"]
 
 
 @RELEASES
@@ -239,35 +238,6 @@ for call in (TensorGPU, TensorListGPU):
     assert ran.out[:3] == ["ok HW", "ok HW", "ok H"]
     assert ran.out[4:] == bare.out[4:]
     assert ran.err == bare.err == ""
-
-
-@RELEASES
-def test_error_of_a_producer(run_with, pins):
-    code = (
-        IMPORT
-        + """
-class Failing:
-    reads = 0
-    @property
-    def __cuda_array_interface__(self):
-        self.reads += 1
-        raise ValueError("sharded over several devices")
-
-for call in (tensor, tensor_list):
-    array = Failing()
-    print(outcome(lambda: call(array)).partition("sharded")[1:], array.reads)
-    print(outcome(lambda: call(array))[:40])
-print(outcome(lambda: tensor(object())))
-print(found())
-"""
-    )
-    bare, ran = run_with(pins, code, "off"), run_with(pins, code, "install")
-    for text, line in zip(bare.out[1:4:2], ran.out[1:4:2]):
-        assert not text.startswith("ValueError")  # hidden
-        assert line.startswith("ValueError because of NoneType: sharded")
-    assert ran.out[0].endswith(" 1")
-    assert ran.out[4:] == bare.out[4:]
-    assert "support" in bare.out[4]
 
 
 def test_uninstall_brings_the_fault_back(run_with):
@@ -413,7 +383,7 @@ arrays = [Array(), Array(strides=(16, 4)), Array(strides=None), Array(typestr="|
           Array(version=2)]
 for array in arrays:
     for call in (tensor, tensor_list):
-        print(outcome(lambda: call(array)), array.reads)
+        print(outcome(lambda: call(array)))
 made = TensorGPU(Array(), device_id=0)
 print(made.layout(), made.shape(), TensorListGPU(Array(), "H", 0).layout())
 print(found())

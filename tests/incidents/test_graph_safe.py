@@ -83,7 +83,9 @@ def parameters(*files):
     ]
 
 
-@pytest.mark.parametrize(("file", "case"), parameters("copies", "modules", "use", "rules", "watch"))
+@pytest.mark.parametrize(
+    ("file", "case"), parameters("copies", "modules", "use", "rules", "errors")
+)
 def test_case(outcome, file, case):
     assert outcome(file, case) == ""
 

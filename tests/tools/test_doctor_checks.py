@@ -79,14 +79,14 @@ def test_fault_that_cudaguard_cannot_repair_is_told_with_the_rules_advice(plante
 
 
 def test_rules_for_any_version_are_told_of_together(planted):
-    planted.write("nvcv/__init__.py")
+    planted.write("torch/__init__.py")
 
     def said(rules):
         _, findings = planted.one("CG901", env={"CUDAGUARD_RULES": rules})
         return [one["what"] for one in findings if one["what"].startswith("cudaguard watches")]
 
-    off = "-CG062"  # OpenCV may be there
-    assert said(f"+CG025,{off}") == ["cudaguard watches nvcv when it is switched on."]
+    off = "-CG003,-CG031,-CG032,-CG033,-CG047,-CG062"  # OpenCV may be there
+    assert said(f"+CG028,{off}") == ["cudaguard watches torch when it is switched on."]
     assert said(off) == []
 
 

@@ -1,156 +1,152 @@
-"""The wording of what is seen of arrays on their way from one library to another."""
+"""What is found of arrays on their way from one library to another."""
 
 from __future__ import annotations
 
-from cudaguard.features.array_interface.consumers import known_consumers
-from cudaguard.model import Finding
+from cudaguard.core.findings import Kind
+from cudaguard.features.array_interface.consumers import CONSUMERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cudaguard.errors import ArrayInterfaceError
+    from cudaguard.features.array_interface.interface import EntryError
+    from cudaguard.model import Finding
 
-ORDERED, READ_ONLY, NOT_CONFORMING = "CG831", "CG832", "CG833"
-MENDED, AS_IT_IS, NO_ENTRY = "CG834", "CG835", "CG836"
 _LINK = "https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html"
+_CATEGORY, _PAGE = "ArrayInterfaceWarning", "howto/arrays.md"
+
+WAITED = Kind(
+    "CG831",
+    "an array was passed to a library that ignores its stream",
+    _CATEGORY,
+    severity="info",
+    consequence="without a wait it would read data before it is written. cudaguard waited for the "
+    "stream.",
+    remedy="do nothing; or name the stream, if the array does not: normalize(..., stream=...)",
+    page=_PAGE,
+    links=(_LINK,),
+)
+NOT_CONFORMING = Kind(
+    "CG833",
+    "an array interface does not conform to the specification",
+    _CATEGORY,
+    consequence="some consumers may refuse it, others misread it.",
+    remedy="correct the fields that the message names, or pass cudaguard.normalize(array)",
+    page=_PAGE,
+    links=(_LINK,),
+)
+CONVERTED = Kind(
+    "CG834",
+    "an array was converted to a form that its reader accepts",
+    _CATEGORY,
+    severity="info",
+    consequence="the library received the same data in a form that it reads correctly.",
+    remedy="do nothing",
+    page=_PAGE,
+    links=(_LINK,),
+)
+AS_IT_IS = Kind(
+    "CG835",
+    "an array cannot be converted to a form that its reader accepts",
+    _CATEGORY,
+    consequence="the library receives the array unchanged, and may refuse or misread it.",
+    remedy="correct the field that the message names, or pass a copy",
+    page=_PAGE,
+    links=(_LINK,),
+)
+NO_ENTRY = Kind(
+    "CG836",
+    "a function that a rule names does not exist",
+    consequence="the rule does nothing in this release of the package.",
+    remedy="update cudaguard if the rule is built in, else correct it; or switch the rule off",
+    page="reference/rules.md",
+)
 
 
-def ordered(producer: str, consumer: str, how: str) -> Finding:
-    """A consumer that ignores streams was made to wait.
-
-    Args:
-        producer: Class of the array.
-        consumer: Its name.
-        how: What was done, as a clause.
-    """
-    return Finding(
-        ORDERED,
-        f"{consumer} ignores the stream of {producer}: {how}.",
-        severity="info",
+def waited(producer: str, consumer: str, stream: int) -> Finding:
+    """The host waited for a stream that a consumer ignores; `producer` is the array's class."""
+    return WAITED.found(
+        f"{consumer} ignores the stream of {producer}: the host waited for stream {stream}.",
         consequence=f"otherwise {consumer} could read the data before it is written.",
-        links=(_LINK,),
+        remedy="",
     )
 
 
-def may_be_written(producer: str, consumer: str) -> Finding:
-    """A consumer was given an array that is read-only, and does not look at that."""
-    return Finding(
-        READ_ONLY,
-        f"{consumer} ignores that {producer} is read-only.",
-        consequence="a write in place would change data that its owner expects to be constant.",
-        remedy=f"do not write to it in {consumer}, or pass a copy",
-        links=(_LINK,),
+def not_conforming(producer: str, fault: EntryError) -> Finding:
+    """An entry of the array interface of a class is not as the specification has it."""
+    what = f"{fault.field} of {producer} is {fault.value}: {fault.rule}."
+    evidence = f"{fault.field}: {fault.value}"
+    if fault.can_be_corrected:
+        return NOT_CONFORMING.found(what, evidence, remedy=fault.remedy)
+    return NOT_CONFORMING.found(
+        what,
+        evidence,
+        severity="error",
+        consequence="cudaguard cannot tell what it means, so it cannot correct it.",
+        remedy=fault.remedy,
     )
 
 
-def not_conforming(
-    producer: str, field: str, value: str, rule: str, remedy: str, *, can_be_mended: bool
-) -> Finding:
-    """An entry of an array interface is not as the specification has it.
-
-    Args:
-        producer: Class of the array.
-        field: The entry, or ``__cuda_array_interface__`` itself.
-        value: What stands there, in short.
-        rule: What the specification says.
-        remedy: What to do.
-        can_be_mended: True if there is one thing only that it can mean.
-    """
-    return Finding(
-        NOT_CONFORMING,
-        f"{field} of {producer} is {value}: {rule}.",
-        severity="warning" if can_be_mended else "error",
-        evidence=(f"{field}: {value}",),
-        consequence="some consumers may refuse it, others misread it."
-        if can_be_mended
-        else "cudaguard cannot tell what it means, so it cannot correct it.",
-        remedy=remedy,
-        links=(_LINK,),
-    )
-
-
-def mended(
-    producer: str, consumer: str, fields: tuple[str, ...], rule: str, is_done: bool
-) -> Finding:
+def converted(producer: str, consumer: str, changes: str, rule: str, *, is_done: bool) -> Finding:
     """An array was converted to a form that a consumer reads correctly, or ought to be.
 
     Args:
         producer: Class of the array.
         consumer: Its name.
-        fields: What is different in each entry, as clauses.
+        changes: What is different in the entries.
         rule: Id of the rule that asks for it.
         is_done: False where the mode forbids repairs.
     """
-    changes = "; ".join(fields)
     if is_done:
-        return Finding(
-            MENDED,
+        return CONVERTED.found(
             f"cudaguard corrected {producer} for {consumer}: {changes}.",
             rule=rule,
-            severity="info",
             consequence=f"otherwise {consumer} may refuse or misread it.",
-            links=(_LINK,),
+            remedy="",
         )
-    named = f', consumer="{consumer}"' if consumer in known_consumers() else ""
-    return Finding(
-        MENDED,
+    is_known = any(consumer == known.name for known in CONSUMERS)
+    named = f', consumer="{consumer}"' if is_known else ""
+    return CONVERTED.found(
         f"{consumer} may not read {producer} correctly without this change: {changes}.",
         rule=rule,
+        severity="warning",
         consequence=f"{consumer} may refuse or misread it.",
         remedy=f"set CUDAGUARD=fix, or pass cudaguard.normalize(array{named})",
-        links=(_LINK,),
     )
 
 
-def corrected(producer: str, fields: tuple[str, ...], rule: str) -> Finding:
-    """What a class exports was corrected.
-
-    Args:
-        producer: The class.
-        fields: What is different in each entry, as clauses.
-        rule: Id of the rule that asks for it.
-    """
-    return Finding(
-        MENDED,
-        f"cudaguard corrected the array interface of {producer}: {'; '.join(fields)}.",
+def corrected(producer: str, changes: str, rule: str) -> Finding:
+    """What a class exports was corrected, as a rule asks for it."""
+    return CONVERTED.found(
+        f"cudaguard corrected the array interface of {producer}: {changes}.",
         rule=rule,
-        severity="info",
         consequence="otherwise some libraries may refuse or misread it.",
-        links=(_LINK,),
+        remedy="",
     )
 
 
-def handed_over_as_it_is(producer: str, consumer: str, error: ArrayInterfaceError) -> Finding:
-    """An array has no form that its consumer reads correctly.
-
-    Args:
-        producer: Class of the array.
-        consumer: Its name.
-        error: Why, and what to do.
-    """
-    return Finding(
-        AS_IT_IS,
+def as_it_is(producer: str, consumer: str, error: ArrayInterfaceError) -> Finding:
+    """An array has no form that its consumer reads correctly: `error` says why."""
+    return AS_IT_IS.found(
         f"{consumer} may not read the {error.field} of {producer} correctly.",
-        evidence=(f"{error.field} is {error.value}: {error.rule}",),
+        f"{error.field} is {error.value}: {error.rule}",
         consequence=f"{consumer} may refuse or misread it.",
         remedy=error.remedy,
-        links=(_LINK,),
     )
 
 
 def no_such_entry(rule: str, place: str, error: Exception) -> Finding:
-    """A rule names an entry point that the module does not have."""
-    return Finding(
-        NO_ENTRY,
+    """A rule names a function that the module does not have, or that cannot be replaced."""
+    how = "update cudaguard" if rule.startswith("CG") else "correct the rule"
+    return NO_ENTRY.found(
         f"Rule {rule} names {place}, which does not exist here or cannot be replaced.",
+        f"{type(error).__name__}: {error}",
         rule=rule,
-        evidence=(f"{type(error).__name__}: {error}",),
         consequence="arrays are passed unchanged.",
-        remedy=f"{'update cudaguard' if rule.startswith('CG') else 'correct the rule'}, or switch "
-        f"it off: CUDAGUARD_RULES=-{rule}",
+        remedy=f"{how}, or switch it off: CUDAGUARD_RULES=-{rule}",
     )
 
 
-PUT_UP = {
+REPLACED = {
     "normalize_argument": "receives normalized arrays",
     "fix_array_interface": "exports a corrected array interface",
 }

@@ -1,19 +1,70 @@
-"""The switches for arrays: ``normalize`` and ``validate``."""
+"""The functions for arrays: ``normalize`` and ``validate``."""
 
 from __future__ import annotations
 
+from cudaguard.core.caller import caller_frame
 from cudaguard.core.lifecycle import activation
-from cudaguard.features.array_interface.consumers import ANYONE, consumer_for
-from cudaguard.features.array_interface.findings import not_conforming
-from cudaguard.features.array_interface.interface import AUTO, name_of
-from cudaguard.features.array_interface.repair import faults_of, hand_over
+from cudaguard.features.array_interface import findings
+from cudaguard.features.array_interface.canonical import (
+    as_dictionary,
+    canonical,
+    is_canonical,
+    read_interface,
+    whole_number,
+)
+from cudaguard.features.array_interface.consumers import (
+    ANYONE,
+    absent,
+    consumer_for,
+    zero_means,
+)
+from cudaguard.features.array_interface.interface import (
+    AUTO,
+    EntryError,
+    name_of,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
+    from cudaguard.core.reports import Reporter
+    from cudaguard.features.array_interface.consumers import Consumer
     from cudaguard.model import Finding
+
+_waited_for: set[tuple[str, str]] = set()  # class and consumer: told once each
+# How stream objects tell their handle: torch; CuPy; PyCUDA and numba.
+_HANDLES = ("cuda_stream", "ptr", "handle")
+
+
+class View:
+    """An array interface and nothing else; keeps the array alive whose memory it describes.
+
+    It has no other protocol, so that nobody takes it for the array itself or finds another way
+    into it. The interface is as it was when the view was made.
+
+    Args:
+        owner: The array.
+        interface: What to show.
+    """
+
+    __slots__ = ("__weakref__", "_interface", "owner")
+
+    def __init__(self, owner: object, interface: Any) -> None:
+        self.owner = owner
+        self._interface = interface
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        return self._interface
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        # A copy of the array has memory elsewhere, and the address would be that of the first.
+        raise TypeError("a view of an array can neither be copied nor pickled: take the array")
+
+    def __repr__(self) -> str:
+        return f"<cudaguard view of {name_of(type(self.owner))}>"
 
 
 def normalize(
@@ -25,8 +76,7 @@ def normalize(
     and nothing more, and keeps the array alive. What is changed describes the same bytes with the
     same protection, and asks for at least the same synchronization.
 
-    A consumer that does not look at streams is made to wait for the producer's all the same:
-    its own stream is where that is known (torch), else the host.
+    For a consumer that does not look at streams, the host waits for the producer's.
 
     Args:
         obj: The array. The property is read once; what it raises goes out, but for
@@ -45,7 +95,13 @@ def normalize(
         ValueError: The consumer is not known; the message has the nearest name and all names.
     """
     profile = ANYONE if consumer is None else consumer_for(consumer)
-    return hand_over(obj, profile, stream, activation.core.reporter)
+    try:
+        cai = obj.__cuda_array_interface__
+    except AttributeError as error:
+        raise absent(type(obj)).as_error(type(obj)) from error
+    if stream is AUTO and is_canonical(cai, profile):
+        return obj
+    return prepare(obj, cai, profile, activation.core.reporter, stream)
 
 
 def validate(obj: Any) -> list[Finding]:
@@ -61,8 +117,69 @@ def validate(obj: Any) -> list[Finding]:
         One finding for each entry at fault, with severity ``warning`` where `normalize` corrects
         it, ``error`` where it cannot. An empty list for an array that conforms.
     """
-    whose = name_of(type(obj))
-    return [
-        not_conforming(whose, f.field, f.value, f.rule, f.remedy, can_be_mended=f.can_be_mended)
-        for f in faults_of(obj)
-    ]
+    kind = type(obj)
+    try:
+        cai = obj.__cuda_array_interface__
+    except AttributeError:
+        return [findings.not_conforming(name_of(kind), absent(kind))]
+    try:
+        _, faults = read_interface(as_dictionary(cai), kind)
+    except EntryError as fault:
+        faults = [fault]
+    return [findings.not_conforming(name_of(kind), fault) for fault in faults]
+
+
+def prepare(obj: Any, cai: Any, consumer: Consumer, reporter: Reporter, stream: Any = AUTO) -> Any:
+    """Return what to give a consumer for an array whose interface was read; see `normalize`.
+
+    Raises:
+        ArrayInterfaceError: As for `normalize`.
+    """
+    owner = obj.owner if type(obj) is View else obj
+    kind = type(owner)
+    is_given = stream is not AUTO
+    try:
+        if is_given:
+            stream = _number_of(stream)
+        legal = canonical(cai, consumer, kind, stream)
+        waits = False
+        if legal.get("stream") is not None and not consumer.heeds_stream:
+            from cudaguard.features.array_interface import waiting
+
+            waits = waiting.wait_for(legal["stream"], legal["data"][0])
+    except EntryError as fault:
+        raise fault.as_error(kind, is_stream_given=is_given) from fault.__cause__
+    key = name_of(kind), consumer.name
+    if waits and key not in _waited_for:
+        _waited_for.add(key)
+        finding = findings.waited(*key, legal["stream"])
+        reporter.log(f"{finding.id}: {finding.what}")
+        reporter.found(finding, caller_frame())
+    return obj if legal is cai else View(owner, legal)
+
+
+def _number_of(stream: Any) -> int | None:
+    """Return the number of the stream that the caller of `normalize` means; None for None.
+
+    Args:
+        stream: A number, or a stream object of cuda.core, torch, CuPy, numba or PyCUDA.
+
+    Raises:
+        EntryError: It stands for no stream.
+    """
+    if stream is None or type(stream) is int:
+        return stream
+    try:
+        handle = stream
+        if hasattr(stream, "__cuda_stream__"):
+            handle = stream.__cuda_stream__()[1]
+        else:
+            for name in _HANDLES:
+                handle = getattr(stream, name, handle)
+        # numba has a ctypes pointer there, whose value is None where it is null.
+        number = whole_number(getattr(handle, "value", handle) or 0, "stream")
+    except EntryError:
+        raise
+    except Exception as error:  # of a foreign class
+        raise EntryError("stream", stream) from error
+    return number or zero_means(type(stream))  # a library's default stream is 0 to itself

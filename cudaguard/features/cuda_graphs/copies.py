@@ -1,139 +1,84 @@
-"""Copies of what a compiled call returns, which a later call cannot overwrite.
+"""Compiled callables whose results are copied, and whether they use CUDA graphs.
 
-Looked through are dictionaries, lists, tuples and dataclasses, in one another. What stands for the
-same tensor, or for parts of the same memory, does so in the copies as well.
+A copy cannot be overwritten by a later call. Looked through are dictionaries, lists, tuples and
+dataclasses, in one another; what stands for the same tensor does so in the copy as well.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-import gc
+import functools
 import sys
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 
-from cudaguard.core.caller import frame_outside_of
-from cudaguard.features.cuda_graphs import findings
+from cudaguard.core.passing_errors import error_passes
+from cudaguard.files import theirs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
     from cudaguard.core.reports import Reporter
 
-_ALIGNMENT = 16  # bytes: of every type of element
-_DEEPEST = 64  # containers within containers; deeper ones are left as they are
-_SEARCHED, _NEAR = 300, 4  # objects, and how deep, in which tensors are looked for elsewhere
-_SEARCHED_CALLS = 4  # whose results are searched for tensors in objects that are not looked into
-_SIMPLE = (
-    *(str, bytes, bytearray, int, float, complex, type(None), type),
-    *(FunctionType, BuiltinFunctionType, MethodType, ModuleType),
-)
 
+def protect(reporter: Reporter, compiled: Any) -> Any:
+    """Return a callable, or the same module, whose results are copied.
 
-class ResultCopies:
-    """Hands out copies of what one callable returns.
-
-    Args:
-        reporter: Is told of tensors that are not copied.
+    While torch compiles a caller, nothing of this is there. A step is never marked: that is what
+    lets results be overwritten.
     """
-
-    def __init__(self, reporter: Reporter) -> None:
-        self._reporter = reporter
-        self._calls = 0
-
-    def begin(self) -> None:
-        """Do nothing before a call."""
-
-    def hand_out(self, result: Any, arguments: Any) -> Any:
-        """Return a copy of a result.
-
-        What lies in the memory of the arguments is the caller's own, and is handed on as it is.
-        """
-        own = {_storage_of(tensor) for tensor in _tensors_in(arguments)}
-        self._calls += 1
-        is_searched = self._calls <= _SEARCHED_CALLS
-        return _copied(result, own, self._look_into if is_searched else None)
-
-    def _look_into(self, value: Any) -> None:
-        if _has_tensor(value):
-            kind = type(value)
-            finding = findings.not_copied(f"{kind.__module__}.{kind.__qualname__}")
-            self._reporter.found(finding, frame_outside_of("torch"))
+    if not isinstance(compiled, sys.modules["torch"].nn.Module):
+        return _wrap(reporter, compiled)
+    name = place_in(compiled) or "forward"
+    setattr(compiled, name, _wrap(reporter, getattr(compiled, name)))
+    return compiled
 
 
-def _copied(result: Any, own: set[int | None], other: Callable[[Any], None] | None) -> Any:
+def _wrap(reporter: Reporter, function: Any) -> Any:
+    function = getattr(function, "_cudaguard_of", function)  # one layer, not two
+    is_compiling = sys.modules["torch"].compiler.is_compiling
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return function(*args, **kwargs)
+        try:
+            result = function(*args, **kwargs)
+        except RuntimeError as error:
+            error_passes(reporter, error)
+            raise
+        try:
+            return copied(result, (args, kwargs))
+        except theirs(Exception) as error:
+            reporter.broken("copying the result of a compiled call", error)
+            return result
+
+    call._cudaguard_of = function  # type: ignore[attr-defined]  # for `compiled.inner`
+    return call
+
+
+# --- Copies ---------------------------------------------------------------------------------------
+
+
+def copied(result: Any, arguments: Any) -> Any:
     """Return a result with its tensors copied; itself if it has none.
 
-    Args:
-        result: The result.
-        own: Storages whose tensors are handed on as they are.
-        other: Given what is neither a tensor nor looked into.
+    What lies in the memory of the arguments is the caller's own, and is handed on as it is.
     """
-    # Kept alive with their copies: the number of an object that is gone is used again.
-    copies: dict[int, tuple[Any, Any]] = {}
-    groups: dict[int, list[Any]] = {}
-    for tensor in _tensors_in(result, other):
-        copies[id(tensor)] = (tensor, tensor)
-        storage = _storage_of(tensor)
-        if isinstance(tensor, sys.modules["torch"].nn.Parameter):
-            continue
-        if storage is None:  # sparse, or a class of its own kind
-            copies[id(tensor)] = (tensor, tensor.clone())
-        elif storage not in own:
-            groups.setdefault(storage, []).append(tensor)
-    for group in groups.values():
-        copies.update((id(old), (old, new)) for old, new in zip(group, _copies_of(group)))
-    return Walker(lambda tensor: copies[id(tensor)][1]).walk(result)
-
-
-def _copies_of(group: list[Any]) -> list[Any]:
-    """Return copies of tensors of one memory, which share theirs where that is possible."""
-    shares = len(group) > 1 or any(0 in t.stride() and t.numel() for t in group)
-    if shares and not any(_must_be_cloned(tensor) for tensor in group):
-        return _copy_memory(group)
-    return [tensor.clone() for tensor in group]  # gradients pass through clone() only
-
-
-def _must_be_cloned(tensor: Any) -> bool:
-    return bool(
-        tensor.requires_grad
-        or type(tensor) is not sys.modules["torch"].Tensor
-        or tensor.is_conj()
-        or tensor.is_neg()
-        or tensor.is_quantized
-    )
-
-
-def _copy_memory(group: list[Any]) -> list[Any]:
-    """Copy the bytes that a group reaches once, and lay the same tensors over them."""
     torch: Any = sys.modules["torch"]
-    spans = [_span(tensor) for tensor in group]
-    low = min(begin for begin, _ in spans) // _ALIGNMENT * _ALIGNMENT
-    high = max(end for _, end in spans)
-    device, storage = group[0].device, group[0].untyped_storage()
-    twins = []
-    with torch.no_grad():
-        raw = torch.empty(0, dtype=torch.uint8, device=device)
-        memory = raw.set_(storage, low, (high - low,), (1,)).clone().untyped_storage()
-        for tensor, (begin, _) in zip(group, spans):
-            offset = (begin - low) // tensor.element_size()
-            twin = torch.empty(0, dtype=tensor.dtype, device=device)
-            twins.append(twin.set_(memory, offset, tensor.shape, tensor.stride()))
-    return twins
+    own: set[int | None] = set()
 
-
-def _tensors_in(value: Any, other: Callable[[Any], None] | None = None) -> list[Any]:
-    """Return the tensors of a value, each once; `other` as for `Walker`."""
-    found: dict[int, Any] = {}
-
-    def visit(tensor: Any) -> Any:
-        found[id(tensor)] = tensor
+    def take_note(tensor: Any) -> Any:
+        own.add(_storage_of(tensor))
         return tensor
 
-    Walker(visit, other).walk(value)
-    return list(found.values())
+    def copy_of(tensor: Any) -> Any:
+        storage = _storage_of(tensor)
+        is_own = storage in own and storage is not None
+        return tensor if is_own or isinstance(tensor, torch.nn.Parameter) else tensor.clone()
+
+    _with_tensors(arguments, take_note, {})
+    return _with_tensors(result, copy_of, {})
 
 
 def _storage_of(tensor: Any) -> int | None:
@@ -144,117 +89,63 @@ def _storage_of(tensor: Any) -> int | None:
         return None
 
 
-def _span(tensor: Any) -> tuple[int, int]:
-    """Return where in its storage a tensor begins and ends, in bytes."""
-    size, begin = tensor.element_size(), tensor.storage_offset()
-    if not tensor.numel():
-        return begin * size, begin * size
-    last = sum((count - 1) * step for count, step in zip(tensor.shape, tensor.stride()))
-    return begin * size, (begin + last + 1) * size
-
-
-class Walker:
-    """Rebuilds a value with something else in place of its tensors.
-
-    The same container twice is one container in what is rebuilt.
+def _with_tensors(value: Any, replace: Any, done: dict[int, tuple[Any, Any]]) -> Any:
+    """Return a value with something else in place of its tensors; itself if nothing has changed.
 
     Args:
-        visit: Given a tensor, returns what to put in its place.
-        other: Given whatever is neither a tensor nor a container.
+        value: A tensor, a container, or anything else, which stays as it is.
+        replace: Given a tensor, returns what to put in its place.
+        done: Objects, which it keeps alive, and what has become of them, by their ids.
     """
-
-    def __init__(
-        self, visit: Callable[[Any], Any], other: Callable[[Any], None] | None = None
-    ) -> None:
-        self._tensor: Any = sys.modules["torch"].Tensor
-        self._visit = visit
-        self._other = other
-        # Kept alive: the number of an object that is gone is used again.
-        self._seen: dict[int, tuple[Any, Any]] = {}
-
-    def walk(self, value: Any, depth: int = 0) -> Any:
-        """Return the value, itself if nothing in it has changed."""
-        if isinstance(value, self._tensor):
-            return self._visit(value)
-        if depth == _DEEPEST or isinstance(value, _SIMPLE):
-            return value
-        seen = self._seen.get(id(value))
-        if seen is not None:
-            return seen[1]
-        self._seen[id(value)] = (value, value)  # for a container within itself
-        new = self._rebuilt(value, depth + 1)
-        self._seen[id(value)] = (value, new)
-        return new
-
-    def _rebuilt(self, value: Any, depth: int) -> Any:
-        twin: Any
-        if isinstance(value, (tuple, list)):
-            items = [self.walk(item, depth) for item in value]
-            if all(new is old for new, old in zip(items, value)):
-                return value
-            if isinstance(value, tuple):
-                return _rebuilt_tuple(value, items)
-            twin = copy.copy(value)
-            twin[:] = items
-            return twin
-        if isinstance(value, dict):
-            changed = self._changed(value, depth)
-            if not changed:
-                return value
-            twin = copy.copy(value)
-            for key, new in changed.items():
-                twin[key] = new
-            return twin
-        if dataclasses.is_dataclass(value):
-            names = [field.name for field in dataclasses.fields(value)]
-            changed = self._changed({n: getattr(value, n, None) for n in names}, depth)
-            if not changed:
-                return value
-            twin = _shallow(value, names)
-            for name, new in changed.items():
-                object.__setattr__(twin, name, new)  # frozen ones, too
-            return twin
-        if self._other is not None:
-            self._other(value)
-        return value
-
-    def _changed(self, items: dict[Any, Any], depth: int) -> dict[Any, Any]:
-        new = {key: self.walk(item, depth) for key, item in items.items()}
-        return {key: item for key, item in new.items() if item is not items[key]}
+    if id(value) in done:
+        return done[id(value)][1]
+    if isinstance(value, sys.modules["torch"].Tensor):
+        new = replace(value)
+    else:
+        items = _items_of(value)
+        done[id(value)] = (value, value)  # for a container within itself
+        changed = {}
+        for key, item in items.items():
+            twin = _with_tensors(item, replace, done)
+            if twin is not item:
+                changed[key] = twin
+        new = _rebuilt(value, {**items, **changed}, changed) if changed else value
+    done[id(value)] = (value, new)
+    return new
 
 
-def _has_tensor(value: Any) -> bool:
-    """Return True if there are tensors near a value, in attributes and containers of any kind."""
-    tensor: Any = sys.modules["torch"].Tensor
-    near, seen = [value], {id(value)}
-    for _ in range(_NEAR):
-        referents = [item for item in gc.get_referents(*near) if not isinstance(item, _SIMPLE)]
-        if any(isinstance(item, tensor) for item in referents):
-            return True
-        near = [item for item in referents if id(item) not in seen][:_SEARCHED]
-        seen.update(map(id, near))
-    return False
+def _items_of(value: Any) -> dict[Any, Any]:
+    """Return what is in a container, by key, place or name; nothing for other objects."""
+    if isinstance(value, dict):
+        return dict(value)
+    if isinstance(value, (list, tuple)):
+        return dict(enumerate(value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        return {name: getattr(value, name) for name in names if hasattr(value, name)}
+    return {}
 
 
-def _rebuilt_tuple(value: Any, items: list[Any]) -> Any:
-    """Return a tuple of the same class, named ones and those of C too, with other items."""
-    kind = type(value)
-    if hasattr(kind, "n_sequence_fields"):  # of C, as torch.return_types
-        return kind(items)
-    twin = tuple.__new__(kind, items)  # whatever its own constructor takes
-    if hasattr(value, "__dict__"):
-        twin.__dict__.update(value.__dict__)
-    return twin
-
-
-def _shallow(value: Any, names: list[str]) -> Any:
-    try:
-        return copy.copy(value)
-    except dataclasses.FrozenInstanceError:  # with slots: copy sets them one by one
-        twin = object.__new__(type(value))
-        for name in names:
-            object.__setattr__(twin, name, getattr(value, name))
+def _rebuilt(value: Any, items: dict[Any, Any], changed: dict[Any, Any]) -> Any:
+    """Return a container of the same class with other items."""
+    kind: Any = type(value)
+    if isinstance(value, (dict, list)):
+        twin = copy.copy(value)
+        for key, item in changed.items():
+            twin[key] = item
         return twin
+    if hasattr(kind, "n_sequence_fields"):  # a named tuple of C, as torch.return_types
+        return kind(items.values())
+    # Whatever its own constructor takes, and frozen ones, too.
+    if isinstance(value, tuple):
+        twin = tuple.__new__(kind, items.values())
+        changed = {}
+    else:
+        twin, changed = object.__new__(kind), items
+    getattr(twin, "__dict__", {}).update(getattr(value, "__dict__", {}))
+    for name, item in changed.items():
+        object.__setattr__(twin, name, item)
+    return twin
 
 
 # --- What ``torch.compile`` has returned: whether it uses CUDA graphs, and how it does without ----
@@ -298,7 +189,12 @@ def disable_graphs(compiled: Any) -> bool:
 
 def _compiler_of(compiled: Any) -> Any:
     """Return the compiler that a compiled callable was made with, None where it is not found."""
-    compiled = inner(compiled)
+    for _ in range(_MOST_WRAPPERS):  # modules compiled in place, and wrappers of ours
+        attributes = getattr(compiled, "__dict__", {})
+        below = attributes.get(place_in(compiled) or "_cudaguard_of")
+        if below is None:
+            break
+        compiled = below
     compiler = getattr(getattr(compiled, "__dict__", {}).get("dynamo_ctx"), "callback", None)
     code, cells = getattr(compiled, "__code__", None), getattr(compiled, "__closure__", None)
     if compiler is None and code is not None and cells and "callback" in code.co_freevars:
@@ -313,18 +209,6 @@ def _compiler_of(compiled: Any) -> Any:
 
 def _name_of(compiler: Any) -> str:
     return str(getattr(compiler, "compiler_name", getattr(compiler, "__name__", "")))
-
-
-def inner(compiled: Any) -> Any:
-    """Return what torch has made, of a module compiled in place or of a wrapper of ours."""
-    for _ in range(_MOST_WRAPPERS):
-        name = place_in(compiled)
-        attributes = getattr(compiled, "__dict__", {})
-        below = attributes[name] if name else attributes.get("_cudaguard_of")
-        if below is None:
-            break
-        compiled = below
-    return compiled
 
 
 def place_in(module: Any) -> str:

@@ -1,4 +1,4 @@
-"""The switch for compiled callables: ``graph_safe``."""
+"""The function for compiled callables: ``graph_safe``."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import sys
 
 from cudaguard.core.lifecycle import activation
 from cudaguard.errors import GraphError
-from cudaguard.features.cuda_graphs.copies import disable_graphs, place_in, uses_graphs
-from cudaguard.features.cuda_graphs.repair import protect
+from cudaguard.features.cuda_graphs.copies import (
+    disable_graphs,
+    place_in,
+    protect,
+    uses_graphs,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal, TypeVar
 
     F = TypeVar("F")
-    Strategy = Literal["clone", "no-graphs", "watch"]
+    Strategy = Literal["clone", "no-graphs"]
 
-STRATEGIES = ("clone", "no-graphs", "watch")
+_STRATEGIES = ("clone", "no-graphs")
 
 
 def graph_safe(fn: F, *, strategy: Strategy = "clone") -> F:
@@ -31,29 +35,30 @@ def graph_safe(fn: F, *, strategy: Strategy = "clone") -> F:
 
     Args:
         fn: A compiled function, method or module.
-        strategy: ``clone``: what is returned are copies; the same tensor twice is one copy, and
-            parts of the same memory share the copy's, unless gradients pass through them. Looked
+        strategy: ``clone``: what is returned are copies; the same tensor twice is one copy. Looked
             into are dictionaries, lists, tuples and dataclasses. ``no-graphs``: compiled without
-            CUDA graphs, in place; torch compiles again what it has compiled so far. ``watch``, for
-            debugging: results lie in the memory that torch returns, and one that a later call
-            overwrites while somebody holds it is reported with both lines, when the call after
-            that begins.
+            CUDA graphs, in place; torch compiles again what it has compiled so far.
 
     Raises:
         GraphError: It cannot be done: not a callable, no torch, or a compiler that is nothing but
             CUDA graphs; the message says what to do.
         ValueError: An unknown strategy.
     """
-    if strategy not in STRATEGIES:
-        raise ValueError(f"strategy is {strategy!r}, expected one of {', '.join(STRATEGIES)}")
+    if strategy not in _STRATEGIES:
+        raise ValueError(f"strategy is {strategy!r}, expected one of {', '.join(_STRATEGIES)}")
     if not callable(fn):
         raise GraphError(f"graph_safe() takes a compiled callable, not {type(fn).__name__} {fn!r}")
     if "torch" not in sys.modules:
         raise GraphError(
             "graph_safe() takes what torch.compile has returned, and torch is not imported"
         )
-    _refuse_uncompiled_module(fn)
-    if uses_graphs(fn) is False and strategy != "watch":
+    torch: Any = sys.modules["torch"]
+    if isinstance(fn, torch.nn.Module) and not (place_in(fn) or hasattr(fn, "_orig_mod")):
+        raise GraphError(
+            f"this {type(fn).__name__} is not compiled itself: hand over what torch.compile has "
+            "returned, or the part of it that is compiled, as in model.encoder"
+        )
+    if uses_graphs(fn) is False:
         return fn
     if strategy == "no-graphs":
         if not disable_graphs(fn):
@@ -61,17 +66,7 @@ def graph_safe(fn: F, *, strategy: Strategy = "clone") -> F:
                 "strategy 'no-graphs': its compiler is not known to do without CUDA graphs: "
                 "use 'clone', or compile with mode='max-autotune-no-cudagraphs'"
             )
-        torch: Any = sys.modules["torch"]
         torch.compiler.reset()  # or it would go on with what was compiled for earlier calls
         return fn
-    made: F = protect(activation.core.reporter, fn, is_watched=strategy == "watch")
-    return made
-
-
-def _refuse_uncompiled_module(fn: Any) -> None:
-    torch: Any = sys.modules["torch"]
-    if isinstance(fn, torch.nn.Module) and not (place_in(fn) or hasattr(fn, "_orig_mod")):
-        raise GraphError(
-            f"this {type(fn).__name__} is not compiled itself: hand over what torch.compile has "
-            "returned, or the part of it that is compiled, as in model.encoder"
-        )
+    protected: F = protect(activation.core.reporter, fn)
+    return protected

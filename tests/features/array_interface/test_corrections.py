@@ -33,39 +33,21 @@ print(found())
     assert run.err == ""
 
 
-@pytest.mark.parametrize("mode", ["warn", "observe"])
-def test_exports_stay_where_nothing_may_be_changed(run, mode):
-    code = f"""
-install({mode!r})
-import lib
-print(lib.Array(interface(shape=[4])).__cuda_array_interface__["shape"])
-"""
-    assert run(code) == ["[4]"]
-
-
 def test_export_that_raises(run):
-    run.child.write("lib.py", """
-class Array:
-    def __init__(self, error):
-        self.error = error
-    @property
-    def __cuda_array_interface__(self):
-        raise self.error
-raw_export = vars(Array)["__cuda_array_interface__"]
-""")  # fmt: skip
     code = """
-RULE = RULE.replace(actions=({"fix_array_interface": "Array"},))
-install()
 import lib
+def export(self):
+    raise self.interface
+lib.Array.__cuda_array_interface__ = property(export)
+install()
 for error in (RuntimeError("requires grad"), AttributeError("on the CPU"), KeyboardInterrupt()):
     try:
         lib.Array(error).__cuda_array_interface__
     except BaseException as caught:
         print(caught is error, caught.__cause__)
 print(hasattr(lib.Array(AttributeError()), "__cuda_array_interface__"), found())
-print(vars(lib.Array)["__cuda_array_interface__"] is lib.raw_export)
 """
-    assert run(code) == [*["True None"] * 3, "False nothing", "False"]
+    assert run(code) == [*["True None"] * 3, "False nothing"]
 
 
 def test_failure_of_our_own_never_breaks_an_export(run):
@@ -76,7 +58,7 @@ from cudaguard.features.array_interface import repair as array_entries
 def broken(*_):
     raise ZeroDivisionError("ours")
 # Code of the guard, by its module: what another raises is not the guard's to contain.
-array_entries.in_good_form = type(broken)(broken.__code__, {"__name__": "cudaguard.sabotage"})
+array_entries.is_canonical = type(broken)(broken.__code__, {"__name__": "cudaguard.sabotage"})
 array = lib.Array(interface(shape=[4]))
 print(array.__cuda_array_interface__ is array.interface, found())
 """
@@ -104,7 +86,6 @@ class Array:
         ("numba.cuda.arrays", "stream=2", {}, "2 3"),
         ("numba.cuda.arrays", "", {}, "absent 3"),
         ("cupy.arrays", "stream=0", {}, "1 3"),
-        ("pycuda.arrays", "stream=None", {}, "1 3"),
         ("pycuda.arrays", "stream=5", {}, "5 3"),
         ("pycuda.arrays", "stream=0", {}, "0 3"),
         ("elsewhere.arrays", "stream=0", {}, "0 3"),

@@ -82,8 +82,6 @@ MENDED = [
     ("shape", Shape(), (2, 2)),
     ("shape", Endless(), (1, 1)),
     *(("typestr", text, legal) for text, legal in TYPES.items()),
-    ("typestr", b"<f4", "<f4"),
-    ("typestr", bytearray(b"<f4"), "<f4"),
     ("typestr", MyText("<f4"), "<f4"),
     ("data", [0x1000, False], (0x1000, False)),
     ("data", MyTuple((0x1000, True)), (0x1000, True)),
@@ -98,8 +96,6 @@ MENDED = [
     ("version", MyInt(3), 3),
     ("strides", [4], (4,)),
     ("strides", (Number(-4),), (-4,)),
-    ("descr", (("", "<f4"),), [("", "<f4")]),
-    ("descr", [["", "<f4"]], [("", "<f4")]),
     ("stream", Number(7), 7),
     ("stream", MyInt(7), 7),
 ]
@@ -149,13 +145,11 @@ REFUSED = [
     ("shape", Short()),
     ("shape", (1 << 70,)),
     ("shape", (1 << 70, 0)),
-    ("shape", (1 << 40, 1 << 40)),
-    ("shape", (1 << 63, 1 << 63, 1 << 63) * 20),
     *(("typestr", value) for value in (4, None, Hostile(), ["<f4"], float)),
     *(("typestr", value) for value in ("", "<", "x4", "<f3", "<f1", "<c4", "<b2", "4f")),
     *(("typestr", value) for value in ("=l", "l", "=L", "O", "|O8", "<f4\n", " <f4", "<f4[ns]")),
     *(("typestr", value) for value in ("<f\u0664", "<f04", "V0", "S", "g", "V" + "9" * 5000)),
-    *(("typestr", value) for value in (b"<f\xff", "~f4", "<<f4", "<m8[" + "s" * 99 + "]")),
+    *(("typestr", value) for value in (b"<f4", "~f4", "<<f4", "<m8[" + "s" * 99 + "]")),
     ("typestr", ...),
     *(("data", value) for value in (*NONSENSE, 0x1000, (), (0x1000,), (0x1000, False, 0))),
     *(("data", (value, False)) for value in ("4096", 4096.0, None, True, Hostile())),
@@ -166,9 +160,6 @@ REFUSED = [
     *(("version", value) for value in ("3", 3.0, True, None, -1, 4, (3,), Hostile(), 1 << 5000)),
     *(("strides", value) for value in NONSENSE if value is not None),
     *(("strides", value) for value in ((), (4, 4), (4.0,), (True,), (1 << 64,), (Hostile(),))),
-    ("strides", (-0x1000,)),
-    ("strides", ((1 << 64) - 0x1000,)),
-    *(("descr", value) for value in ("<f4", ["<f4"], {}, 4, Hostile())),
     *(("mask", value) for value in ({}, True, Hostile(), interface(), Producer(None))),
     *(("stream", value) for value in ("1", 1.0, True, -1, 1 << 64, (1,), Hostile())),
     ("stream", 0),
@@ -217,11 +208,11 @@ def test_validate_lists_all_faults_at_once():
     producer = make(shape=[4], typestr="nonsense", data=[0x1000, 0], version=..., stream=0)
     found = [(f.severity, f.what.partition(" of ")[0]) for f in cudaguard.validate(producer)]
     assert found == [
-        ("warning", "shape"),
         ("error", "typestr"),
+        ("warning", "shape"),
         ("warning", "data"),
-        ("warning", "version"),
         ("error", "stream"),
+        ("warning", "version"),
     ]
 
 
@@ -247,11 +238,8 @@ LEGAL = [
     {"shape": (1 << 62, 0, 1 << 62), "data": (0, True)},
     {"shape": (1 << 40,), "strides": (0,)},
     {"shape": (2, 0), "strides": (-8, -4), "data": (0, False)},
-    {"strides": (-4,), "data": (12, False)},
-    {"strides": (4,), "data": ((1 << 64) - 16, False)},
     {"shape": (1,) * 64},
     {"data": (0x1000, True)},
-    {"data": ((1 << 64) - 16, False)},
     {"version": 2},
     {"version": 1},
     {"version": 0},
@@ -274,21 +262,6 @@ def test_what_conforms_is_handed_over_as_it_is(changes):
     assert cudaguard.validate(producer) == []
     assert cudaguard.normalize(producer) is producer
     assert producer.reads == 2
-
-
-@pytest.mark.parametrize(
-    ("changes", "field"),
-    [
-        ({"strides": (-4,), "data": (11, False)}, "strides"),
-        ({"strides": (4,), "data": ((1 << 64) - 15, False)}, "strides"),
-        ({"data": ((1 << 64) - 15, False)}, "shape"),
-        ({"typestr": "<U4", "shape": (1,), "data": ((1 << 64) - 15, False)}, "shape"),
-    ],
-)
-def test_elements_lie_inside_the_address_space(changes, field):
-    with pytest.raises(ArrayInterfaceError, match="outside the address space") as caught:
-        cudaguard.normalize(make(**changes))
-    assert caught.value.field == field
 
 
 @pytest.mark.parametrize("field", ["strides", "mask", "stream", "descr"])

@@ -81,21 +81,6 @@ print(vars(sys.modules["more"]) == before)
     assert out[1] == "True"
 
 
-def test_wrapped_function_is_pickled_and_copied_as_a_function_is(run):
-    out = run(
-        """
-import copy, inspect, pickle
-install()
-import lib
-print(pickle.loads(pickle.dumps(lib.upload)) is lib.upload)
-print(copy.copy(lib.upload) is lib.upload, copy.deepcopy([lib.upload])[0] is lib.upload)
-print(inspect.signature(lib.upload), lib.upload.__name__, lib.upload.__module__)
-"""
-    )
-    signature = "(buffer, layout='HW', *, copy: bool = False) -> lib.Image"
-    assert out == ["True", "True True", f"{signature} upload lib"]
-
-
 @pytest.mark.parametrize("anew", ["importlib.reload(lib)", "del sys.modules['lib']; import lib"])
 def test_module_that_is_loaded_anew_is_taken_care_of_anew(more, anew):
     out = more(

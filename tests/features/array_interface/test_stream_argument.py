@@ -110,10 +110,3 @@ def test_zero_of_others_is_refused(module):
     with pytest.raises(ArrayInterfaceError, match="0 is forbidden") as caught:
         cudaguard.normalize(kind(interface(stream=0)))
     assert "stream=1" in caught.value.remedy
-
-
-def test_torch_tensor_for_version_3_only_gets_the_expression_to_write():
-    kind = type("Tensor", (Producer,), {"__module__": "torch"})
-    with pytest.raises(ArrayInterfaceError) as caught:
-        cudaguard.normalize(kind(interface(version=2)), consumer="cuda.core")
-    assert "stream=torch.cuda.current_stream()" in caught.value.remedy

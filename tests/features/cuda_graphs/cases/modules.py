@@ -86,45 +86,6 @@ def case_copies_and_pickles_of_a_module_that_was_compiled_in_place():
         assert held(other)
 
 
-def case_copies_of_a_module_whose_forward_was_compiled():
-    """Without us a copy runs the forward of the original, and cannot be pickled: so it stays."""
-    bare, safe = Encoder(), Encoder()
-    for module in (bare, safe):
-        module.forward = torch.compile(module.forward, backend="eager")
-    cudaguard.graph_safe(safe)
-    for module in (bare, safe):
-        assert copy.deepcopy(module).forward is module.forward
-    kinds = []
-    for module in (bare, safe):
-        try:
-            torch.save(module, io.BytesIO())
-        except Exception as error:
-            kinds.append(type(error))
-    assert len(kinds) == 2, kinds
-    assert kinds[0] is kinds[1]
-
-
-def case_copies_of_a_module_that_was_wrapped_by_torch_compile():
-    """torch makes their forward anew: they are protected as the one that they are copies of."""
-    bare = torch.compile(Encoder(), backend=Pool())
-    assert not held(copy.deepcopy(bare))
-    safe = cudaguard.graph_safe(torch.compile(Encoder(), backend=Pool()))
-    for _ in range(2):  # copies of copies, too
-        twin = copy.deepcopy(safe)
-        assert type(twin) is type(bare)
-        assert twin._orig_mod is not safe._orig_mod
-        assert held(twin)
-        assert not hasattr(twin.forward.__wrapped__, "_cudaguard_of")  # one layer
-        assert twin.layer.weight is not safe.layer.weight
-        safe = twin
-    shallow = copy.copy(safe)
-    assert shallow._orig_mod is safe._orig_mod
-    # In what it is a part of, and once, however often it is there.
-    whole = copy.deepcopy(torch.nn.ModuleList([safe, safe]))
-    assert whole[0] is whole[1] is not safe
-    assert held(whole[0])
-
-
 def case_pickles_of_a_module_that_was_wrapped_by_torch_compile():
     """They are torch's own, and need nothing of ours."""
     safe = torch.compile(Encoder(), backend="eager")
