@@ -175,10 +175,6 @@ def test_unknown_key_is_named_with_those_that_are_known(file, key):
     assert f"unknown key {key!r}; expected one of {', '.join(FILE_KEYS)}" in message
 
 
-def test_unknown_key_in_our_table_of_pyproject(file):
-    assert "unknown key 'modes'" in refusal(file("[tool.cudaguard]\nmodes = 1\n", "pyproject.toml"))
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -215,36 +211,6 @@ def test_no_content_makes_the_reader_raise_anything_else(tmp_path_factory, data)
     except ConfigError as error:
         message = str(error)
     assert message is None or str(path) in message
-
-
-VALUES = st.recursive(
-    st.booleans() | st.integers(-9, 9) | st.sampled_from(["fix", "", "CG001", "x"]),
-    lambda inner: st.lists(inner, max_size=3) | st.just({"a": 1}),
-    max_leaves=4,
-)
-
-
-@given(st.dictionaries(st.sampled_from([*FILE_KEYS, "other"]), VALUES, max_size=4))
-def test_no_value_of_a_known_key_makes_the_reader_raise_anything_else(tmp_path_factory, table):
-    def toml(value):
-        if isinstance(value, bool):
-            return str(value).lower()
-        if isinstance(value, list):
-            return "[" + ", ".join(map(toml, value)) + "]"
-        return "{a = 1}" if isinstance(value, dict) else repr(value)
-
-    path = tmp_path_factory.getbasetemp() / "values.toml"
-    path.write_text("".join(f"{key} = {toml(value)}\n" for key, value in table.items()))
-    said, message = None, ""
-    try:
-        said = read_file(path)
-    except ConfigError as error:
-        message = str(error)
-    if said is None:
-        assert str(path) in message
-    else:
-        assert "other" not in table
-        assert said.plugins is table.get("plugins")
 
 
 @pytest.mark.parametrize("name", ["cudaguard.toml", "pyproject.toml"])

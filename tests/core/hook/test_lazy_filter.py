@@ -106,20 +106,6 @@ ask("theirs", "target", "other")
     assert lines == ["True", "False True True", "False False True", "True", "False True True"]
 
 
-def test_second_block_sets_no_second_filter(ask):
-    lines = ask(
-        """
-with cudaguard.guard(rules=[RULE]):
-    ours = Interpreter.filter
-    with cudaguard.guard():
-        print(Interpreter.filter is ours)
-    print(Interpreter.filter is ours)
-print(Interpreter.filter)
-"""
-    )
-    assert lines == ["True", "True", "None"]
-
-
 def test_words_for_a_lazy_import_that_outlives_its_block():
     """That it is told, and when, is tested in `test_lazy_statements`, on Python 3.15."""
     finding = findings.lazy_import_outlives("decord", "/home/me/train.py:4")

@@ -60,21 +60,6 @@ def test_frames_of_a_failing_module_inside_others(pair):
     ]
 
 
-def test_printed_traceback_of_a_failing_module(pair):
-    pair.child.write("target.py", "1 / 0\n")
-    lines = pair.same(
-        """
-        import sys, traceback
-        try:
-            import target
-        except ZeroDivisionError:
-            traceback.print_exc(file=sys.stdout)
-        """
-    )
-    assert lines[0].startswith("Traceback")
-    assert lines[-1].startswith("ZeroDivisionError")
-
-
 def test_frames_of_a_missing_module(pair):
     pair.same(FRAMES, "failing('target')", proof="")
 

@@ -90,16 +90,6 @@ def test_loader_identity_of_builtin_and_frozen_modules(source):
     )
 
 
-def test_no_trace_of_the_guard_is_left_on_a_module(package):
-    package.guarded("""
-        import target.part
-        from cudaguard.core.loader import GuardLoader
-        for module in (target, target.part):
-            places = (module.__loader__, module.__spec__.loader, *vars(module).values())
-            assert not any(type(place) is GuardLoader for place in places), places
-    """)
-
-
 def test_isinstance_of_a_found_loader(source):
     lines = source.same(
         FOUND,
@@ -199,11 +189,6 @@ def test_resource_reader_of_a_found_loader(package):
         """,
         proof=WRAPPED,
     )
-
-
-def test_pkgutil_get_data(package):
-    lines = package.same("import pkgutil\nprint(pkgutil.get_data('target', 'data.txt'))")
-    assert lines == ["b'some data'"]
 
 
 def test_inspect_getsource_and_linecache(source):
