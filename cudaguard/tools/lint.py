@@ -14,9 +14,9 @@ from glob import escape, glob
 from typing import NamedTuple
 
 from cudaguard.files import LARGEST, read_bytes
-from cudaguard.system.distributions import key_of
 from cudaguard.system.facts import Facts
 from cudaguard.system.import_graph import ImportGraph
+from cudaguard.system.packages import key_of
 from cudaguard.system.source import Effect, Import
 from cudaguard.system.source_file import Source, files_below, read
 from cudaguard.tools.common import BROKEN, FOUND, OK, UsageError, add_format, json_text, note, show

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cudaguard.system.versions import clauses, in_range, requirement_met
+from cudaguard.system.facts import clauses, in_range, requirement_met
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_marker_that_says_no():
 def test_what_is_not_installed_needs_no_parser(child):
     code = """
         import sys
-        from cudaguard.system.versions import requirement_met
+        from cudaguard.system.facts import requirement_met
         print(requirement_met("decord[extra]<=0.6; python_version > '3'", lambda name: print(name)))
         print("packaging" in sys.modules)
         """

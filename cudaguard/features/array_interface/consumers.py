@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from cudaguard.features.array_interface.interface import LEGACY_STREAM, SPECIFICATION, refused
-from cudaguard.system.facts import Facts
-from cudaguard.system.versions import in_range
+from cudaguard.system.facts import Facts, in_range
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

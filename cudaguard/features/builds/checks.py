@@ -8,12 +8,12 @@ from glob import escape, glob
 from cudaguard.core.checks import Check
 from cudaguard.features.builds import findings as wording
 from cudaguard.features.builds.locks import look
-from cudaguard.system.site import Skipped
+from cudaguard.system.packages import Skipped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cudaguard.model import Finding
-    from cudaguard.system.site import Result, Site
+    from cudaguard.system.packages import Result, Site
 
 
 def check_locks(site: Site) -> Result:

@@ -18,16 +18,15 @@ from cudaguard.system.extensions import (
     check_one_of_many,
     cuda_major,
 )
+from cudaguard.system.packages import Skipped
 from cudaguard.system.runtimes import runtime_of, stem_of
-from cudaguard.system.site import Skipped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cudaguard.elf.forecast import ExtensionCheck, Settled
-    from cudaguard.system.distributions import SharedFile
-    from cudaguard.system.site import Result, Site
+    from cudaguard.system.packages import Result, SharedFile, Site
 
 
 # What comes with the driver, and is nowhere without one.

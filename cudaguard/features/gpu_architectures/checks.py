@@ -22,7 +22,7 @@ from cudaguard.features.gpu_architectures.policy import (
 )
 from cudaguard.system.child import try_imports
 from cudaguard.system.modules import peek
-from cudaguard.system.site import Skipped
+from cudaguard.system.packages import Skipped
 from cudaguard.system.torch_build import are_wheels_known, copy_for, folder_of, installed_copies
 
 TYPE_CHECKING = False
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cudaguard.elf.fat_binaries import GpuCode
     from cudaguard.features.gpu_architectures.policy import Pair, Torch
     from cudaguard.model import Finding
-    from cudaguard.system.site import Result, Site
+    from cudaguard.system.packages import Result, Site
     from cudaguard.system.torch_build import Nvrtc
 
 # --- torch on GPUs that it, or its NVRTC, does not know: looked at --------------------------------

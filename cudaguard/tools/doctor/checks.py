@@ -23,9 +23,9 @@ from cudaguard.features.gpu_architectures.policy import torch_of
 from cudaguard.model import Finding
 from cudaguard.system import lending
 from cudaguard.system.child import Ending, end_children, try_imports
-from cudaguard.system.site import Skipped
+from cudaguard.system.facts import required_name
+from cudaguard.system.packages import Skipped
 from cudaguard.system.torch_build import architectures, copy_for, folder_of, look_around
-from cudaguard.system.versions import required_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from cudaguard.config import Settings
     from cudaguard.model import Rule, Severity
     from cudaguard.system.child import Ending
-    from cudaguard.system.site import Result, Site
+    from cudaguard.system.packages import Result, Site
 
 
 # --- The wording of doctor's own checks: about the guard, its rules, and imports in children ------

@@ -23,8 +23,8 @@ from cudaguard.core.checks import SKIPPED
 from cudaguard.files import LARGEST, read_bytes, read_start
 from cudaguard.files.text import printable_data
 from cudaguard.system.child import cores
-from cudaguard.system.distributions import documents, key_of
 from cudaguard.system.machine import kinds_of_machine, library_file, look_at_driver
+from cudaguard.system.packages import documents, key_of
 from cudaguard.system.shareable import variables
 from cudaguard.system.torch_build import folder_of
 from cudaguard.tools.common import FOUND, OK, SCHEMA, UsageError, json_text, show
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from cudaguard.system.distributions import Distribution
-    from cudaguard.system.site import Site
+    from cudaguard.system.packages import Distribution, Site
 
     Package = dict[str, str]
     Values = Mapping["Fact", str]
@@ -103,7 +102,7 @@ def inventory(site: Site) -> dict[str, Any]:
         site: The environment.
     """
     of_field, others = packages(site.distributions)
-    others.update((os.path.basename(one.path), "unreadable") for one in site.unreadable)
+    others.update((os.path.basename(path), "unreadable") for path, _ in site.unreadable)
     of_conda, other_conda = conda_packages()
     return {
         "system": system(),
