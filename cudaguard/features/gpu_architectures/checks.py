@@ -113,7 +113,7 @@ def findings_of(situation: Situation, default: int) -> list[Finding]:
 _ASK_NVML = """
 import json
 from cudaguard.system.machine import look_at_machine
-_note("answer " + json.dumps(look_at_machine().to_dict()))
+_note("answer " + json.dumps(look_at_machine()))
 """
 
 

@@ -57,7 +57,7 @@ def preload_newer_nvrtc(request: Request) -> Iterator[Outcome]:
 
 
 def _ask_nvml(request: Request) -> tuple[Pair, ...]:
-    """Return the compute capabilities of the visible devices; that NVML is loaded is noted."""
+    """Return the compute capabilities of the GPUs; that NVML is loaded is noted."""
     from cudaguard.system.machine import compute_capabilities
 
     was_there = is_mapped(_NVML)

@@ -405,7 +405,7 @@ _note("answer " + json.dumps({"cuda": _state.is_initialized, "contexts": len(_st
 _ASK_NVML = """
 import json
 from cudaguard.system.machine import look_at_machine
-_note("answer " + json.dumps(look_at_machine().to_dict()))
+_note("answer " + json.dumps(look_at_machine()))
 """
 
 
