@@ -11,8 +11,7 @@ from cudaguard.core.patterns import matches, values_of
 from cudaguard.core.status import active_rules
 from cudaguard.features.extensions import findings as wording
 from cudaguard.system.extensions import (
-    ACCELERATED,
-    TORCH_LIBRARIES,
+    OF_TORCH,
     built_for_python,
     check_extension,
     check_one_of_many,
@@ -152,7 +151,7 @@ def _may_be_opened(file: SharedFile) -> bool:
 
 
 def _is_for_torch(file: SharedFile) -> bool:
-    return any(name in (*TORCH_LIBRARIES, *ACCELERATED) for name in file.needed)
+    return not OF_TORCH.isdisjoint(file.needed)
 
 
 def _is_for_cuda(file: SharedFile) -> bool:
