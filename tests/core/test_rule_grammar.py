@@ -308,17 +308,3 @@ def test_examples_of_a_verb_fit_and_its_meaning_is_one_short_sentence(verb):
 def test_values_shown_as_toml_are_read_back(text):
     value = {"key": text, text: [text, True]}
     assert tomllib.loads(f"x = {toml_text(value)}")["x"] == value
-
-
-@settings(max_examples=60)
-@given(requirement=st.text(alphabet="abx019.-_<>=!~*;,[]() '\"@:/+\n", max_size=25))
-def test_no_requirement_text_makes_the_grammar_raise_anything_else(requirement):
-    message = said_of(GOOD.replace(dist=(requirement,)))
-    assert message is None or ", dist: " in message
-
-
-@settings(max_examples=60)
-@given(specifier=st.text(alphabet="ab019.-_<>=!~*, +", max_size=20))
-def test_no_specifier_text_makes_the_grammar_raise_anything_else(specifier):
-    message = said_of(GOOD.replace(when={"python": specifier}))
-    assert message is None or ", when.python: " in message

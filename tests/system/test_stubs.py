@@ -92,23 +92,6 @@ def test_all_compile_without_a_warning(driver_stubs, tmp_path):
         assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_nothing_but_version_and_errors_works_before_initialization(run):
-    code = """
-print(number("cuDriverGetVersion"), cu.cuGetErrorName(3, byref(c_void_p())))
-print(number("cuDeviceGetCount"), text("cuDeviceGetName", 0), uuid(0), active(0))
-print(handle("cuDevicePrimaryCtxRetain", 0), handle("cuCtxCreate_v2", 0, 0))
-print(current(), number("cuCtxGetDevice"), handle("cuCtxPopCurrent_v2"))
-print(cu.cuInit(1), cu.cuInit(0), number("cuDeviceGetCount"), active(0), current())
-"""
-    assert run(code, driver_version=12040) == [
-        "12040 0",
-        "error 3 error 3 error 3 error 3",
-        "error 3 error 3",
-        "error 3 error 3 error 3",
-        "1 0 2 0 None",
-    ]
-
-
 # CUDA_VISIBLE_DEVICES, and what is seen of three devices A, B, C, of which C is the fastest.
 VISIBLE = {
     "2,0": "AC",
@@ -177,58 +160,6 @@ touch()
         "3 error 3 error 3 error 3",
         "13000",
         "0 2 0 1",
-    ]
-
-
-def test_primary_context_is_counted_and_touches_no_thread(run):
-    code = """
-cu.cuInit(0)
-first = handle("cuDevicePrimaryCtxRetain", 1)
-print(active(0), active(1), current())
-print([handle("cuDevicePrimaryCtxRetain", d) == first for d in (1, 0)])
-print(cu.cuCtxSetCurrent(c_void_p(first)), current() == first, number("cuCtxGetDevice"))
-print(cu.cuDevicePrimaryCtxRelease_v2(1), active(1), cu.cuDevicePrimaryCtxRelease(1), active(1))
-print(cu.cuDevicePrimaryCtxRelease_v2(1), current() == first, number("cuCtxGetDevice"))
-print(handle("cuDevicePrimaryCtxRetain", 2), active(-1))
-print(handle("cuDevicePrimaryCtxRetain", 1) == first, cu.cuCtxSynchronize())
-print(cu.cuDevicePrimaryCtxReset_v2(1), active(1), cu.cuDevicePrimaryCtxRelease_v2(1))
-"""
-    assert run(code) == [
-        "0 1 None",
-        "[True, False]",
-        "0 True 1",
-        "0 1 0 0",
-        "201 True error 709",
-        "error 101 error 101",
-        "True 0",
-        "0 0 0",
-    ]
-
-
-def test_own_context_is_not_the_primary_one_and_is_pushed(run):
-    code = """
-cu.cuInit(0)
-own = handle("cuCtxCreate_v2", 0, 1)
-print(current() == own, number("cuCtxGetDevice"), active(1))
-primary = handle("cuDevicePrimaryCtxRetain", 1)
-print(primary == own, current() == own)
-print(cu.cuCtxPushCurrent_v2(c_void_p(primary)), current() == primary)
-print(handle("cuCtxPopCurrent_v2") == primary, current() == own)
-print(cu.cuCtxDestroy_v2(c_void_p(primary)), cu.cuCtxDestroy_v2(c_void_p(own)), current())
-print(cu.cuCtxPushCurrent_v2(c_void_p(own)), cu.cuCtxPushCurrent_v2(c_void_p(64)))
-print(handle("cuCtxPopCurrent_v2"), cu.cuCtxSynchronize(), active(1))
-last = handle("cuCtxCreate_v4", None, 0, 0)
-print([cu.cuCtxDetach(c_void_p(each)) for each in (own, last, last)], current())
-"""
-    assert run(code) == [
-        "True 1 0",
-        "False True",
-        "0 True",
-        "True True",
-        "201 0 None",
-        "709 201",
-        "error 201 201 1",
-        "[201, 0, 201] None",
     ]
 
 
