@@ -75,28 +75,6 @@ def test_rounds_are_interleaved_and_the_first_is_discarded(harness):
     }
 
 
-def test_a_missing_peer_leaves_its_rows_in_the_table(harness):
-    group = harness.Group(
-        "group",
-        (harness.Subject("a", ()), harness.Subject("b", (), "peer")),
-        (harness.Row("a over b", "a", "b"), harness.Row("a over a", "a", "a")),
-    )
-    missing = {"peer": "peer is not installed"}
-    lines = harness.lines_of(group, {"a": [1.0]}, missing)
-    assert lines[0] == ["a over b", "b", "peer is not installed"]
-    assert lines[1][2] == "1.000 [1.000 .. 1.000]"
-    assert "a over b  b" in harness.table([("group", lines)])
-
-
-def test_a_failing_child_is_not_taken_for_a_figure(harness, tmp_path):
-    with pytest.raises(harness.BenchmarkError, match="no_such_package"):
-        harness.run_once(
-            harness.Subject("broken", ("importing", "import no_such_package")),
-            str(tmp_path),
-            harness.environment(),
-        )
-
-
 def test_children_inherit_nothing_that_would_change_the_figures(harness, monkeypatch):
     for name in ("CUDAGUARD", "CUDAGUARD_RULES", "PYTHONDONTWRITEBYTECODE", "PYTHONPATH"):
         monkeypatch.setenv(name, "1")

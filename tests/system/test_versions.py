@@ -52,12 +52,6 @@ def test_requirement_against_what_is_installed(requirement, installed, met):
     assert requirement_met(requirement, installed.get) is met
 
 
-def test_marker_that_says_no():
-    requirement = "decord<=0.6; python_version < '3'"
-    assert not requirement_met(requirement, lambda _: "0.6")
-    assert requirement_met("decord<=0.6; python_version > '3'", lambda _: "0.6")
-
-
 def test_what_is_not_installed_needs_no_parser(child):
     code = """
         import sys

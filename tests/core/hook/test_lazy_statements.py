@@ -114,17 +114,6 @@ def test_finding_names_the_statement_and_the_first_use(told, statement):
     assert lines == [f"LOCAL1 | imported at {folder}/{use} | {told_of}"]
 
 
-def test_finding_names_the_statement_of_another_module(told):
-    """The first use is an attribute of a module, which is the one with the statement."""
-    code = f"{OBSERVE}import other\nother.target.WHO\n"
-    told_by = "lazy import json, target\n"
-    code = f"open('other.py', 'w').write({told_by!r})\n{code}"
-    lines, folder = told(code)
-    use = f"{folder}/main.py:{line_of(code, 'other.target.WHO')}"
-    told_of = f"`lazy import` of target at {folder}/other.py:1, first used at {use}"
-    assert lines == [f"LOCAL1 | imported at {use} | {told_of}"]
-
-
 def test_import_that_is_not_lazy_names_no_statement(told):
     """Even beside a lazy one of the same module that nothing has used yet."""
     code = f"{OBSERVE}lazy import target as later\ndef use():\n    import target\nuse()\n"
@@ -155,13 +144,6 @@ def test_block_with_lazy_imports_of_all_modules(told):
     lines, folder = told(code, PYTHON_LAZY_IMPORTS="all")
     line = line_of(code, "    import prereq, json, absent")
     assert lines == [f"CG808 | `lazy import` at {folder}/main.py:{line}"]
-
-
-def test_watched_module_that_another_one_imports_lazily_is_told(told):
-    code = "open('other.py', 'w').write('lazy import target, unused')\n"
-    code += "with cudaguard.guard('observe', rules=[RULE.replace(watch=('target',))]):\n"
-    lines, folder = told(f"{code}    import other\n")
-    assert lines == [f"CG808 | `lazy import` at {folder}/other.py:1"]
 
 
 @pytest.mark.parametrize(

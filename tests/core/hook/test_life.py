@@ -67,21 +67,6 @@ def test_uninstall_between_find_spec_and_exec_module(pair):
     assert [line.split(" <")[0] for line in ran.lines] == ["1 SourceFileLoader"]
 
 
-def test_uninstall_between_create_module_and_exec_module(pair):
-    pair.modules("target.py", "prereq.py")
-    ran = pair.guarded(
-        """
-        import importlib.util
-        spec = importlib.util.find_spec("target")
-        module = importlib.util.module_from_spec(spec)
-        cudaguard.uninstall()
-        spec.loader.exec_module(module)
-        """,
-        pair.NAMES,
-    )
-    assert (ran.lines, ran.err) == (["prereq target"], "")
-
-
 def test_uninstall_by_the_target_itself(pair):
     pair.modules("prereq.py", "second.py")
     pair.module("target.py", "import cudaguard; cudaguard.uninstall()\n")

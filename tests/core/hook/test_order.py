@@ -96,32 +96,6 @@ def test_failing_prerequisite_does_not_stop_its_siblings(pair):
     assert lines == ["sibling target"]
 
 
-def test_first_import_fails_and_the_second_works_and_both_are_guarded(pair):
-    pair.modules("prereq.py")
-    pair.child.write(
-        "target.py",
-        """
-        import ran
-        ran.names.append("target")
-        if ran.names.count("target") == 1:
-            raise RuntimeError("not yet")
-        """,
-    )
-    lines = pair.guarded(
-        """
-        import ran
-        try:
-            import target
-        except RuntimeError as error:
-            print(error, "target" in sys.modules)
-        del sys.modules["prereq"]
-        import target
-        print(*ran.names)
-        """
-    ).lines
-    assert lines == ["not yet False", "prereq target prereq target"]
-
-
 def test_target_blocked_with_none_fails_as_ever(pair):
     pair.modules("target.py", "prereq.py")
     lines = pair.same(

@@ -89,16 +89,6 @@ def test_frames_of_a_failing_reload(pair):
     )
 
 
-def test_no_frame_of_ours_whatever_the_version(pair):
-    pair.child.write("target.py", FAILURES["raises"])
-    lines = pair.guarded(
-        FRAMES, "failing('target')", env={"CUDAGUARD_JOURNAL": "journal.jsonl"}
-    ).lines
-    if sys.version_info >= (3, 11):
-        assert not any("loader.py" in line for line in lines)
-    assert lines[-1] == "target.py work 2"
-
-
 def test_exception_is_the_very_object(pair):
     pair.child.write("ours.py", "error = ValueError('the one')\n")
     pair.child.write("target.py", "import ours\nraise ours.error\n")

@@ -247,16 +247,6 @@ def test_python_dash_m(pair, name):
     assert second == plain[1]
 
 
-def test_runpy_run_module(source):
-    source.child.write("target.py", RUN_AS_MAIN)
-    code = "import runpy\nfound = runpy.run_module('target', run_name='other')\n"
-    show = "print(type(found['__loader__']).__name__, type(found['__spec__'].loader).__name__)"
-    plain = source.bare(code, show).lines
-    watched = source.guarded(code, show).lines
-    assert [line.replace("prereq ", "") for line in watched] == plain
-    assert watched[0].startswith("prereq other SourceFileLoader")
-
-
 def test_byte_code_caches_are_the_same(source):
     """A process-wide patch of the cache would poison files of modules nobody watches."""
     read = "import target, pathlib\nprint(pathlib.Path(target.__spec__.cached).read_bytes().hex())"

@@ -87,28 +87,6 @@ print(any(f is odd for f in sys.meta_path), len([f for f in sys.meta_path if f i
     ) == ["needed target 1", "True True"]
 
 
-def test_finder_of_others_that_raises_shows_no_frame_of_ours(program):
-    if sys.version_info < (3, 11):
-        pytest.skip("frames cannot be hidden before 3.11")
-    done = program.run(
-        """
-        import traceback
-        class Raising:
-            @staticmethod
-            def find_spec(name, path=None, target=None):
-                if name == "target":
-                    raise RuntimeError("theirs")
-        cudaguard.install(rules=[rule()])
-        sys.meta_path.insert(1, Raising)
-        try:
-            import target
-        except RuntimeError:
-            print("cudaguard" in traceback.format_exc())
-        """
-    )
-    assert done.stdout == "False\n"
-
-
 def test_what_is_decided_for_a_failed_import_is_decided_anew_for_the_next(program):
     """As in a notebook: the first import fails, something is installed or set, then it works."""
     program.write("target.py", "import missing\n")

@@ -94,12 +94,13 @@ def test_handle_uninstalls_also_when_the_block_raises_and_lets_the_error_pass(pr
     assert program.output(
         """
         try:
-            with cudaguard.install():
+            with cudaguard.install() as handle:
+                print(handle is cudaguard.install())
                 raise LookupError("mine")
         except LookupError as error:
             print(error, mode())
         """
-    ) == ["mine off"]
+    ) == ["True", "mine off"]
 
 
 def test_uninstall_without_a_guard_does_nothing(program):

@@ -208,28 +208,6 @@ def test_a_file_that_took_the_number_of_a_closed_descriptor_is_let_be(program):
     assert [e["name"] for e in lines(program.folder / "journal")][-1] == "target"
 
 
-def test_a_forked_daemon_writes_to_the_same_file_and_to_no_other(program):
-    assert program.output(
-        """
-        cudaguard.install(rules=[rule()])
-        sys.path.insert(0, os.getcwd())
-        os.mkdir("elsewhere")
-        child = os.fork()
-        if not child:
-            os.chdir("elsewhere")
-            os.closerange(3, 64)
-            with open("own", "w+b", buffering=0) as own:
-                import target
-                own.write(b"mine")
-            os._exit(0)
-        os.waitpid(child, 0)
-        print(sorted(os.listdir("elsewhere")), open("elsewhere/own").read())
-        """,
-        env={"CUDAGUARD_JOURNAL": "journal"},
-    ) == ["['own'] mine"]
-    assert len({e["pid"] for e in lines(program.folder / "journal")}) == 2
-
-
 def test_no_descriptor_is_kept(program):
     assert program.output(
         """

@@ -194,19 +194,6 @@ def test_rule_of_a_plugin_can_be_disabled_by_id(program):
     ) == ["plug-in imported", "other target"]
 
 
-def test_plugin_on_a_path_added_before_install_is_found(program):
-    program.write("site/more-1.dist-info/entry_points.txt", "[cudaguard.rules]\ntarget=more:RULE\n")
-    program.write("site/more.py", GOOD)
-    assert program.output(
-        """
-        sys.path.append(os.path.abspath("site"))
-        cudaguard.install()
-        import target
-        print(order())
-        """
-    ) == ["plug-in imported", "needed target"]
-
-
 def test_plugin_on_a_path_that_is_added_later_is_found_at_the_first_watched_import(program):
     """As by a later .pth file: the first look, at the start, cannot see it."""
     add_plugin(program, "plug:RULE", folder="later/plug-1.0.dist-info")

@@ -45,14 +45,6 @@ def test_kill_switch_set_while_the_guard_is_up_takes_it_down_at_the_next_call(pr
     ) == ["off", "strict"]
 
 
-def test_file_in_the_working_directory_is_not_read_by_itself(program):
-    program.config("strict")
-    program.write("pyproject.toml", '[tool.cudaguard]\nmode = "strict"\n')
-    assert program.output("cudaguard.install(); print(mode(), len(cudaguard.active_rules()))") == [
-        program.output("print('fix', len(cudaguard.active_rules()))")[0]
-    ]
-
-
 # --- a value that is none ---------------------------------------------------------------
 
 
@@ -81,20 +73,6 @@ NONSENSE = {"CUDAGUARD": "nonsense"}
 
 
 # --- activation by the variable alone ----------------------------------------------------
-
-
-@pytest.mark.parametrize("mode", ["observe", "warn", "fix", "strict"])
-def test_variable_alone_puts_the_guard_up_before_any_code_of_the_program(child, mode):
-    done = child.python(
-        """
-        import sys
-        print("cudaguard.api" in sys.modules)
-        import cudaguard
-        print(cudaguard.status().mode)
-        """,
-        env={"CUDAGUARD": mode},
-    )
-    assert (done.stdout.split(), done.stderr) == (["True", mode], "")
 
 
 @pytest.mark.parametrize("word", ["", "off", "0", "no", "False"])

@@ -100,22 +100,6 @@ def test_cause_of_the_strict_error_is_the_error_of_the_prerequisite(program):
     assert done.stdout.splitlines() == ["RuntimeError('boom') True"]
 
 
-def test_strict_tells_before_it_raises_so_a_swallowed_error_was_seen(program):
-    program.write("needed.py", FAILURES["error"])
-    done = program.run(
-        """
-        cudaguard.install("strict", rules=[rule()])
-        try:
-            import target
-        except ImportError:
-            pass
-        print(found())
-        """
-    )
-    assert done.stdout.splitlines() == ["CG801"]
-    assert "[CG801] needed could not be imported before target" in done.stderr
-
-
 # --- the hook: a failure of the guard itself --------------------------------------------------
 
 SABOTAGE = """
