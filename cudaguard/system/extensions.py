@@ -1,4 +1,4 @@
-"""Tells from files whether an extension would load; nothing is loaded or imported."""
+"""`check_extension`: whether an extension would load, read from files; nothing is loaded or imported."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ _REBUILD = (
 
 
 class _Case(NamedTuple):
-    """What the sentences are made of."""
+    """The values that messages and remedies name."""
 
     file: str
     torch: str

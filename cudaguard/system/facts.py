@@ -272,7 +272,7 @@ class Packages:
 
 
 def _inside(folder: str) -> str:
-    """Return what the path of every file in a folder begins with."""
+    """Return the prefix of the paths of all files in a folder."""
     return os.path.join(_real(folder), "")
 
 

@@ -1,4 +1,4 @@
-"""What this machine offers to CUDA, as data: driver, NVML, devices, container, and what is wrong.
+"""The machine as CUDA programs find it: driver, NVML, devices, container, and what is wrong.
 
 CUDA is not initialized. NVML is loaded, as it is made for questions from outside, and loads libcuda
 itself when it is asked for the CUDA version; where NVML is missing (Jetson, containers) less is

@@ -1,4 +1,4 @@
-"""What is installed on ``sys.path``, and the shared objects of it: by metadata and files alone.
+"""Installed distributions and their shared objects, by metadata and files alone.
 
 Guarded programs need none of it; see `cudaguard.system.facts` for what they ask.
 """
@@ -90,7 +90,7 @@ def metadata_library() -> Any:
 
 
 class Installed(NamedTuple):
-    """What is on ``sys.path``.
+    """The distributions on ``sys.path``.
 
     Args:
         found: The distributions; of two of one name the first on the path, as for ``import``.
@@ -310,7 +310,7 @@ def _data(path: str) -> bytes:
         return b""
 
 
-# --- Where an import name would come from: Python itself, an installed package, the user's files.
+# --- Where an import name comes from: Python itself, an installed package, the user's files -------
 
 STANDARD = "standard"
 INSTALLED = "installed"
@@ -387,22 +387,22 @@ class Site:
 
     @property
     def distributions(self) -> list[Distribution]:
-        """What is installed."""
+        """Installed distributions; of two of one name the one that is imported."""
         return self._installed.found
 
     @property
     def hidden(self) -> list[Distribution]:
-        """What another distribution of its name hides, in an earlier folder of the path."""
+        """Distributions that another one of their name hides, in an earlier folder of the path."""
         return self._installed.hidden
 
     @property
     def unreadable(self) -> list[tuple[str, str]]:
-        """What of it cannot be read."""
+        """Distributions whose metadata cannot be read, and why."""
         return self._installed.unreadable
 
     @cached_property
     def conda(self) -> list[CondaPackage]:
-        """What conda, mamba or pixi installed; empty outside of their environments."""
+        """Packages that conda, mamba or pixi installed; empty outside of their environments."""
         return conda_packages(sys.prefix)
 
     @cached_property

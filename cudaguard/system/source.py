@@ -1,4 +1,4 @@
-"""What one source imports, in which order, read without executing any of it.
+"""Imports of one source, in the order of execution, read without executing any of it.
 
 `Code` yields an `Import` for each module that is imported, and an `Effect` for each statement that
 does more than import, define or compute a value: what is imported behind it may depend on it.
@@ -178,7 +178,7 @@ class Code:
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """What names stand for: the module or function that was imported, or nothing known."""
+        """Name -> module or function that was imported under it; empty if it is something else."""
         return dict(_bound(self._tree.body))
 
     def steps(self) -> Steps:
@@ -608,7 +608,7 @@ _ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # in their folders
 
 
 class Source(NamedTuple):
-    """What was read of one file.
+    """A file that was read.
 
     Args:
         code: Its code; None if it could not be read.
