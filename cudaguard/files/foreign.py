@@ -58,10 +58,8 @@ def theirs(*kinds: type[Error]) -> tuple[type[Error], ...]:
     if error is None or is_of_signal_handler(error):
         return ()
     is_known_class = is_known(_module.__get__(type(error)))
-    is_sent = (
-        not is_known_class and _first(_traceback.__get__(error), is_known) is None
-    )  # by thread
-    return () if is_sent else kinds
+    is_foreign = _first(_traceback.__get__(error), is_known) is not None
+    return kinds if is_known_class or is_foreign else ()  # else a thread has sent it
 
 
 def is_refusal(error: Exception) -> bool:

@@ -1,4 +1,4 @@
-"""`check_extension`: whether an extension would load, read from files; nothing is loaded or imported."""
+"""Whether an extension would load, judged from files; nothing is loaded or imported."""
 
 from __future__ import annotations
 
