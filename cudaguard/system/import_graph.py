@@ -30,7 +30,7 @@ _LARGEST = 200_000  # bytes of a source that is parsed; nobody writes such files
 _LARGEST_READ = 2_000_000  # whose words are looked at
 # What one question may cost. Amounts, so that a busy machine answers as an idle one; the clock is
 # for disks that are slow.
-_MOST_FILES, _MOST_READ, _MOST_PARSED, _MOST_SECONDS = 400, 1_000_000, 250_000, 0.5
+_MOST_FILES, _MOST_READ, _MOST_PARSED, _MOST_SECONDS = 400, 1_000_000, 250_000, 2.0
 _GUARD = __name__.partition(".")[0]
 _DEEPEST = 50  # imports inside imports
 _MOST_KEPT, _LARGEST_KEPT = 100, 50_000  # files, and bytes of one

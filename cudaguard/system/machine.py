@@ -252,15 +252,16 @@ def compute_capabilities() -> tuple[Capability, ...]:
     """Return the compute capabilities of the GPUs, as in ``((9, 0), (9, 0))``, by NVML.
 
     NVML is loaded for it. It does not know which of the GPUs ``CUDA_VISIBLE_DEVICES`` hides; once
-    CUDA is initialized, `cudaguard.system.driver` does. Where all are hidden, or NVML cannot tell,
-    there are none.
+    CUDA is initialized, `cudaguard.system.driver` does. There are none where all are hidden, or
+    NVML cannot tell that of one.
     """
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return ()
     try:
-        return tuple(gpu["capability"] for gpu in _ask_nvml()["gpus"] if gpu["capability"])
+        found = [gpu["capability"] for gpu in _ask_nvml()["gpus"]]
     except theirs(Exception):  # of what is installed as pynvml
         return ()
+    return tuple(found) if all(found) else ()
 
 
 def used_memory(uuid: str) -> int | None:
