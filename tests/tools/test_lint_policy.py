@@ -230,6 +230,7 @@ def test_what_cannot_be_parsed_is_told(tmp_path, data, problem):
     assert source.problem
     assert problem in source.problem
     assert read(str(tmp_path / "absent.py")).problem.startswith("cannot be read: ")
+    assert read("x.ipynb").problem.startswith("is a notebook")
 
 
 def test_deep_expressions_and_warnings_are_no_problem(tmp_path, recwarn):
