@@ -129,8 +129,7 @@ class ImportGraph:
         is_clean = True
         for step in self.follow(self._inside(code, outer)):
             if not isinstance(step, Effect):
-                likely = step.is_likely or not is_clean
-                yield step.replace(is_likely=True) if likely and not step.is_likely else step
+                yield step.replace(is_likely=step.is_likely or not is_clean)
             elif not is_package:
                 yield step
             elif step.file == module.file:
@@ -139,10 +138,9 @@ class ImportGraph:
 
     def _inside(self, code: Code, outer: Import) -> Iterator[Import | Effect]:
         for step in code.steps():
-            if isinstance(step, Import) and (outer.branch or outer.is_likely):
+            if isinstance(step, Import):
                 branch = (*outer.branch, *step.branch)
-                likely = outer.is_likely or step.is_likely
-                yield step.replace(branch=branch, is_likely=likely)
+                yield step.replace(branch=branch, is_likely=outer.is_likely or step.is_likely)
             else:
                 yield step
 
