@@ -309,7 +309,7 @@ def test_walker_sees_the_whole_package(package):
         t for t, _ in package.arrows(package.modules["api"])
     }
     assert any(found.target == "packaging.version" or "packaging" in found.target
-               for found in package.modules["system.versions"].imports)  # fmt: skip
+               for found in package.modules["system.facts"].imports)  # fmt: skip
 
 
 OTHER_FILES = (

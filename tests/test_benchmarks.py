@@ -55,35 +55,6 @@ def test_every_row_is_made_of_subjects_of_its_group(subjects):
         assert used == names
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([2.0], (2.0, 2.0, 2.0)),
-        ([3.0, 1.0, 2.0], (1.0, 2.0, 3.0)),
-        ([4.0, 1.0, 2.0, 3.0], (1.0, 2.5, 4.0)),
-    ],
-)
-def test_spread(harness, values, expected):
-    assert harness.spread(values) == expected
-
-
-@pytest.mark.parametrize("values", [[], [1.0, math.inf], [math.nan]])
-def test_spread_refuses_what_has_no_middle(harness, values):
-    with pytest.raises(harness.BenchmarkError):
-        harness.spread(values)
-
-
-def test_ratios_are_made_round_by_round(harness):
-    # The machine was busy in the second round: the averages differ, the ratios do not.
-    assert harness.ratios([1.0, 10.0], [2.0, 20.0]) == [0.5, 0.5]
-
-
-@pytest.mark.parametrize(("subject", "peer"), [([1.0], [1.0, 2.0]), ([1.0], [0.0])])
-def test_ratios_refuse_what_cannot_be_divided(harness, subject, peer):
-    with pytest.raises(harness.BenchmarkError):
-        harness.ratios(subject, peer)
-
-
 def test_rounds_are_interleaved_and_the_first_is_discarded(harness):
     group = harness.Group(
         "group", (harness.Subject("a", ()), harness.Subject("b", (), repeat=2)), ()
@@ -102,35 +73,6 @@ def test_rounds_are_interleaved_and_the_first_is_discarded(harness):
         "b": [3.5, 7.5],
         "b:other": [1.0, 1.0],
     }
-
-
-def test_the_median_is_held_against_the_budget(harness):
-    row = harness.Row("a", "a", "b", 1.5)
-    assert harness.verdict(harness.Spread(1.0, 1.5, 9.0), row) == "within"
-    assert harness.verdict(harness.Spread(1.0, 1.6, 9.0), row) == "over"
-    assert harness.verdict(harness.Spread(1.0, 1.6, 9.0), row._replace(limit=math.inf)) == ""
-
-
-def test_a_missing_peer_leaves_its_rows_in_the_table(harness):
-    group = harness.Group(
-        "group",
-        (harness.Subject("a", ()), harness.Subject("b", (), "peer")),
-        (harness.Row("a over b", "a", "b"), harness.Row("a over a", "a", "a")),
-    )
-    missing = {"peer": "peer is not installed"}
-    lines = harness.lines_of(group, {"a": [1.0]}, missing)
-    assert lines[0] == ["a over b", "b", "peer is not installed"]
-    assert lines[1][2] == "1.000 [1.000 .. 1.000]"
-    assert "a over b  b" in harness.table([("group", lines)])
-
-
-def test_a_failing_child_is_not_taken_for_a_figure(harness, tmp_path):
-    with pytest.raises(harness.BenchmarkError, match="no_such_package"):
-        harness.run_once(
-            harness.Subject("broken", ("importing", "import no_such_package")),
-            str(tmp_path),
-            harness.environment(),
-        )
 
 
 def test_children_inherit_nothing_that_would_change_the_figures(harness, monkeypatch):

@@ -146,20 +146,3 @@ PLANTED = {
 def test_planted_fault_is_seen(root, fault):
     assert faults([Incident(**GOOD)], root) == []
     assert faults([Incident(**{**GOOD, **PLANTED[fault]})], root)[0].endswith(f": {fault}")
-
-
-def test_entry_without_an_answer_needs_a_reason(root):
-    silent = {"grade": "none", "by": [], "proof": "none", "test": ""}
-    assert faults([Incident(**{**GOOD, **silent})], root) == ["I001: no reason"]
-    assert faults([Incident(**{**GOOD, **silent, "reason": "Why."})], root) == []
-
-
-def test_entries_that_are_there_twice(root):
-    again = Incident(**{**GOOD, "id": "I002"})
-    assert faults([Incident(**GOOD), again], root) == ["a/b#1: there twice"]
-    assert "I001: there twice" in faults([Incident(**GOOD)] * 2, root)
-
-
-def test_cases_in_brackets(root):
-    node = "tests/test_coverage.py::test_planted_fault_is_seen"
-    assert fault_of_test(f"{node}[no reason]", root) == fault_of_test(node, root) == ""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any, Literal, TypeVar
 
     from cudaguard.model import Finding
-    from cudaguard.system.site import Result, Site
+    from cudaguard.system.packages import Result, Site
 
     T = TypeVar("T")
     CheckStatus = Literal["ok", "warning", "fail", "skipped", "broken"]
@@ -58,7 +58,7 @@ class Check(NamedTuple):
         title: What it looks at, as a noun: the verdict follows it.
         about: What goes wrong, and what is read to know.
         run: Returns findings and, in a few words, what was looked at. Raises
-            `cudaguard.system.site.Skipped` where there is nothing to look at.
+            `cudaguard.system.packages.Skipped` where there is nothing to look at.
         option: The option without which it is not run; empty for one that only reads files.
     """
 
@@ -127,7 +127,7 @@ def status_of(findings: Iterable[Finding]) -> CheckStatus:
 
 
 def _run(site: Site, check: Check, tell: Callable[[str, BaseException], None]) -> CheckResult:
-    from cudaguard.system.site import Skipped
+    from cudaguard.system.packages import Skipped
 
     started = monotonic()
 

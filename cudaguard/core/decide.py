@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from cudaguard.core.permit import permit_for
 from cudaguard.model import Plan, Record, Rule
-from cudaguard.system.versions import clauses, in_range, required_name, requirement_met
+from cudaguard.system.facts import clauses, in_range, required_name, requirement_met
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,19 +1,24 @@
 """Files of others, read within bounds; files of our own, readable by this user alone.
 
-Besides, what all floors need to leave the program alone: ``os`` as it was when the guard came
-(`cudaguard.files.calls`), and whose an error is (`cudaguard.files.foreign`).
-
 What should be metadata may be a pipe that nobody feeds, a link to ``/dev/zero``, or larger than
 memory. Where we write, somebody else may have put a link to a file that is not to be written to.
+
+``os``, and ``open`` as `open_file`, are those that were there when the guard came. Programs, and
+their tests above all, put stand-ins into ``os``, ``os.path`` and ``builtins``, as with
+``mock.patch("os.open")``: these must neither count our calls nor answer them. A name that is
+imported from ``os`` is not enough, as most of our modules are loaded later, and as the functions of
+``os.path`` call those of ``os`` in turn. ``os.environ`` is the program's here, too; to see whether
+it was replaced, import ``os`` itself. What an audit hook of the program refuses is not readable,
+whatever the hook raises.
 """
 
 from __future__ import annotations
 
+import io
+import os as _os
 from os import O_APPEND, O_CREAT, O_EXCL, O_RDONLY, O_TRUNC, O_WRONLY
 from stat import S_ISDIR, S_ISREG
 
-from cudaguard.files.calls import open_file as open_file
-from cudaguard.files.calls import os as os
 from cudaguard.files.foreign import is_of_signal_handler as is_of_signal_handler
 from cudaguard.files.foreign import is_refusal as is_refusal
 from cudaguard.files.foreign import ours as ours
@@ -23,20 +28,60 @@ from cudaguard.files.foreign import theirs as theirs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import os as os
+    from collections.abc import Callable
+    from types import ModuleType
+    from typing import Any
+
     Path = str | os.PathLike[str]
+
+_Function = type(lambda: None)
+# EACCES, EISDIR and EINVAL: the same everywhere, and `errno` is one module more at start-up.
+_FORBIDDEN, _IS_FOLDER, _INVALID = 13, 21, 22
+_AUDITED = ("open", "listdir", "scandir")
+
+
+def _refusable(function: Callable[..., Any]) -> Any:
+    """Return a function like it, to which a refusal by an audit hook is one by the system."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            if not is_refusal(error):
+                raise
+        raise PermissionError(_FORBIDDEN, "refused by the program", *args[:1])
+
+    return call
+
+
+def _copy(module: ModuleType, **changed: ModuleType) -> ModuleType:
+    """Return a module like it, of which the functions see nothing but each other."""
+    copy = type(module)(f"{__name__}.{module.__name__}")
+    names = vars(copy)
+    names.update({**vars(module), **changed, "__name__": copy.__name__})
+    for name, value in vars(module).items():
+        if type(value) is _Function:
+            parts = value.__code__, names, value.__name__, value.__defaults__, value.__closure__
+            names[name] = own = _Function(*parts)
+            own.__kwdefaults__ = value.__kwdefaults__
+    return copy
+
+
+open_file = io.open
+if not TYPE_CHECKING:
+    open_file = _refusable(io.open)
+    os = _copy(_os)
+    vars(os).update({name: _refusable(getattr(os, name)) for name in _AUDITED})
+    os.path = _copy(_os.path, os=os)
+
+# --- Files ----------------------------------------------------------------------------------------
 
 LARGEST = 1 << 26  # bytes of a source, a notebook, a list of files; what is larger is a mistake
 _CHUNK = 1 << 16
 _ODD = "not a regular file"
-# EACCES, EISDIR and EINVAL: the same everywhere, and `errno` is one module more at start-up.
-_FORBIDDEN, _IS_FOLDER, _INVALID = 13, 21, 22
 # Some systems lack one or the other; O_BINARY is Windows'.
-_SAFE = (
-    getattr(os, "O_NONBLOCK", 0)
-    | getattr(os, "O_NOCTTY", 0)
-    | getattr(os, "O_CLOEXEC", 0)
-    | getattr(os, "O_BINARY", 0)
-)
+_SAFE = sum(getattr(os, f"O_{name}", 0) for name in ("NONBLOCK", "NOCTTY", "CLOEXEC", "BINARY"))
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 # The system's own names for streams and devices are links; nobody else can put one there.
 _STREAMS = ("/dev", "/dev/fd", "/proc/self/fd")

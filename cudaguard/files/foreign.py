@@ -1,4 +1,4 @@
-"""Tells a failure of ours from an error of the program that comes up in our code.
+"""Whether an exception in our code is our own failure or one of the program.
 
 Signal handlers, other threads (``PyThreadState_SetAsyncExc``), finders and audit hooks of the
 program raise wherever we happen to be. What they raise is for the program: no ``except`` of ours
@@ -12,6 +12,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType, TracebackType
     from typing import Any, TypeVar
 
@@ -37,7 +38,7 @@ def passes(error: BaseException) -> bool:
         if not issubclass(type(error), Exception) or not is_known(_module.__get__(type(error))):
             return True
         traceback = _traceback.__get__(error)
-        is_foreign = _first_foreign(traceback) is not None
+        is_foreign = _first(traceback, is_known) is not None
         return is_foreign or _is_sent(error) or is_of_signal_handler(error)
     except Exception as second:
         is_foreign = not is_known(_module.__get__(type(second)))
@@ -47,22 +48,22 @@ def passes(error: BaseException) -> bool:
 
 
 def ours(*kinds: type[Error]) -> tuple[type[Error], ...]:
-    """Return what an ``except`` catches that is meant for these: nothing of the program's."""
+    """Return `kinds` if the current exception is our own failure, else ``()``: it propagates."""
     error = sys.exc_info()[1]
     return () if error is None or (isinstance(error, kinds) and passes(error)) else kinds
 
 
 def theirs(*kinds: type[Error]) -> tuple[type[Error], ...]:
-    """Return what an ``except`` around code of the program catches: not what was sent to it.
+    """Return `kinds` unless a signal handler or another thread has sent the current exception.
 
-    Such code is called for our sake, as a log handler that is to write what we say.
+    For an ``except`` around code of the program that is called for our sake, as a log handler is.
     """
     error = sys.exc_info()[1]
     if error is None or is_of_signal_handler(error):
         return ()
     is_known_class = is_known(_module.__get__(type(error))) and not _is_sent(error)
-    is_sent = not is_known_class and _first_foreign(_traceback.__get__(error)) is None  # by thread
-    return () if is_sent else kinds
+    is_foreign = _first(_traceback.__get__(error), is_known) is not None
+    return kinds if is_known_class or is_foreign else ()  # else a thread has sent it
 
 
 def is_refusal(error: Exception) -> bool:
@@ -71,7 +72,7 @@ def is_refusal(error: Exception) -> bool:
     To be asked where that function was called.
     """
     below = _traceback.__get__(error).tb_next
-    return _first_foreign(below) is not None and not is_of_signal_handler(error)
+    return _first(below, is_known) is not None and not is_of_signal_handler(error)
 
 
 def is_of_signal_handler(error: BaseException) -> bool:
@@ -81,7 +82,7 @@ def is_of_signal_handler(error: BaseException) -> bool:
     """
     signal: Any = sys.modules.get("_signal")
     step = _traceback.__get__(error)
-    if signal is None or _first_other(step) is None:
+    if signal is None or _first(step, _is_ours) is None:  # no handler is ours
         return False
     codes = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}
     while step is not None:
@@ -124,24 +125,15 @@ def is_known(module: object) -> bool:
     return top in _GUARD or top in (_standard_library or standard_library())
 
 
-def _first_foreign(step: TracebackType | None) -> FrameType | None:
-    """Return the first frame that runs code of neither Python's nor ours."""
-    while step is not None:
-        frame = step.tb_frame
-        if not is_known(frame.f_globals.get("__name__")):
-            return frame
-        step = step.tb_next
-    return None
+def _is_ours(module: object) -> bool:
+    return isinstance(module, str) and module.partition(".")[0] in _GUARD
 
 
-def _first_other(step: TracebackType | None) -> TracebackType | None:
-    """Return the first step that is not in code of the guard, none of which is a handler."""
-    while step is not None:
-        name = step.tb_frame.f_globals.get("__name__")
-        if not isinstance(name, str) or name.partition(".")[0] not in _GUARD:
-            return step
+def _first(step: TracebackType | None, is_passed: Callable[[object], bool]) -> TracebackType | None:
+    """Return the first step in code of a module that is not to be passed over."""
+    while step is not None and is_passed(step.tb_frame.f_globals.get("__name__")):
         step = step.tb_next
-    return None
+    return step
 
 
 def _is_called_as_handler(frame: FrameType) -> bool:

@@ -42,7 +42,7 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def printable_part(text: str) -> str:
-    """Return the same of a part of a finding; a rule that it shows stays on lines of its own."""
+    """Return a part of a finding as printable text; a rule in it keeps its lines."""
     return RULE_LINE.join(map(printable, text.split(RULE_LINE)))
 
 
@@ -65,7 +65,7 @@ def labeled(finding: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str]]]:
 
 
 def printable_lines(text: str) -> str:
-    """Return the same of a text that has several lines."""
+    """Return a text of several lines, each made printable."""
     return "\n".join(printable(line, keep="\t") for line in text.split("\n"))
 
 

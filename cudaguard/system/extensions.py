@@ -1,4 +1,4 @@
-"""Tells from files whether an extension would load; nothing is loaded or imported."""
+"""Whether an extension would load, judged from files; nothing is loaded or imported."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from cudaguard.system.name_owners import (
     OTHER,
     RUNTIME,
     TORCH,
+    NameOwner,
     cuda_of,
     owner_of,
     requirement_of,
@@ -32,9 +33,12 @@ if TYPE_CHECKING:
 # Source: the messages of glibc's loader and what makes them, the Itanium C++ ABI (mangled names),
 # the names under which torch, CUDA and CPython keep their functions.
 
-TORCH_LIBRARIES = ("libc10.so", "libtorch.so", "libtorch_cpu.so", "libtorch_python.so")
-ACCELERATED = ("libc10_cuda.so", "libtorch_cuda.so", "libtorch_cuda_linalg.so", "libc10_hip.so",
-               "libtorch_hip.so", "libc10_xpu.so", "libtorch_xpu.so")  # fmt: skip
+_TORCH_LIBRARIES = ("libc10.so", "libtorch.so", "libtorch_cpu.so", "libtorch_python.so")
+_ACCELERATED = frozenset((
+    "libc10_cuda.so", "libtorch_cuda.so", "libtorch_cuda_linalg.so", "libc10_hip.so",
+    "libtorch_hip.so", "libc10_xpu.so", "libtorch_xpu.so",
+))  # fmt: skip
+OF_TORCH = _ACCELERATED.union(_TORCH_LIBRARIES)
 # The number in the soname is CUDA's major version. (It is not for cuFFT, cuRAND, cuSOLVER, cuDNN.)
 _CUDA_LIBRARY = re.compile(r"lib(?:cudart|cublas|cublasLt|nvrtc|nvJitLink|cupti)\.so\.(\d+)")
 _PYTHON_LIBRARY = re.compile(r"libpython(\d+\.\d+)[a-z]*\.so")
@@ -43,6 +47,8 @@ _TAG = re.compile(r"\.cpython-(\d)(\d+)[a-z]*-[\w-]*\.so$")
 _NO_LENGTH = re.compile(r"S[0-9A-Z]{0,12}_|T[0-9]{0,12}_|L[a-z]n?[0-9]+E|(\d+)")
 # Runtimes that no library of wheels defines.
 _SANITIZERS = ("__asan", "__tsan", "__ubsan", "__msan")
+_WELL_KNOWN = (RUNTIME, OTHER)
+_UNKNOWN_OWNER = NameOwner("", "", "")
 
 
 def cause_of(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lack, ...]]:
@@ -75,50 +81,37 @@ def cuda_major(library: str) -> str:
 
 def library_of(symbol: str) -> str:
     """Return which of NVIDIA's libraries has a function, without ``.so``; often empty."""
-    owner = owner_of(symbol)
+    owner = _owner(symbol)
     # The runtime and the driver are linked in many ways: an older one is seldom what is wrong.
-    is_of_library = owner is not None and owner.library not in ("libcudart", "libcuda")
-    return owner.library if owner is not None and owner.kind == NVIDIA and is_of_library else ""
+    is_of_library = owner.kind == NVIDIA and owner.library not in ("libcudart", "libcuda")
+    return owner.library if is_of_library else ""
 
 
-def belongs_to_others(symbol: str) -> str:
-    """Return whose function that is, if it is well known and not torch's, CUDA's or Python's."""
-    if symbol.startswith(_SANITIZERS):
-        return "a sanitizer's runtime"
-    owner = owner_of(symbol)
-    return owner.title if owner is not None and owner.kind in (RUNTIME, OTHER) else ""
+def _owner(symbol: str) -> NameOwner:
+    return owner_of(symbol) or _UNKNOWN_OWNER
 
 
 def _of_libraries(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lack, ...]]:
-    names = {lack.name: lack for lack in found.libraries}
-    foreign = _only(names, lambda n: n in ACCELERATED and n not in around.torch_libraries)
-    torchs = _only(names, lambda n: n in (*TORCH_LIBRARIES, *ACCELERATED))
-    for_cuda = _only(names, lambda n: bool(cuda_major(n)))
-    for_torch = any(name in (*TORCH_LIBRARIES, *ACCELERATED) for name in found.needed)
-    pythons = _only(names, lambda n: _other_python(n, around.python))
+    foreign = _named(found.libraries, lambda n: n in _ACCELERATED - around.torch_libraries)
+    torchs = _named(found.libraries, OF_TORCH.__contains__)
+    for_cuda = _named(found.libraries, lambda n: bool(cuda_major(n)))
     if around.torch and foreign:
         return "torch-flavor", foreign
     if torchs and not around.is_imported:
         return "torch-not-imported", torchs
-    if for_cuda and for_torch and around.torch and not around.cuda:
+    if for_cuda and around.torch and not around.cuda and not OF_TORCH.isdisjoint(found.needed):
         return "torch-flavor", for_cuda
-    other_major = tuple(
-        lack for lack in for_cuda if cuda_major(lack.name) != around.cuda.partition(".")[0]
-    )
+    major = around.cuda.partition(".")[0]
+    other_major = _named(for_cuda, lambda n: cuda_major(n) != major)
     if other_major and around.cuda:
         return "cuda-major", other_major
-    if pythons:
-        return "python-abi", pythons
-    return "library-missing", found.libraries
+    pythons = _named(found.libraries, lambda n: _python_of(n) not in ("", around.python))
+    return ("python-abi", pythons) if pythons else ("library-missing", found.libraries)
 
 
-def _only(names: dict[str, Lack], wanted: Callable[[str], bool]) -> tuple[Lack, ...]:
-    return tuple(lack for name, lack in names.items() if wanted(name))
-
-
-def _other_python(library: str, python: str) -> bool:
+def _python_of(library: str) -> str:
     match = _PYTHON_LIBRARY.match(library)
-    return match is not None and match[1] != python
+    return match[1] if match else ""
 
 
 def _of_symbols(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lack, ...]]:
@@ -129,33 +122,21 @@ def _of_symbols(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lack,
     older = tuple(lack for lack in lacks if lack.library)
     if older:
         return "older-library", older
-    cuda = _named(lacks, lambda n: _kind_of(n) == NVIDIA)
+    cuda = _named(lacks, lambda n: _owner(n).kind == NVIDIA)
     if cuda:
         # A function of another library is not missing for the runtime's age.
-        others = _named(cuda, lambda n: _library_of(n) != "libcudart")
+        others = _named(cuda, lambda n: _owner(n).library != "libcudart")
         has_runtime = any(name.startswith("libcudart.so") for name in found.needed)
         if has_runtime and not others:
             return "cuda-major", cuda
         return "cuda-not-linked", (others if has_runtime else cuda)
-    torchs = _named(lacks, lambda n: _kind_of(n) == TORCH)
+    torchs = _named(lacks, lambda n: _owner(n).kind == TORCH)
     if torchs:
-        if around.old_strings is not None:
-            strings = _named(torchs, lambda n: has_old_strings(n) is (not around.old_strings))
-            if strings:
-                return "cxx11-abi", strings
-        return "other-torch", torchs
-    own = _named(lacks, lambda n: not belongs_to_others(n))
+        old = around.old_strings
+        strings = _named(torchs, lambda n: old is not None and has_old_strings(n) is (not old))
+        return ("cxx11-abi", strings) if strings else ("other-torch", torchs)
+    own = _named(lacks, lambda n: not (n.startswith(_SANITIZERS) or _owner(n).kind in _WELL_KNOWN))
     return ("own-source-missing", own) if own else ("unknown", lacks)
-
-
-def _kind_of(symbol: str) -> str:
-    owner = owner_of(symbol)
-    return "" if owner is None else owner.kind
-
-
-def _library_of(symbol: str) -> str:
-    owner = owner_of(symbol)
-    return "" if owner is None else owner.library
 
 
 def _named(lacks: Iterable[Lack], wanted: Callable[[str], bool]) -> tuple[Lack, ...]:
@@ -190,10 +171,11 @@ def taken_apart(symbol: str) -> tuple[str, list[str]]:
 
 _SHOWN = 3  # names in a sentence
 # What the guard itself has looked through: whatever else an extension names may have a function.
-_WELL_KNOWN = ("ld-linux", "libc.so", "libdl.so", "libgcc_s.so", "libm.so", "libpthread.so",
-               "librt.so", "libstdc++.so", "libgomp.so", "libpython", "libc10", "libtorch",
-               "libcuda", "libcudart", "libcublas", "libcudnn", "libnv")  # fmt: skip
-
+_LOOKED_THROUGH = (
+    "ld-linux", "libc.so", "libdl.so", "libgcc_s.so", "libm.so", "libpthread.so", "librt.so",
+    "libstdc++.so", "libgomp.so", "libpython", "libc10", "libtorch", "libcuda", "libcudart",
+    "libcublas", "libcudnn", "libnv",
+)  # fmt: skip
 # What is known to have a library: what to install where it is nowhere.
 _PACKAGES = {
     "libcuda.so": "install the NVIDIA driver, or start a container with --gpus all",
@@ -205,7 +187,7 @@ _PACKAGES = {
     "libstdc++.so": "install it: apt-get install libstdc++6",
 }
 # What else than CUDA a torch may be built for, by one of its libraries.
-_ACCELERATED = {"libc10_hip.so": "ROCm", "libc10_xpu.so": "XPU"}
+_ACCELERATORS = {"libc10_hip.so": "ROCm", "libc10_xpu.so": "XPU"}
 _TORCH_CUDA = "install a CUDA build of torch (https://pytorch.org/get-started/locally)"
 _REBUILD = (
     "rebuild it in this environment: pip install --no-build-isolation --no-cache-dir "
@@ -214,7 +196,7 @@ _REBUILD = (
 
 
 class _Case(NamedTuple):
-    """What the sentences are made of."""
+    """The values that messages and remedies name."""
 
     file: str
     torch: str
@@ -223,6 +205,12 @@ class _Case(NamedTuple):
     about: tuple[Lack, ...]
     found: Forecast
     around: Surroundings
+
+    @property
+    def needer(self) -> str:
+        """The file that needs the first of what is missing, and how the extension comes by it."""
+        needer = os.path.basename(self.about[0].needed_by)
+        return self.file if needer == self.file else f"{needer} (which {self.file} needs)"
 
 
 def words_for(
@@ -251,26 +239,11 @@ def words_for(
         found,
         around,
     )
-    return _WORDS[cause](case)
-
-
-def _truncated(case: _Case) -> tuple[str, str]:
-    message = (
-        f"{case.file} is truncated ({case.found.detail}), probably by an interrupted build or copy"
-    )
-    return message, "delete the file, and build or install it again"
-
-
-def _not_elf(case: _Case) -> tuple[str, str]:
-    return (
-        f"{case.file} is not a loadable library: {case.found.detail}",
-        "build or install it again",
-    )
-
-
-def _wrong_machine(case: _Case) -> tuple[str, str]:
-    message = f"{case.file} was built for another machine: {case.found.detail}"
-    return message, "install the package for this machine, or build it here"
+    words = _WORDS[cause]
+    if not isinstance(words, tuple):
+        return words(case)
+    message, remedy = words
+    return message.format(**case._asdict()), remedy
 
 
 def _torch_not_imported(case: _Case) -> tuple[str, str]:
@@ -282,7 +255,7 @@ def _torch_not_imported(case: _Case) -> tuple[str, str]:
 
 def _torch_flavor(case: _Case) -> tuple[str, str]:
     cuda, libraries = case.around.cuda, case.around.torch_libraries
-    others = (name for file, name in _ACCELERATED.items() if file in libraries)
+    others = (name for file, name in _ACCELERATORS.items() if file in libraries)
     built_for = f"CUDA {cuda}" if cuda else next(others, "the CPU")
     message = f"{case.file} needs {case.libraries}, but {case.torch} is a build for {built_for}"
     if cuda:
@@ -291,17 +264,15 @@ def _torch_flavor(case: _Case) -> tuple[str, str]:
 
 
 def _cuda_major(case: _Case) -> tuple[str, str]:
-    if case.found.libraries:
-        cuda = case.around.cuda
-        message = (
-            f"{case.file} was built for another CUDA: it needs {case.libraries}, but {case.torch} "
-            f"is built for CUDA {cuda}"
-        )
-        return message, f"install a build of it for CUDA {cuda}, or {_REBUILD}"
+    if not case.found.libraries:
+        lacks = f"its CUDA runtime has no {case.functions}"
+        return f"{case.file} was probably built for another CUDA: {lacks}", _REBUILD
+    cuda = case.around.cuda
     message = (
-        f"{case.file} was probably built for another CUDA: its CUDA runtime has no {case.functions}"
+        f"{case.file} was built for another CUDA: it needs {case.libraries}, but {case.torch} is "
+        f"built for CUDA {cuda}"
     )
-    return message, _REBUILD
+    return message, f"install a build of it for CUDA {cuda}, or {_REBUILD}"
 
 
 def _library_missing(case: _Case) -> tuple[str, str]:
@@ -310,39 +281,40 @@ def _library_missing(case: _Case) -> tuple[str, str]:
     via = f" (through {needer})" if needer != case.file else ""
     others = f", nor {_list([one.name for one in more])}" if more else ""
     message = f"{case.file} needs {name}{via}, which the loader does not find{others}"
-    home = case.around.homes.get(name)
+    home, cuda = case.around.homes.get(name), cuda_of(name)
     if home:
         remedy = (
             f"load {home} first, by ctypes.CDLL or by the package that uses it, or start Python "
             f"with LD_LIBRARY_PATH={os.path.dirname(home)}"
         )
-        return message, remedy
-    toolkit = f"the CUDA toolkit {cuda_of(name)}"
-    if cuda_of(name):
-        wheel = requirement_of(name)
+    elif cuda:
+        wheel, toolkit = requirement_of(name), f"the CUDA toolkit {cuda}"
+        remedy = f"install {wheel} with pip, or {toolkit}"
         if not wheel:
-            return message, f"install {toolkit}, or a build for a newer CUDA"
-        return message, f"install {wheel} with pip, or {toolkit}"
-    general = (
-        "install the package that contains it, or start Python with its folder in LD_LIBRARY_PATH"
-    )
-    return message, _PACKAGES.get(f"{name.partition('.so')[0]}.so", general)
+            remedy = f"install {toolkit}, or a build for a newer CUDA"
+    else:
+        remedy = _PACKAGES.get(
+            f"{name.partition('.so')[0]}.so",
+            "install the package that contains it, or start Python with its folder in "
+            "LD_LIBRARY_PATH",
+        )
+    return message, remedy
 
 
 def _symbol_version(case: _Case) -> tuple[str, str]:
     lack = case.about[0]
     is_certain = lack.name.startswith(("GLIBC", "CXXABI", "GCC_"))
     message = (
-        f"{_needer(lack, case.found)} needs {lack.name}, which {lack.library} does not have: it is "
+        f"{case.needer} needs {lack.name}, which {lack.library} does not have: it is "
         f"{'' if is_certain else 'probably '}too old"
     )
-    if "CXX" in lack.name:
-        remedy = (
-            "use a build for this system, or load a newer libstdc++.so.6 first (in conda: conda "
-            "install -c conda-forge libstdcxx-ng)"
-        )
-        return message, remedy
-    return message, "use a build for this system, or build it here"
+    if "CXX" not in lack.name:
+        return message, "use a build for this system, or build it here"
+    remedy = (
+        "use a build for this system, or load a newer libstdc++.so.6 first (in conda: conda "
+        "install -c conda-forge libstdcxx-ng)"
+    )
+    return message, remedy
 
 
 def _python_abi(case: _Case) -> tuple[str, str]:
@@ -354,21 +326,12 @@ def _python_abi(case: _Case) -> tuple[str, str]:
     return message, "install it for this Python, or build it again"
 
 
-def _numpy_abi(case: _Case) -> tuple[str, str]:
-    message = (
-        f"{case.file} was built for NumPy 1, but {case.found.detail} is installed: its import "
-        "fails with 'numpy.core.multiarray failed to import'"
-    )
-    return message, "update the package that contains it, or run: pip install 'numpy<2'"
-
-
 def _older_library(case: _Case) -> tuple[str, str]:
-    lack = case.about[0]
-    name = os.path.basename(lack.library)
-    which = lack.library if os.path.isabs(lack.library) else name
+    library = case.about[0].library
+    place = f": {library}" if os.path.isabs(library) else ""
     message = (
-        f"{_needer(lack, case.found)} needs {case.functions}, but gets an older {name} without it"
-        f"{f': {which}' if which != name else ''}"
+        f"{case.needer} needs {case.functions}, but gets an older {os.path.basename(library)} "
+        f"without it{place}"
     )
     remedy = (
         "unset LD_LIBRARY_PATH if it leads to another CUDA; or import this package before the one "
@@ -378,7 +341,7 @@ def _older_library(case: _Case) -> tuple[str, str]:
 
 
 def _cuda_not_linked(case: _Case) -> tuple[str, str]:
-    owners = {owner for lack in case.about for owner in [owner_of(lack.name)] if owner is not None}
+    owners = {_owner(lack.name) for lack in case.about}
     others = sorted(owner for owner in owners if owner.library != "libcudart")
     titles = " and ".join(owner.title for owner in others) or "the CUDA runtime"
     message = f"{case.file} was not linked with {titles}, whose {case.functions} it calls"
@@ -414,36 +377,28 @@ def _other_torch(case: _Case) -> tuple[str, str]:
 
 def _built_against(case: _Case) -> str:
     folder = case.around.built_against
-    if not folder:
-        return ""
     isolated = "pip's isolated build environment, " if "pip-build-env" in folder else ""
-    return f". It was built against {isolated}{folder}"
+    return f". It was built against {isolated}{folder}" if folder else ""
 
 
 def _own_source_missing(case: _Case) -> tuple[str, str]:
-    others = [name for name in case.found.needed if not name.startswith(_WELL_KNOWN)]
+    others = [name for name in case.found.needed if not name.startswith(_LOOKED_THROUGH)]
     is_cuda = "cuda" in case.functions.lower() and not others
-    if is_cuda:
-        message = (
-            f"{case.file} was probably linked without its CUDA object file: no library of torch, "
-            "CUDA or "
-            f"Python defines {case.functions}"
-        )
-        remedy = (
-            "rebuild it with nvcc on PATH, and check that the .cu file is compiled and linked: "
-            "CUDA_HOME=/usr/local/cuda pip install --no-build-isolation --no-cache-dir -v ./SOURCE"
-        )
-        if case.around.torch.endswith("+cpu"):  # with which nothing finds CUDA_HOME
-            remedy = f"{_TORCH_CUDA}: {case.torch} compiles no .cu file; then {remedy}"
-        return message, remedy
+    part = "its CUDA object file" if is_cuda else "one of its sources or libraries"
     message = (
-        f"{case.file} was probably linked without one of its sources or libraries: no library of "
-        "torch, "
-        f"CUDA or Python defines {case.functions}"
+        f"{case.file} was probably linked without {part}: no library of torch, CUDA or Python "
+        f"defines {case.functions}"
     )
-    if others:
-        message += f". It may come from another version of {_list(others)}"
-    remedy = "add the missing source file or library to the extension, and rebuild"
+    if not is_cuda:
+        if others:
+            message += f". It may come from another version of {_list(others)}"
+        return message, "add the missing source file or library to the extension, and rebuild"
+    remedy = (
+        "rebuild it with nvcc on PATH, and check that the .cu file is compiled and linked: "
+        "CUDA_HOME=/usr/local/cuda pip install --no-build-isolation --no-cache-dir -v ./SOURCE"
+    )
+    if case.around.torch.endswith("+cpu"):  # with which nothing finds CUDA_HOME
+        remedy = f"{_TORCH_CUDA}: {case.torch} compiles no .cu file; then {remedy}"
     return message, remedy
 
 
@@ -454,17 +409,33 @@ def _unknown(case: _Case) -> tuple[str, str]:
     return f"cudaguard cannot check {case.file}: {case.found.detail}", ""
 
 
-_WORDS: dict[str, Callable[[_Case], tuple[str, str]]] = {
-    "truncated": _truncated,
-    "not-elf": _not_elf,
-    "wrong-machine": _wrong_machine,
+# Texts with fields of `_Case`, or what makes them.
+_WORDS: dict[str, tuple[str, str] | Callable[[_Case], tuple[str, str]]] = {
+    "truncated": (
+        "{file} is truncated ({found.detail}), probably by an interrupted build or copy",
+        "delete the file, and build or install it again",
+    ),
+    "not-elf": (
+        "{file} is not a loadable library: {found.detail}",
+        "build or install it again",
+    ),
+    "wrong-machine": (
+        "{file} was built for another machine: {found.detail}",
+        "install the package for this machine, or build it here",
+    ),
+    "numpy-abi": (
+        (
+            "{file} was built for NumPy 1, but {found.detail} is installed: its import fails with "
+            "'numpy.core.multiarray failed to import'"
+        ),
+        "update the package that contains it, or run: pip install 'numpy<2'",
+    ),
     "torch-not-imported": _torch_not_imported,
     "torch-flavor": _torch_flavor,
     "cuda-major": _cuda_major,
     "library-missing": _library_missing,
     "symbol-version": _symbol_version,
     "python-abi": _python_abi,
-    "numpy-abi": _numpy_abi,
     "older-library": _older_library,
     "cuda-not-linked": _cuda_not_linked,
     "cxx11-abi": _cxx11_abi,
@@ -474,17 +445,13 @@ _WORDS: dict[str, Callable[[_Case], tuple[str, str]]] = {
 }
 
 
-def _needer(lack: Lack, found: Forecast) -> str:
-    file = os.path.basename(found.path)
-    needer = os.path.basename(lack.needed_by)
-    return file if needer == file else f"{needer} (which {file} needs)"
-
-
 def _list(names: list[str], form: str = "{}") -> str:
     shown = ", ".join(form.format(name) for name in names[:_SHOWN])
     left = len(names) - _SHOWN
     return f"{shown} and {left} more" if left > 0 else shown
 
+
+# --- The check ------------------------------------------------------------------------------------
 
 _HEADER = re.compile(rb'[\0"](/[!-~]{1,400}?)/torch/include/')
 _IMPORT_ARRAY = b"module compiled against ABI version 0x%"

@@ -1,17 +1,23 @@
-"""The facts that rules are conditioned on, looked up when a rule asks."""
+"""Facts that rules are conditioned on, looked up when a rule asks, and comparisons of versions.
+
+Versions are compared by means of ``packaging``.
+"""
 
 from __future__ import annotations
 
 import sys
 
 from cudaguard.files import LARGEST, os, ours, read_bytes, theirs
+from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from importlib.metadata import Distribution
+    from types import ModuleType
     from typing import Any
 
+    from packaging.requirements import Requirement
 
 _METADATA = ("info", ".egg")  # ends of what metadata are called, as in foo-1.0.dist-info
 
@@ -164,3 +170,122 @@ def built_for() -> int:
         if len(parts) > 1 and parts[0].isdecimal() and parts[1].isdecimal():
             return int(parts[0]) * 1000 + int(parts[1]) * 10
     return 0
+
+
+# --- Versions and ranges --------------------------------------------------------------------------
+
+
+def in_range(version: str, specifier: str) -> bool:
+    """Return True if `version` is inside `specifier`; pre-releases and local versions count.
+
+    A version that PEP 440 does not know is in no range: a rule must be certain to act.
+    """
+    versions = _part_of_packaging("version")
+    try:
+        parsed = versions.Version(version)
+    except versions.InvalidVersion:
+        return False
+    specifiers = _part_of_packaging("specifiers").SpecifierSet(specifier)
+    return bool(specifiers.contains(parsed, prereleases=True))
+
+
+def requirement_met(requirement: str, version_of: Callable[[str], str | None]) -> bool:
+    """Return True if the required distribution is installed in a matching version."""
+    ends = (n for n, sign in enumerate(requirement) if not (sign.isalnum() or sign in "._-"))
+    version = version_of(requirement[: next(ends, len(requirement))])
+    if version is None:  # the most frequent answer, without the parser
+        return False
+    wanted = _requirement(requirement)
+    if wanted.marker is not None and not wanted.marker.evaluate():
+        return False
+    return not wanted.specifier or in_range(version, str(wanted.specifier))
+
+
+def required_name(requirement: str) -> str:
+    """Return the name of the distribution that a requirement asks for."""
+    return _requirement(requirement).name
+
+
+def clauses(requirement: str) -> int:
+    """Return how narrow a requirement is: its number of version clauses, ``==`` counting most."""
+    return sum(
+        100 if part.operator in ("==", "===") else 1 for part in _requirement(requirement).specifier
+    )
+
+
+def _requirement(text: str) -> Requirement:
+    made: Requirement = _part_of_packaging("requirements").Requirement(text)
+    return made
+
+
+def _part_of_packaging(name: str) -> ModuleType:
+    """Return a module of ``packaging``.
+
+    Raises:
+        ImportError: It is not there, or broken: our failure, whatever it is that it raises.
+    """
+    try:
+        return __import__(f"packaging.{name}", fromlist=("__name__",))  # the part, not the whole
+    except theirs(Exception) as error:
+        why = f"packaging cannot be imported: {type(error).__name__}: {error}"
+    raise ImportError(why, name="packaging")
+
+
+# --- The packages that libraries belong to --------------------------------------------------------
+
+
+class Packages:
+    """The folders that packages lie in, as they are now."""
+
+    def __init__(self) -> None:
+        self._entries = [_inside(entry) for entry in sys.path if isinstance(entry, str)]
+        # The innermost first: a virtual environment often lies in the working folder.
+        self._entries.sort(key=len, reverse=True)
+        # An editable install lies anywhere, and so does a folder that is linked.
+        inside = tuple(os.path.join(e, "") for e in sys.path if isinstance(e, str) and e)
+        self._others = [
+            (name, _inside(place))
+            for name, module in list(sys.modules.items())
+            if isinstance(name, str) and "." not in name
+            for folder in _folders(module)
+            if os.path.islink(folder) or not folder.startswith(inside)
+            for real in [_real(folder)]
+            for place in (folder, real, f"{folder}.libs")
+        ]
+
+    def of(self, path: str) -> str:
+        """Return the top-level package whose folders a library lies in, empty if none has it.
+
+        ``decord/libdecord.so`` and ``decord.libs/libz.so``, where wheels keep what they bundle,
+        both belong to ``decord``.
+
+        Args:
+            path: The library's file, links resolved.
+        """
+        for name, folder in self._others:
+            if path.startswith(folder):
+                return name
+        for entry in self._entries:
+            if path.startswith(entry):
+                return path[len(entry) :].partition(os.sep)[0].partition(".")[0]
+        return ""
+
+
+def _inside(folder: str) -> str:
+    """Return the prefix of the paths of all files in a folder."""
+    return os.path.join(_real(folder), "")
+
+
+def _real(folder: str) -> str:
+    try:
+        return os.path.realpath(folder)
+    except ours(OSError, ValueError):  # the working directory is gone, or no path at all
+        return folder
+
+
+def _folders(module: object) -> list[str]:
+    folders = peek(module, "__path__")
+    # Only lists: the path of a namespace package asks foreign finders when it is read.
+    return (
+        [entry for entry in folders if isinstance(entry, str)] if isinstance(folders, list) else []
+    )

@@ -30,7 +30,7 @@ _LARGEST = 200_000  # bytes of a source that is parsed; nobody writes such files
 _LARGEST_READ = 2_000_000  # whose words are looked at
 # What one question may cost. Amounts, so that a busy machine answers as an idle one; the clock is
 # for disks that are slow.
-_MOST_FILES, _MOST_READ, _MOST_PARSED, _MOST_SECONDS = 400, 1_000_000, 250_000, 0.5
+_MOST_FILES, _MOST_READ, _MOST_PARSED, _MOST_SECONDS = 400, 1_000_000, 250_000, 2.0
 _GUARD = __name__.partition(".")[0]
 _DEEPEST = 50  # imports inside imports
 _MOST_KEPT, _LARGEST_KEPT = 100, 50_000  # files, and bytes of one
@@ -129,8 +129,7 @@ class ImportGraph:
         is_clean = True
         for step in self.follow(self._inside(code, outer)):
             if not isinstance(step, Effect):
-                likely = step.is_likely or not is_clean
-                yield step.replace(is_likely=True) if likely and not step.is_likely else step
+                yield step.replace(is_likely=step.is_likely or not is_clean)
             elif not is_package:
                 yield step
             elif step.file == module.file:
@@ -139,10 +138,9 @@ class ImportGraph:
 
     def _inside(self, code: Code, outer: Import) -> Iterator[Import | Effect]:
         for step in code.steps():
-            if isinstance(step, Import) and (outer.branch or outer.is_likely):
+            if isinstance(step, Import):
                 branch = (*outer.branch, *step.branch)
-                likely = outer.is_likely or step.is_likely
-                yield step.replace(branch=branch, is_likely=likely)
+                yield step.replace(branch=branch, is_likely=outer.is_likely or step.is_likely)
             else:
                 yield step
 

@@ -1,4 +1,4 @@
-"""What this machine offers to CUDA, as data: driver, NVML, devices, container, and what is wrong.
+"""The machine as CUDA programs find it: driver, NVML, devices, container, and what is wrong.
 
 CUDA is not initialized. NVML is loaded, as it is made for questions from outside, and loads libcuda
 itself when it is asked for the CUDA version; where NVML is missing (Jetson, containers) less is
@@ -16,13 +16,14 @@ from typing import NamedTuple
 from cudaguard.elf.reader import ElfFile
 from cudaguard.elf.search_path import Place, SearchPath
 from cudaguard.files import os, ours, read_start, theirs
-from cudaguard.model import Record
 from cudaguard.system.facts import built_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator
     from typing import Any
+
+    Capability = tuple[int, int]
 
 # --- What files tell of the NVIDIA driver: nothing is loaded, and NVML is not asked ---------------
 # Source: the driver's README ("The /proc interface"), and how its installers lay it out.
@@ -186,6 +187,8 @@ def meaning(status: int) -> str:
     return _MEANINGS.get(status, "see CUresult in the CUDA driver API reference")
 
 
+# --- NVML, and what is wrong with the machine -----------------------------------------------------
+
 # Where driver libraries lie that the loader may not have in its cache.
 DRIVER_PLACES = (
     "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
@@ -197,71 +200,31 @@ DRIVER_PLACES = (
     "/usr/local/nvidia/lib64/libcuda.so.1",
     "/.singularity.d/libs/libcuda.so.1",
 )
+_KINDS = {
+    "container": ("/.dockerenv", "/run/.containerenv", "/.singularity.d"),
+    "wsl": ("/dev/dxg", "/usr/lib/wsl"),
+    "jetson": ("/etc/nv_tegra_release",),
+}
 NOT_LOADED, MISMATCH = 9, 18  # nvmlReturn_t
 
 
-class GpuFacts(Record):
-    """What NVML says of one GPU.
-
-    Args:
-        name: Product name.
-        capability: Compute capability as in (8, 0), or None.
-    """
-
-    name: str = ""
-    capability: tuple[int, int] | None = None
-
-
-class Machine(Record):
-    """The machine as CUDA programs find it.
-
-    Args:
-        driver_library: A libcuda.so.1 that lies where drivers are installed; empty if none does.
-        driver_version: Of the kernel's half, as in ``580.65.06``; empty if unknown.
-        supported: Newest CUDA version of the driver, 12040 for 12.4; 0 if unknown.
-        nvml: ``ok``, ``missing``, or NVML's own words for why it does not work.
-        gpus: What NVML lists.
-        problems: What is wrong, and what to do about it, in words.
-    """
-
-    driver_library: str = ""
-    driver_version: str = ""
-    supported: int = 0
-    nvml: str = "missing"
-    gpus: tuple[GpuFacts, ...] = ()
-    problems: tuple[str, ...] = ()
-
-
-def look_at_machine(root: str = "/") -> Machine:
+def look_at_machine(root: str = "/") -> dict[str, Any]:
     """Return what is known of this machine.
 
     Args:
         root: Where its file system begins.
+
+    Returns:
+        ``nvml``: ``ok``, ``missing``, or NVML's own words for why it does not work; ``gpus``: name
+        and compute capability of each GPU that NVML lists; ``driver_version``: of the kernel's
+        half, as in ``580.65.06``; ``supported``: newest CUDA version of the driver, 12040 for 12.4;
+        ``driver_library``: a libcuda.so.1 where drivers are installed; ``problems``: what is wrong,
+        and what to do about it, in words. What is not known is empty or 0.
     """
     library = next((p for p in DRIVER_PLACES if os.path.exists(os.path.join(root, p[1:]))), "")
-    said = _ask_nvml()
-    status = said.pop("status")
-    machine = Machine(driver_library=library, **said)
-    return machine.replace(problems=tuple(_problems(machine, kinds_of_machine(root), status)))
-
-
-def compute_capabilities() -> tuple[tuple[int, int], ...]:
-    """Return the compute capability of each GPU of this machine; NVML is loaded for it.
-
-    Nothing where NVML cannot tell that of all.
-    """
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        try:
-            found = [gpu.capability for gpu in _gpus(pynvml)]
-        finally:
-            pynvml.nvmlShutdown()
-    except theirs(Exception):  # no NVML, one that does not work, or warnings made errors
-        return ()
-    known = tuple(capability for capability in found if capability is not None)
-    return known if len(known) == len(found) else ()
+    machine = {**_ask_nvml(), "driver_library": library}
+    machine["problems"] = list(_problems(machine, kinds_of_machine(root), machine.pop("status")))
+    return machine
 
 
 def kinds_of_machine(root: str = "/") -> tuple[str, ...]:
@@ -270,66 +233,87 @@ def kinds_of_machine(root: str = "/") -> tuple[str, ...]:
     Args:
         root: Where the file system begins.
     """
-    signs = {
-        "container": ("/.dockerenv", "/run/.containerenv", "/.singularity.d"),
-        "wsl": ("/dev/dxg", "/usr/lib/wsl"),
-        "jetson": ("/etc/nv_tegra_release",),
-    }
     return tuple(
-        name
-        for name, files in signs.items()
-        if any(os.path.exists(os.path.join(root, file[1:])) for file in files)
+        kind
+        for kind, signs in _KINDS.items()
+        if any(os.path.exists(os.path.join(root, sign[1:])) for sign in signs)
     )
 
 
-def _ask_nvml() -> dict[str, Any]:
-    """Return the fields of `Machine` that NVML knows, and ``status``, its error or 0."""
+def compute_capabilities() -> tuple[Capability, ...]:
+    """Return the compute capabilities of the GPUs, as in ``((9, 0), (9, 0))``, by NVML.
+
+    NVML is loaded for it. It does not know which of the GPUs ``CUDA_VISIBLE_DEVICES`` hides; once
+    CUDA is initialized, `cudaguard.system.driver` does. There are none where all are hidden, or
+    NVML cannot tell that of one.
+    """
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return ()
+    try:
+        found = [gpu["capability"] for gpu in _ask_nvml()["gpus"]]
+    except theirs(Exception):  # of what is installed as pynvml
+        return ()
+    return tuple(found) if all(found) else ()
+
+
+def used_memory(uuid: str) -> int | None:
+    """Return the bytes of device memory in use by all processes; None where NVML cannot tell.
+
+    Args:
+        uuid: The device, as in ``GPU-8f3c...``; may be empty.
+    """
+    if not uuid:
+        return None
     try:
         import pynvml
-    except ImportError:
-        return {"nvml": "missing", "status": 0}
-    try:
+
         pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        missing = error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
-        return {"nvml": "missing" if missing else str(error), "status": error.value}
-    try:
-        return {
-            "nvml": "ok",
-            "status": 0,
-            "driver_version": _text_or_none(_try(pynvml, pynvml.nvmlSystemGetDriverVersion)) or "",
-            "supported": _try(pynvml, pynvml.nvmlSystemGetCudaDriverVersion_v2) or 0,
-            "gpus": tuple(_gpus(pynvml)),
-        }
-    finally:
-        _try(pynvml, pynvml.nvmlShutdown)
-
-
-def _gpus(pynvml: Any) -> Iterable[GpuFacts]:
-    for index in range(_try(pynvml, pynvml.nvmlDeviceGetCount) or 0):
-        handle = _try(pynvml, pynvml.nvmlDeviceGetHandleByIndex, index)
-        if handle is None:  # fallen off the bus, or not ours to see
-            continue
-        capability = _try(pynvml, pynvml.nvmlDeviceGetCudaComputeCapability, handle)
-        yield GpuFacts(
-            _text_or_none(_try(pynvml, pynvml.nvmlDeviceGetName, handle)) or "",
-            None if capability is None else (int(capability[0]), int(capability[1])),
-        )
-
-
-def _try(pynvml: Any, question: Any, *arguments: Any) -> Any:
-    """Return an answer of NVML, None where this device or driver has none."""
-    try:
-        return question(*arguments)
-    except pynvml.NVMLError:
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
+            return int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
+        finally:
+            pynvml.nvmlShutdown()
+    except theirs(Exception):  # no NVML, one that does not work, or warnings made errors
         return None
 
 
-def _text_or_none(value: Any) -> str | None:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+def _ask_nvml() -> dict[str, Any]:
+    """Return what NVML knows of the fields of `look_at_machine`; ``status`` is its error, or 0."""
+    found: dict[str, Any] = {"nvml": "missing", "status": 0, "gpus": [], "supported": 0}
+    found["driver_version"] = ""
+    try:
+        import pynvml
+    except ImportError:
+        return found
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        is_missing = error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
+        return {**found, "nvml": "missing" if is_missing else str(error), "status": error.value}
+
+    def ask(question: Any, *arguments: Any) -> Any:
+        try:
+            answer = question(*arguments)
+        except pynvml.NVMLError:  # this device or driver has none
+            return None
+        return answer.decode("utf-8", "replace") if isinstance(answer, bytes) else answer
+
+    try:
+        for index in range(ask(pynvml.nvmlDeviceGetCount) or 0):
+            handle = ask(pynvml.nvmlDeviceGetHandleByIndex, index)
+            if handle is not None:  # else fallen off the bus, or not ours to see
+                capability = ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
+                name = ask(pynvml.nvmlDeviceGetName, handle) or ""
+                found["gpus"].append({"name": name, "capability": capability and (*capability,)})
+        version = ask(pynvml.nvmlSystemGetDriverVersion) or ""
+        supported = ask(pynvml.nvmlSystemGetCudaDriverVersion_v2) or 0
+        return {**found, "nvml": "ok", "driver_version": version, "supported": supported}
+    finally:
+        ask(pynvml.nvmlShutdown)
 
 
-def _problems(machine: Machine, kind: tuple[str, ...], status: int) -> Iterable[str]:
+def _problems(machine: dict[str, Any], kind: tuple[str, ...], status: int) -> Iterator[str]:
+    nvml, library, supported = machine["nvml"], machine["driver_library"], machine["supported"]
     if status == MISMATCH:
         yield (
             "the driver's libraries and its kernel module are of different versions: reboot after "
@@ -337,9 +321,9 @@ def _problems(machine: Machine, kind: tuple[str, ...], status: int) -> Iterable[
         )
     elif status == NOT_LOADED:
         yield "the NVIDIA kernel module is not loaded: modprobe nvidia, or install the driver"
-    elif machine.nvml not in ("ok", "missing"):
-        yield f"NVML does not work: {machine.nvml}"
-    elif machine.nvml == "missing" and not machine.driver_library:
+    elif nvml not in ("ok", "missing"):
+        yield f"NVML does not work: {nvml}"
+    elif nvml == "missing" and not library:
         if "container" in kind:
             yield (
                 "there is no NVIDIA driver in this container: start it with the NVIDIA runtime "
@@ -347,14 +331,14 @@ def _problems(machine: Machine, kind: tuple[str, ...], status: int) -> Iterable[
             )
         else:
             yield "there is no NVIDIA driver on this machine"
-    elif machine.nvml == "missing" and "jetson" not in kind:
+    elif nvml == "missing" and "jetson" not in kind:
         yield "libcuda is there and NVML is not: a part of the driver is missing"
-    if machine.nvml == "ok" and not machine.gpus:
+    if nvml == "ok" and not machine["gpus"]:
         yield "the driver works and lists no GPU"
     wanted = built_for()
-    if machine.supported and wanted and machine.supported // 1000 < wanted // 1000:
+    if supported and wanted and supported // 1000 < wanted // 1000:
         yield (
-            f"the driver supports CUDA {_dotted(machine.supported)}, and torch is built for CUDA "
+            f"the driver supports CUDA {_dotted(supported)}, and torch is built for CUDA "
             f"{_dotted(wanted)}: update the driver, or install another torch"
         )
 

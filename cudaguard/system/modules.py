@@ -1,4 +1,4 @@
-"""Look at modules that are there without waking lazy ones."""
+"""Attributes of imported modules, read without loading lazy ones."""
 
 from __future__ import annotations
 

@@ -1,77 +1,316 @@
-"""Finds the installed package that a library belongs to."""
+"""Installed distributions and their shared objects, by metadata and files alone.
+
+Guarded programs need none of it; see `cudaguard.system.facts` for what they ask.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 import sys
+import sysconfig
+from functools import cached_property
+from typing import NamedTuple
 
-from cudaguard.files import os, ours, theirs
-from cudaguard.system.distributions import metadata_library
-from cudaguard.system.facts import bounded
-from cudaguard.system.modules import peek
+from cudaguard.elf.reader import read_elf
+from cudaguard.files import LARGEST, read_bytes, standard_library, theirs
+from cudaguard.system.facts import Facts, bounded, in_range
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any
+
+    from cudaguard.model import Finding
+
+    # What a check has found, and in a few words what it has looked at.
+    Result = tuple[list[Finding], str]
+
+_MOST_FILES = 50_000  # that are looked through in the folder of an editable install
+_LONGEST = 1000  # characters of a name and a version; they are shown, and keys of documents
+_NOT_SEARCHED = {"node_modules", "__pycache__", "site-packages"}
 
 
-class Packages:
-    """The folders that packages lie in, as they are now."""
+class Distribution(NamedTuple):
+    """An installed distribution.
 
-    def __init__(self) -> None:
-        self._entries = [_inside(entry) for entry in sys.path if isinstance(entry, str)]
-        # The innermost first: a virtual environment often lies in the working folder.
-        self._entries.sort(key=len, reverse=True)
-        # An editable install lies anywhere, and so does a folder that is linked.
-        inside = tuple(os.path.join(e, "") for e in sys.path if isinstance(e, str) and e)
-        self._others = [
-            (name, _inside(place))
-            for name, module in list(sys.modules.items())
-            if isinstance(name, str) and "." not in name
-            for folder in _folders(module)
-            if os.path.islink(folder) or not folder.startswith(inside)
-            for real in [_real(folder)]
-            for place in (folder, real, f"{folder}.libs")
-        ]
+    Args:
+        name: As its metadata spells it.
+        key: The same in the form in which names are compared.
+        version: Its version.
+        requires: What it requires, as it spells it.
+        metadata: The folder with its metadata.
+        folder: What its files are named relative to.
+        source: The folder of an editable install, else empty.
+        record: Its files with their hashes, as ``path,hash,size`` lines; empty if not listed.
+    """
 
-    def of(self, path: str) -> str:
-        """Return the top-level package whose folders a library lies in, empty if none has it.
-
-        ``decord/libdecord.so`` and ``decord.libs/libz.so``, where wheels keep what they bundle,
-        both belong to ``decord``.
-
-        Args:
-            path: The library's file, links resolved.
-        """
-        for name, folder in self._others:
-            if path.startswith(folder):
-                return name
-        for entry in self._entries:
-            if path.startswith(entry):
-                return path[len(entry) :].partition(os.sep)[0].partition(".")[0]
-        return ""
+    name: str
+    key: str
+    version: str
+    requires: tuple[str, ...]
+    metadata: str
+    folder: str
+    source: str
+    record: str
 
 
-def _inside(folder: str) -> str:
-    """Return what the path of every file in a folder begins with."""
-    return os.path.join(_real(folder), "")
+class SharedFile(NamedTuple):
+    """A shared object of a distribution.
+
+    Args:
+        path: The file.
+        dist: The name of the distribution.
+        needed: The libraries it needs.
+        soname: The name by which others need it.
+    """
+
+    path: str
+    dist: str
+    needed: tuple[str, ...]
+    soname: str
 
 
-def _real(folder: str) -> str:
+def key_of(name: str) -> str:
+    """Return the form in which names of distributions are compared (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def metadata_library() -> Any:
+    """Return importlib_metadata, which is the same for every Python, or else Python's own.
+
+    For the processes of our commands only: importing it takes the place of Python's own finder of
+    distributions, which a program of a user must keep.
+    """
     try:
-        return os.path.realpath(folder)
-    except ours(OSError, ValueError):  # the working directory is gone, or no path at all
-        return folder
+        import importlib_metadata as metadata
+    except ImportError:
+        from importlib import metadata  # type: ignore[no-redef]  # same functions
+    return metadata
 
 
-def _folders(module: object) -> list[str]:
-    folders = peek(module, "__path__")
-    # Only lists: the path of a namespace package asks foreign finders when it is read.
-    return (
-        [entry for entry in folders if isinstance(entry, str)] if isinstance(folders, list) else []
+class Installed(NamedTuple):
+    """The distributions on ``sys.path``.
+
+    Args:
+        found: The distributions; of two of one name the first on the path, as for ``import``.
+        hidden: The others, in further folders of the path.
+        unreadable: (folder of the metadata, why they cannot be used).
+    """
+
+    found: list[Distribution]
+    hidden: list[Distribution]
+    unreadable: list[tuple[str, str]]
+
+
+def installed() -> Installed:
+    """Return what is installed, what of it is hidden, and what cannot be read."""
+    found: dict[str, Distribution] = {}
+    hidden: list[Distribution] = []
+    unreadable = []
+    for one in metadata_library().distributions():
+        try:
+            dist = _read(bounded(one))
+        except Exception as error:  # whatever the file contains, and whoever provides it
+            unreadable.append((_place(one), f"{type(error).__name__}: {error}"))
+            continue
+        first = found.setdefault(dist.key, dist)
+        if os.path.realpath(first.folder) != os.path.realpath(dist.folder):
+            hidden.append(dist)
+    return Installed(list(found.values()), hidden, unreadable)
+
+
+def _read(one: Any) -> Distribution:
+    # Whether a missing line is None or an error differs among releases; get() knows no errors.
+    said = one.metadata  # is read again each time
+    name, version = said.get("Name"), said.get("Version")
+    if not name or not version:
+        raise ValueError(f"it has no {'version' if name else 'name'}")
+    if len(name) + len(version) > _LONGEST:
+        raise ValueError(f"its name and version have {len(name) + len(version)} characters")
+    return Distribution(
+        str(name),
+        key_of(name),
+        str(version),
+        tuple(said.get_all("Requires-Dist") or _required_by_egg(one)),
+        _place(one),
+        str(one.locate_file("")) or ".",
+        _source(one.read_text("direct_url.json")),
+        one.read_text("RECORD") or "",
     )
 
 
-# --- Where an import name would come from: Python itself, an installed package, the user's files.
+def _required_by_egg(one: Any) -> Iterable[str]:
+    """Return what a distribution in the older form requires, which has a file for it."""
+    return (one.requires or ()) if _place(one).endswith((".egg-info", "EGG-INFO")) else ()
+
+
+def _place(one: Any) -> str:
+    return str(getattr(one, "_path", "") or one.locate_file(""))
+
+
+def _source(direct_url: str | None) -> str:
+    if not direct_url:
+        return ""
+    import json
+    from urllib.parse import unquote, urlsplit
+
+    said = json.loads(direct_url)
+    url = urlsplit(str(said.get("url", "")))
+    is_editable = url.scheme == "file" and said.get("dir_info", {}).get("editable")
+    return unquote(url.path) if is_editable else ""
+
+
+def listed_files(dist: Distribution) -> Iterator[tuple[str, str]]:
+    """Yield (path, hash) of the files that a distribution lists, as it spells them."""
+    for line in dist.record.splitlines():
+        path, *rest = line.rsplit(",", 2)  # whatever the name holds: behind it are hash and size
+        if path[:1] == '"':
+            path = path[1:-1].replace('""', '"')
+        if path:
+            yield path, rest[0] if rest else ""
+
+
+def shared_files(dists: Iterable[Distribution]) -> list[SharedFile]:
+    """Return the shared objects of distributions that are there."""
+    found: dict[str, SharedFile] = {}
+    for dist in dists:
+        for path in _shared_objects(dist):
+            if path not in found and os.path.isfile(path):
+                elf = read_elf(path)
+                found[path] = SharedFile(path, dist.name, elf.needed, elf.soname)
+    return list(found.values())
+
+
+def _shared_objects(dist: Distribution) -> Iterator[str]:
+    for name, _ in listed_files(dist):
+        if ".so" in name and is_shared_object(name):
+            yield os.path.normpath(os.path.join(dist.folder, name))
+    count = 0
+    for root, folders, names in os.walk(dist.source) if dist.source else ():
+        folders[:] = [f for f in folders if f not in _NOT_SEARCHED and not f.startswith(".")]
+        count += len(names)
+        if count > _MOST_FILES:
+            return
+        yield from (os.path.join(root, name) for name in names if is_shared_object(name))
+
+
+def is_shared_object(path: str) -> bool:
+    """Return True if a file is a shared object, judged by its name."""
+    name = os.path.basename(path)
+    # One of OpenSSL's is called libssl.so.1.1.1k.
+    return name.endswith(".so") or re.search(r"\.so(?:\.\d\w*)+$", name) is not None
+
+
+# --- What conda, mamba or pixi installed in this environment, and what pip put in its place -------
+# ``conda-meta`` has one document per package: hundreds, of tens of megabytes together, which are
+# searched as bytes.
+
+# As conda names a document: name, version, build.
+_DOCUMENT = re.compile(r"(.+)-([^-]+)-([^-]+)\.json")
+_METADATA = re.compile(rb'site-packages/([^/"\\]+\.dist-info)/')
+_REQUIREMENT = re.compile(rb'"([\w.-]{1,100}) ([^" ]{1,200})')
+
+
+class CondaPackage(NamedTuple):
+    """A package of conda's.
+
+    Args:
+        name: Its name.
+        version: Its version.
+        document: The file that describes it.
+        metadata: Its folders in ``site-packages``, as ``numpy-1.26.4.dist-info``.
+    """
+
+    name: str
+    version: str
+    document: str
+    metadata: frozenset[str]
+
+
+class ReplacedPackage(NamedTuple):
+    """A package of conda's of which pip has installed another release.
+
+    Args:
+        package: Conda's.
+        dist: The name of pip's.
+        version: Its version.
+        is_mixed: True if conda's metadata are there as well.
+    """
+
+    package: CondaPackage
+    dist: str
+    version: str
+    is_mixed: bool
+
+
+def documents(prefix: str) -> Iterator[tuple[str, str, str, str]]:
+    """Yield name, version, build and document of the packages of an environment."""
+    folder = os.path.join(prefix, "conda-meta")
+    for file in _names_in(folder):
+        match = _DOCUMENT.fullmatch(file)
+        if match:
+            yield match[1], match[2], match[3], os.path.join(folder, file)
+
+
+def conda_packages(prefix: str) -> list[CondaPackage]:
+    """Return the packages of an environment; none outside of conda."""
+    found = []
+    for name, version, _, document in documents(prefix):
+        folders = frozenset(map(os.fsdecode, _METADATA.findall(_data(document))))
+        found.append(CondaPackage(name, version, document, folders))
+    return found
+
+
+def replaced(packages: Iterable[CondaPackage]) -> Iterator[ReplacedPackage]:
+    """Yield the packages of which ``site-packages`` has metadata that conda does not list."""
+    owners = {folder: package for package in packages for folder in package.metadata}
+    there = _names_in(sysconfig.get_path("purelib"))
+    pips = dict(_name_and_version(f) for f in there if f.endswith("-info") and f not in owners)
+    for folder, package in owners.items():
+        name, _ = _name_and_version(folder)
+        if name in pips:
+            yield ReplacedPackage(package, name, pips[name], folder in there)
+
+
+def requiring_another(one: ReplacedPackage, packages: Iterable[CondaPackage]) -> Iterator[str]:
+    """Yield what of conda's requires another release than pip has installed, and which."""
+    name = one.package.name
+    for package in packages:
+        asks = _REQUIREMENT.findall(_data(package.document)) if package is not one.package else ()
+        for wanted in (wanted for asked, wanted in asks if asked == name.encode()):
+            versions = wanted.decode("utf-8", "replace")
+            if _is_outside(one.version, versions):
+                yield f"{package.name} {package.version} requires {name} {versions}"
+
+
+def _is_outside(version: str, wanted: str) -> bool:
+    try:
+        return not in_range(version, wanted)
+    except ValueError:  # of conda's own form: 1.26.* without a sign, alternatives
+        return False
+
+
+def _name_and_version(folder: str) -> tuple[str, str]:
+    name, _, version = folder.rpartition(".")[0].partition("-")
+    return key_of(name), version
+
+
+def _names_in(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def _data(path: str) -> bytes:
+    try:
+        return read_bytes(path, LARGEST)
+    except (OSError, ValueError):
+        return b""
+
+
+# --- Where an import name comes from: Python itself, an installed package, the user's files -------
 
 STANDARD = "standard"
 INSTALLED = "installed"
@@ -90,7 +329,7 @@ def origin_of(name: str, path: Sequence[str]) -> str:
     from importlib.machinery import PathFinder
 
     top = name.partition(".")[0]
-    if top in sys.builtin_module_names or top in getattr(sys, "stdlib_module_names", ()):
+    if top in standard_library():
         return STANDARD
     try:
         spec = PathFinder.find_spec(top, list(path))
@@ -121,3 +360,61 @@ def distributions_of(names: Iterable[str]) -> dict[str, tuple[str, str]]:
         except theirs(Exception):  # broken metadata: there is no version to tell
             pass
     return found
+
+
+# --- What several checks look at, each thing looked at once ---------------------------------------
+
+
+class Skipped(Exception):  # noqa: N818  # not an error
+    """Raised by a check that has nothing to look at; the text says why."""
+
+
+class Site:
+    """This environment.
+
+    Args:
+        limit: Seconds for one child.
+    """
+
+    def __init__(self, limit: float = 60.0) -> None:
+        self.limit = limit
+        self.environ = dict(os.environ)
+        self.facts = Facts()
+
+    @cached_property
+    def _installed(self) -> Installed:
+        return installed()
+
+    @property
+    def distributions(self) -> list[Distribution]:
+        """Installed distributions; of two of one name the one that is imported."""
+        return self._installed.found
+
+    @property
+    def hidden(self) -> list[Distribution]:
+        """Distributions that another one of their name hides, in an earlier folder of the path."""
+        return self._installed.hidden
+
+    @property
+    def unreadable(self) -> list[tuple[str, str]]:
+        """Distributions whose metadata cannot be read, and why."""
+        return self._installed.unreadable
+
+    @cached_property
+    def conda(self) -> list[CondaPackage]:
+        """Packages that conda, mamba or pixi installed; empty outside of their environments."""
+        return conda_packages(sys.prefix)
+
+    @cached_property
+    def versions(self) -> dict[str, str]:
+        """The versions of what is installed, by the form of names that are compared."""
+        return {dist.key: dist.version for dist in self.distributions}
+
+    def version(self, name: str) -> str | None:
+        """Return the version of a distribution, None if it is not installed."""
+        return self.versions.get(key_of(name))
+
+    @cached_property
+    def shared_files(self) -> list[SharedFile]:
+        """The shared objects of all that is installed."""
+        return shared_files(self.distributions)

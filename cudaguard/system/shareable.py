@@ -1,4 +1,4 @@
-"""What others may read of this machine: for documents that are written to be passed on.
+"""Documents without user names, passwords and arguments, to be passed on.
 
 Nothing here guesses what a secret looks like. Of variables those of one list are shown, of a
 command line the program alone; URLs lose what may carry a password, paths the names of users.

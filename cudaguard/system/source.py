@@ -1,4 +1,4 @@
-"""What one source imports, in which order, read without executing any of it.
+"""Imports of one source, in the order of execution, read without executing any of it.
 
 `Code` yields an `Import` for each module that is imported, and an `Effect` for each statement that
 does more than import, define or compute a value: what is imported behind it may depend on it.
@@ -12,12 +12,12 @@ import sys
 from functools import cached_property
 from typing import NamedTuple
 
-from cudaguard.files import LARGEST, os, ours, read_bytes
+from cudaguard.files import LARGEST, os, read_bytes
 from cudaguard.model import KW_ONLY, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator, Mapping
     from types import CodeType
     from typing import Any, Union
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 # What follows a block: what stands behind it, what its function was called from, or nothing.
 _GOES_ON, _RETURNS, EXITS = range(3)
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_PLACES = f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
-_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
+_FUNCTIONS, _LOOPS = (ast.FunctionDef, ast.AsyncFunctionDef), (ast.For, ast.AsyncFor, ast.While)
+_STANDARD_LIBRARY = os.path.dirname(os.__file__)
+_PLACES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 _ESCAPES = re.compile(r"\\N\{[^}\n]{0,99}\}|\\[^\n]")
 # Functions that import the module which their first argument names.
 _LOADERS = ("builtins.__import__", "importlib.import_module", "pytest.importorskip")
@@ -69,6 +69,9 @@ _PLAIN = (
     ast.comprehension, ast.NamedExpr, ast.keyword, ast.expr_context, ast.operator, ast.unaryop,
     ast.boolop, ast.cmpop,
 )  # fmt: skip
+# What is known before a program runs.
+_VERSION = (*sys.version_info,)
+_KNOWN = {"sys.version_info": _VERSION, "sys.platform": sys.platform, "os.name": os.name}
 _COMPARED = {
     ast.Eq: "__eq__", ast.NotEq: "__ne__", ast.Lt: "__lt__", ast.LtE: "__le__", ast.Gt: "__gt__",
     ast.GtE: "__ge__",
@@ -86,7 +89,6 @@ class Import(Record):
         last_line: Last line of the statement.
         file: The file that it stands in.
         is_from: True for ``from ... import ...``.
-        cell: Number of the cell of a notebook, from 1; 0 in other files.
         branch: Pairs of (place, arm) of the branches it stands in.
         call: The call, as in ``importlib.import_module('torch')``; empty for a statement.
         is_likely: True where the program has another way: in a ``try``, a function or a call.
@@ -99,7 +101,6 @@ class Import(Record):
     _: KW_ONLY
     file: str = ""
     is_from: bool = False
-    cell: int = 0
     branch: Branch = ()
     call: str = ""
     is_likely: bool = False
@@ -141,8 +142,7 @@ class Module(Record):
     @property
     def is_installed(self) -> bool:
         """True for a file of an installed package or of Python."""
-        is_package = any(place in self.file for place in _PLACES)
-        return is_package or self.file.startswith(_STANDARD_LIBRARY)
+        return any(place in self.file for place in (*_PLACES, f"{_STANDARD_LIBRARY}{os.sep}"))
 
 
 def parsed(source: bytes | str, path: str = "<unknown>") -> ast.Module:
@@ -160,15 +160,6 @@ def parsed(source: bytes | str, path: str = "<unknown>") -> ast.Module:
     return ast.parse(_ESCAPES.sub(lambda escape: "_" * len(escape[0]), text), path)
 
 
-def imports_of_file(file: str) -> list[Import]:
-    """Return what a script imports at its top level, in the order of the text; none if unread."""
-    try:
-        code = Code(parsed(read_bytes(file, LARGEST), file), Module("__main__", "", file))
-    except ours(OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
-    return [step for step in code.steps() if isinstance(step, Import)]
-
-
 class Code:
     """Reads one source in the order in which it is executed.
 
@@ -178,23 +169,17 @@ class Code:
     Args:
         tree: The source.
         module: Its module.
-        cell: Number of the cell of a notebook.
-        names: What names stand for that other cells have bound.
     """
 
-    def __init__(
-        self, tree: ast.Module, module: Module, cell: int = 0, names: dict[str, str] | None = None
-    ) -> None:
-        self.module, self._tree, self._cell = module, tree, cell
-        if names is not None:
-            self.names = names
+    def __init__(self, tree: ast.Module, module: Module) -> None:
+        self.module, self._tree = module, tree
         self.is_outdated = False  # is it another one that is running?
         self._functions: list[tuple[ast.FunctionDef | ast.AsyncFunctionDef, Branch]] = []
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """What names stand for: the module or function that was imported, or nothing known."""
-        return dict(bound(self._tree.body))
+        """Name -> module or function that was imported under it; empty if it is something else."""
+        return dict(_bound(self._tree.body))
 
     def steps(self) -> Steps:
         """Yield what importing the module does."""
@@ -228,7 +213,7 @@ class Code:
         if code is None or code.co_name == "<module>":
             return self._tree
         for node in ast.walk(self._tree):
-            if isinstance(node, (*FUNCTIONS, ast.ClassDef)) and node.name == code.co_name:
+            if isinstance(node, (*_FUNCTIONS, ast.ClassDef)) and node.name == code.co_name:
                 first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
                 if code.co_firstlineno == first:
                     return node
@@ -245,7 +230,7 @@ class Code:
         inner = [part for part in blocks(now) if _standing_at(part, line) is not None]
         if isinstance(now, (ast.Import, ast.ImportFrom)):
             yield from self._imported(now, (), likely=likely)
-        elif isinstance(now, (*FUNCTIONS, ast.ClassDef)) or not inner:
+        elif isinstance(now, (*_FUNCTIONS, ast.ClassDef)) or not inner:
             is_call = isinstance(getattr(now, "value", None), ast.Call)
             is_class = isinstance(now, ast.ClassDef) and not now.decorator_list
             if not (is_class or (calls_own and is_call and self._is_lone_call(now))):
@@ -280,9 +265,9 @@ class Code:
         return not all(self._ends(handler.body) for handler in handlers)
 
     def _ends(self, block: list[ast.stmt]) -> bool:
-        last = block[-1]
-        is_exit = isinstance(last, ast.Expr) and isinstance(last.value, ast.Call)
-        return isinstance(last, ast.Raise) or (is_exit and self._full(last.value.func) in _EXITS)  # type: ignore[attr-defined]
+        call = getattr(block[-1], "value", None)
+        is_exit = isinstance(call, ast.Call) and self._full(call.func) in _EXITS
+        return isinstance(block[-1], ast.Raise) or (isinstance(block[-1], ast.Expr) and is_exit)
 
     def _block(self, block: Iterable[ast.stmt], branch: Branch, *, likely: bool) -> Steps:
         for statement in block:
@@ -299,9 +284,8 @@ class Code:
             return (yield from self._choice(statement, branch, likely=likely))
         elif isinstance(statement, ast.Try) or type(statement).__name__ == "TryStar":
             return (yield from self._try(statement, branch, likely=likely))
-        elif isinstance(statement, FUNCTIONS):
-            given = (*statement.args.defaults, *statement.args.kw_defaults)
-            yield from self._values(given, effect, branch)
+        elif isinstance(statement, _FUNCTIONS):
+            yield from self._values(_defaults(statement), effect, branch)
             yield from self._decorated(statement, effect, branch)
             self._functions.append((statement, branch))
         elif isinstance(statement, ast.ClassDef):
@@ -314,9 +298,7 @@ class Code:
             tried = likely or self._has_other_way(statement)
             ends = yield from self._block(statement.body, branch, likely=tried)
             return _GOES_ON if tried else ends
-        elif isinstance(statement, (ast.For, ast.AsyncFor, ast.While)) or hasattr(
-            statement, "cases"
-        ):
+        elif isinstance(statement, _LOOPS) or hasattr(statement, "cases"):
             names = ("iter", "test", "subject")
             yield from self._values((getattr(statement, n, None) for n in names), effect, branch)
             for arm, part in enumerate(blocks(statement)):
@@ -387,9 +369,7 @@ class Code:
         self, statement: ast.Import | ast.ImportFrom, branch: Branch, *, likely: bool
     ) -> Iterator[Import]:
         place = (statement.lineno, statement.end_lineno or statement.lineno)
-        more: Any = {
-            "file": self.module.file, "cell": self._cell, "branch": branch, "is_likely": likely,
-        }  # fmt: skip
+        more: Any = {"file": self.module.file, "branch": branch, "is_likely": likely}
         if isinstance(statement, ast.Import):
             for alias in statement.names:
                 yield Import(alias.name, alias.name, *place, **more)
@@ -426,7 +406,7 @@ class Code:
         while todo:  # expressions may be nested deeper than functions
             node = todo.pop()
             if isinstance(node, ast.Lambda):
-                todo += [one for one in (*node.args.defaults, *node.args.kw_defaults) if one]
+                todo += _defaults(node)
                 continue
             if isinstance(node, ast.Call):
                 full = self._full(node.func)
@@ -445,8 +425,7 @@ class Code:
         while todo:
             node, where = todo.pop()
             if isinstance(node, ast.Lambda):
-                heads = (*node.args.defaults, *node.args.kw_defaults)
-                todo += [(one, where) for one in heads if one][::-1]
+                todo += [(one, where) for one in _defaults(node)][::-1]
                 continue
             if isinstance(node, ast.Call):
                 full = self._full(node.func)
@@ -454,8 +433,8 @@ class Code:
                 if module and not module.startswith("."):
                     place = (node.lineno, node.end_lineno or node.lineno)
                     yield Import(
-                        module, module, *place, file=self.module.file, cell=self._cell,
-                        branch=where, call=ast.unparse(node), is_likely=True,
+                        module, module, *place, file=self.module.file, branch=where,
+                        call=ast.unparse(node), is_likely=True,
                     )  # fmt: skip
             if isinstance(node, ast.IfExp):
                 arms = enumerate((node.orelse, node.body))
@@ -515,22 +494,17 @@ class Code:
             part: Any = node.slice
             if isinstance(part, ast.Slice):
                 ends: Any = [end and self._value(end) for end in (part.lower, part.upper)]
-                return tuple(sys.version_info)[slice(*ends)]
+                return _VERSION[slice(*ends)]
             place = self._value(part)
-            return tuple(sys.version_info)[place] if place in range(5) else None
+            return _VERSION[place] if place in range(5) else None
         if isinstance(node, ast.Call):
             if self._full(node.func) == "sys.platform.startswith":
                 return sys.platform.startswith(_first_argument(node) or "\0")
             return None
-        known = {
-            "sys.version_info": tuple(sys.version_info),
-            "sys.platform": sys.platform,
-            "os.name": os.name,
-        }
-        return known.get(self._full(node))
+        return _KNOWN.get(self._full(node))
 
 
-def bound(block: Iterable[ast.stmt]) -> Iterator[tuple[str, str]]:
+def _bound(block: Iterable[ast.stmt]) -> Iterator[tuple[str, str]]:
     """Yield the names that a module binds, and what was imported under them."""
     todo = [(statement, False) for statement in block][::-1]
     while todo:
@@ -545,12 +519,12 @@ def bound(block: Iterable[ast.stmt]) -> Iterator[tuple[str, str]]:
                 yield alias.asname or alias.name, module
         elif is_inside:  # what functions import is rarely another thing outside
             pass
-        elif isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
+        elif isinstance(statement, (*_FUNCTIONS, ast.ClassDef)):
             yield statement.name, ""
         elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
             yield from ((one.id, "") for one in targets if isinstance(one, ast.Name))
-        is_inside = is_inside or isinstance(statement, (*FUNCTIONS, ast.ClassDef))
+        is_inside = is_inside or isinstance(statement, (*_FUNCTIONS, ast.ClassDef))
         todo += [(one, is_inside) for part in blocks(statement) for one in part][::-1]
 
 
@@ -559,6 +533,10 @@ def blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
     found = [getattr(statement, name, None) for name in ("body", "orelse", "finalbody")]
     inner = (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ()))
     return [part for part in (*found, *(one.body for one in inner)) if isinstance(part, list)]
+
+
+def _defaults(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[ast.expr]:
+    return [one for one in (*function.args.defaults, *function.args.kw_defaults) if one]
 
 
 def _standing_at(block: list[ast.stmt], line: int) -> int | None:
@@ -602,7 +580,7 @@ def _agrees(block: list[ast.stmt], code: CodeType) -> bool:
                 return False
         elif isinstance(statement, ast.If) and isinstance(statement.test, ast.Constant):
             todo += statement.body if statement.test.value else statement.orelse
-        elif not isinstance(statement, (*FUNCTIONS, ast.ClassDef, ast.While)):
+        elif not isinstance(statement, (*_FUNCTIONS, ast.ClassDef, ast.While)):
             todo += [inner for part in blocks(statement) for inner in part]
     return True
 
@@ -620,3 +598,103 @@ def absolute(module: str, level: int, package: str) -> str:
         return module
     parents = package.split(".")[: len(package.split(".")) - level + 1] if package else []
     return ".".join([*parents, module] if module else parents) if parents else ""
+
+
+# --- Files ----------------------------------------------------------------------------------------
+
+_IGNORE, _ALL = "cudaguard: ignore", "*"
+_SKIPPED_FOLDERS = frozenset(("__pycache__", "node_modules", "site-packages"))
+_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # in their folders
+
+
+class Source(NamedTuple):
+    """A file that was read.
+
+    Args:
+        code: Its code; None if it could not be read.
+        ignores: Line -> ids that a comment on that line silences; ``*`` stands for all.
+        problem: Why it could not be read.
+    """
+
+    code: Code | None = None
+    ignores: Mapping[int, frozenset[str]] = {}  # never changed
+    problem: str = ""
+
+    def is_silenced(self, id: str, place: Import) -> bool:
+        """Return True if a comment on a statement silences a rule."""
+        lines = range(place.line, place.last_line + 1)
+        return any(self.ignores.get(line, frozenset()) & {id, _ALL} for line in lines)
+
+
+def read(path: str) -> Source:
+    """Read a file; what cannot be read or parsed is told in the result."""
+    if path.endswith(".ipynb"):
+        return Source(problem="is a notebook; convert it: jupyter nbconvert --to script")
+    try:
+        data = read_bytes(path, LARGEST)
+        code = Code(parsed(data, path), module_of_file(path))
+        return Source(code, dict(_ignores(data)))
+    except OSError as error:
+        return Source(problem=f"cannot be read: {error.strerror or error}")
+    except SyntaxError as error:
+        line = f"line {error.lineno}: " if error.lineno else ""
+        return Source(problem=f"{line}{error.msg}")
+    except (ValueError, RecursionError, MemoryError) as error:
+        return Source(problem=f"cannot be parsed: {type(error).__name__}: {error}")
+
+
+def imports_of_file(path: str) -> list[Import]:
+    """Return what a script imports at its top level, in the order of the text; none if unread."""
+    code = read(path).code
+    return [] if code is None else [step for step in code.steps() if isinstance(step, Import)]
+
+
+def module_of_file(path: str) -> Module:
+    """Return a file as the program that is run; in a package, as one of it."""
+    parts: list[str] = []
+    folder = os.path.dirname(os.path.abspath(path))
+    while os.path.isfile(os.path.join(folder, "__init__.py")):
+        folder, name = os.path.split(folder)
+        parts.insert(0, name)
+    return Module("__main__", ".".join(parts), path, (folder,))
+
+
+def _ignores(data: bytes) -> Iterator[tuple[int, frozenset[str]]]:
+    """Yield (line, ids) for the comments that silence something."""
+    if _IGNORE.encode() not in data:
+        return
+    import io
+    import tokenize
+
+    for token in tokenize.tokenize(io.BytesIO(data).readline):
+        if token.type == tokenize.COMMENT and _IGNORE in token.string:
+            rest = token.string.partition(_IGNORE)[2].lstrip()
+            ids = rest[1:].partition("]")[0] if rest.startswith("[") else _ALL
+            named = frozenset(id.strip() for id in ids.split(",") if id.strip())
+            yield token.start[0], named
+
+
+def files_below(path: str) -> list[str]:
+    """Return the file itself, or the Python files of a folder, sorted.
+
+    Hidden folders, environments and installed packages are left out.
+    """
+    if not os.path.isdir(path):
+        return [path]
+    found: list[str] = []
+
+    def closed(error: OSError) -> None:
+        found.append(error.filename)  # to read it as a file tells why
+
+    for root, folders, names in os.walk(path, onerror=closed):
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith(".")
+            and name not in _SKIPPED_FOLDERS
+            and not any(os.path.exists(os.path.join(root, name, sign)) for sign in _ENVIRONMENTS)
+        ]
+        files = (os.path.join(root, n) for n in names if n.endswith(".py"))
+        # A pipe would be read for ever; a link into nowhere is how Emacs marks what is edited.
+        found += [file for file in files if os.path.isfile(file)]
+    return sorted(found)

@@ -299,8 +299,8 @@ def _is_candidate(path: str) -> bool:
 
 
 def _of_distribution(name: str) -> list[str]:
-    from cudaguard.system.distributions import metadata_library
     from cudaguard.system.facts import distribution
+    from cudaguard.system.packages import metadata_library
 
     try:
         listed = list(distribution(metadata_library(), name).files or ())

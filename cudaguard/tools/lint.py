@@ -1,6 +1,6 @@
 """Report imports in an order that a rule forbids, and what the guard would do about each.
 
-Nothing is run or imported. Reads Python files and notebooks, and the modules of the project that
+Nothing is run or imported. Reads Python files, and the modules of the project that
 they import. What stands under `if TYPE_CHECKING` is left out.
 """
 
@@ -14,11 +14,10 @@ from glob import escape, glob
 from typing import NamedTuple
 
 from cudaguard.files import LARGEST, read_bytes
-from cudaguard.system.distributions import key_of
 from cudaguard.system.facts import Facts
 from cudaguard.system.import_graph import ImportGraph
-from cudaguard.system.source import Effect, Import
-from cudaguard.system.source_file import Source, files_below, read
+from cudaguard.system.packages import key_of
+from cudaguard.system.source import Effect, Import, Source, files_below, read
 from cudaguard.tools.common import BROKEN, FOUND, OK, UsageError, add_format, json_text, note, show
 from cudaguard.tools.layout import Page
 
@@ -197,7 +196,7 @@ class Project:
         known = set()
         for file in files:
             for one in misplaced(self.steps(file), self._rules):
-                place = named(one.then), one.then.cell, one.then.line, one.rule.id
+                place = named(one.then), one.then.line, one.rule.id
                 sides = (one.then, one.first)
                 if place not in known and not any(
                     self.source(side.file).is_silenced(one.rule.id, side) for side in sides
@@ -207,14 +206,14 @@ class Project:
 
     def steps(self, file: str) -> list[Import | Effect]:
         """Return what a file imports and does, and what it imports does."""
-        codes = self.source(file).codes
-        steps: list[Import | Effect] = [step for code in codes for step in code.steps()]
-        if codes and file.endswith(".py"):
-            module = codes[0].module
-            graph = ImportGraph(self._wanted, (module,), path=[*module.folders, *self._folders])
-            if graph.reaches(module):
-                return [*graph.follow(steps), *graph.later()]
-        return [*steps, *(step for code in codes for step in code.later())]
+        code = self.source(file).code
+        if code is None:
+            return []
+        path = [*code.module.folders, *self._folders]
+        graph = ImportGraph(self._wanted, (code.module,), path=path)
+        if graph.reaches(code.module):
+            return [*graph.follow(code.steps()), *graph.later()]
+        return [*code.steps(), *code.later()]
 
 
 class Misplaced(NamedTuple):
@@ -245,7 +244,7 @@ def misplaced(steps: Sequence[Import | Effect], rules: Iterable[Rule]) -> list[M
         for needed, early in _pairs(rule)
         for one in _of_pair(steps, rule, needed, early)
     ]
-    return sorted(found, key=lambda one: (one.then.file, one.then.cell, one.then.line))
+    return sorted(found, key=lambda one: (one.then.file, one.then.line))
 
 
 def _pairs(rule: Rule) -> Iterator[tuple[str, str]]:
@@ -278,24 +277,19 @@ def _of_pair(
 def _finding(misplaced: Misplaced, named: Callable[[Import], str]) -> dict[str, Any]:
     """Return one finding as the JSON document has it."""
     rule, first, then = misplaced.rule, misplaced.first, misplaced.then
-    place = f"on line {first.line}" if first.cell == then.cell else f"in cell {first.cell}"
-    if first.file != then.file:
-        place = f"at {named(first)}:{first.line}"
+    is_here = first.file == then.file
+    place = f"on line {first.line}" if is_here else f"at {named(first)}:{first.line}"
     return {
         "path": named(then),
-        "cell": then.cell,
         "line": then.line,
         "rule": rule.id,
         "what": f"{misplaced.early} is imported before {misplaced.needed}, which follows {place}",
         "guard": "imports" if misplaced.is_kept else "warns",
         "why": rule.why,
-        "needed": {
-            "module": misplaced.needed, "path": named(first),
-            "cell": first.cell, "line": first.line,
-        },
+        "needed": {"module": misplaced.needed, "path": named(first), "line": first.line},
         "write": [_statement(first), SPLIT, _statement(then)],
         "links": list(rule.links),
-    }  # fmt: skip
+    }
 
 
 def _statement(statement: Import) -> str:
@@ -309,9 +303,7 @@ def _statement(statement: Import) -> str:
 
 def _write(found: Mapping[str, Any], page: Page) -> None:
     """Write one finding, as `_finding` returns it, for a reader."""
-    cell = f"cell {found['cell']}:" if found["cell"] else ""
-    place = f"{found['path']}:{cell}{found['line']}"
-    page.add(f"{place}: {found['rule']} {found['what']}", style="bold")
+    page.add(f"{found['path']}:{found['line']}: {found['rule']} {found['what']}", style="bold")
     page.labeled("why", found["why"], _INDENT)
     page.labeled("guard", _DOES[found["guard"]].format(found["needed"]["module"]), _INDENT)
     for number, line in enumerate(found["write"]):

@@ -24,7 +24,7 @@ def call_from(module, function):
 @pytest.mark.parametrize(
     ("module", "is_ours"),
     [
-        ("system.versions", True),
+        ("system.facts", True),
         ("elf.reader", True),
         ("core.dlopen", False),
         ("core.loader", False),

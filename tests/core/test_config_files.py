@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cudaguard.config import FILE_KEYS, FILE_LIMIT, read_file
 from cudaguard.errors import ConfigError
@@ -180,36 +178,6 @@ def test_unknown_key_is_named_with_those_that_are_known(file, key):
 )
 def test_wrong_value_names_file_key_and_what_was_expected(file, text, words):
     assert words in refusal(file(text))
-
-
-VALUES = st.recursive(
-    st.booleans() | st.integers(-9, 9) | st.sampled_from(["fix", "", "CG001", "x"]),
-    lambda inner: st.lists(inner, max_size=3) | st.just({"a": 1}),
-    max_leaves=4,
-)
-
-
-@given(st.dictionaries(st.sampled_from([*FILE_KEYS, "other"]), VALUES, max_size=4))
-def test_no_value_of_a_known_key_makes_the_reader_raise_anything_else(tmp_path_factory, table):
-    def toml(value):
-        if isinstance(value, bool):
-            return str(value).lower()
-        if isinstance(value, list):
-            return "[" + ", ".join(map(toml, value)) + "]"
-        return "{a = 1}" if isinstance(value, dict) else repr(value)
-
-    path = tmp_path_factory.getbasetemp() / "values.toml"
-    path.write_text("".join(f"{key} = {toml(value)}\n" for key, value in table.items()))
-    said, message = None, ""
-    try:
-        said = read_file(path)
-    except ConfigError as error:
-        message = str(error)
-    if said is None:
-        assert str(path) in message
-    else:
-        assert "other" not in table
-        assert said.plugins is table.get("plugins")
 
 
 @pytest.mark.parametrize("name", ["cudaguard.toml", "pyproject.toml"])

@@ -187,15 +187,6 @@ def test_cycle_is_a_problem_and_the_rest_of_the_plan_stands():
     )
 
 
-def test_one_cycle_reads_the_same_from_each_of_its_modules():
-    rules = [
-        rule("R1", watch=("a",), needs=("b",)),
-        rule("R2", watch=("b",), needs=("c",)),
-        rule("R3", watch=("c",), needs=("a",)),
-    ]
-    assert len({plan_of(name, *rules).problems for name in "abc"}) == 1
-
-
 def test_rule_graded_warn_takes_no_part_in_a_cycle():
     found = plan_of(
         "target", rule("R1", needs=("a",)), rule("R2", ("a",), needs=("target",), grade="report")

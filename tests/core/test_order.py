@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,20 +24,6 @@ def edge(text, rule="R", rank=()):
     return Before(text[0], text[1], rule, rank)
 
 
-def test_nothing_to_order():
-    assert in_order([]) == ([], [], [])
-
-
-def test_chain_is_put_in_order_and_every_edge_is_honored():
-    edges = [edge("cd"), edge("ab"), edge("bc")]
-    assert in_order(edges) == (["a", "b", "c", "d"], edges, [])
-
-
-def test_same_edge_of_two_rules_is_no_contradiction():
-    edges = [edge("ab", "R1"), edge("ab", "R2")]
-    assert in_order(edges) == (["a", "b"], edges, [])
-
-
 def test_cycle_is_spelled_out_step_by_step_and_its_edges_are_not_honored():
     edges = [edge("bc", "R2"), edge("ca", "R3"), edge("ab", "R1"), edge("ad", "R4")]
     order, honored, problems = in_order(edges)
@@ -55,17 +40,6 @@ def test_all_rules_that_take_part_in_a_cycle_are_named():
         "R1 wants a before b; R2 wants a before b; R3 wants b before a: this cannot be done"
     ]
     assert honored == []
-
-
-def test_two_cycles_are_two_problems():
-    edges = [edge("ab"), edge("ba"), edge("cd"), edge("dc"), edge("ef")]
-    _, honored, problems = in_order(edges)
-    assert len(problems) == 2
-    assert honored == [edge("ef")]
-
-
-def test_module_before_itself_is_a_cycle():
-    assert in_order([edge("aa", "R1")])[2] == ["R1 wants a before a: this cannot be done"]
 
 
 @given(EDGES)
@@ -94,33 +68,6 @@ def test_cycle_has_one_wording_whatever_the_order_of_the_edges(names, length, ra
 
 
 # --- opposites ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ((1, 0, 0), (2, 0, 0)),
-        ((1, 1, 1), (2, 0, 0)),
-        ((1, 1, 0), (1, 2, 0)),
-        ((1, 1, 0), (1, 1, 1)),
-    ],
-    ids=["conditions", "conditions first", "versions", "user"],
-)
-def test_of_two_opposite_edges_the_one_with_the_greater_rank_stays(one, other):
-    weak, strong = edge("ab", "WEAK", one), edge("ba", "STRONG", other)
-    assert without_opposites([weak, strong]) == [strong]
-    assert without_opposites([strong, weak]) == [strong]
-
-
-def test_opposites_of_equal_rank_both_stay_and_are_a_cycle():
-    edges = [edge("ab", "R1", (1,)), edge("ba", "R2", (1,))]
-    assert without_opposites(edges) == edges
-    assert in_order(edges)[2]
-
-
-def test_strongest_of_several_edges_decides_for_all_of_its_direction():
-    edges = [edge("ab", "R1", (0,)), edge("ab", "R2", (3,)), edge("ba", "R3", (2,))]
-    assert without_opposites(edges) == edges[:2]
 
 
 @given(EDGES)

@@ -14,7 +14,7 @@ from cudaguard.core import settings as layers
 from cudaguard.core.decide import Before
 from cudaguard.core.plugins import Entry
 from cudaguard.core.prerequisites import Outcome
-from cudaguard.model import Event, Finding, Plan, Record, Rule, Status, Table
+from cudaguard.model import Event, Finding, Plan, Rule, Status, Table
 
 RULE = Rule(
     "R1",
@@ -97,29 +97,11 @@ def test_record_turns_into_json_and_shows_every_field(record):
         assert f"{name}=" in repr(record)
 
 
-@each
-def test_record_is_not_equal_to_anything_else(record):
-    assert record != repr(record)
-    assert record != record.to_dict()
-    assert record is not None
-    others = [other for other in RECORDS if other is not record]
-    assert all(record != other for other in others)
-
-
 def test_hash_does_not_depend_on_the_order_of_a_table():
     one = RULE.replace(when={"python": ">3", "machine": "x"})
     two = RULE.replace(when={"machine": "x", "python": ">3"})
     assert one == two
     assert hash(one) == hash(two)
-
-
-def test_sub_class_is_another_kind():
-    class Special(Event):
-        more: tuple[str, ...] = ()
-
-    assert Special("import", "torch", 1.5, 7, "a.py:3") != Record
-    assert (Special("a", "b", 0, 0) == Event("a", "b", 0, 0)) is False
-    assert Special("a", "b", 0, 0, more=("c",)) == Special("a", "b", 0, 0, "", ("c",))
 
 
 @pytest.mark.parametrize(
@@ -152,10 +134,6 @@ def test_lists_of_a_rule_become_tuples(kind):
     assert (rule.watch, rule.needs) == (("torch",), ("numpy",))
 
 
-def test_string_in_place_of_a_list_is_not_taken_apart():
-    assert Rule("R", "torch", "w").watch == "torch"
-
-
 def test_constructor_takes_the_documented_defaults():
     rule = Rule("R", ["torch"], "w")
     assert rule.to_dict() == {
@@ -163,18 +141,6 @@ def test_constructor_takes_the_documented_defaults():
         "needs": [], "actions": [], "grade": "automatic", "links": [], "fixed_in": None,
         "verified": None,
     }  # fmt: skip
-
-
-def test_list_given_to_a_record_may_change_afterwards():
-    evidence = ["one"]
-    finding = Finding("R", "w", evidence=evidence)
-    evidence.append("two")
-    assert finding.evidence == ("one",)
-
-
-def test_fields_are_sorted_so_that_documents_are_stable():
-    for record in RECORDS:
-        assert list(type(record)._fields) == sorted(type(record)._fields)
 
 
 def test_rule_that_a_remedy_shows_keeps_its_lines_and_nothing_else_does():

@@ -21,11 +21,6 @@ def names(registry):
     return {name: [one.id for one in found] for name, found in registry.by_module.items()}
 
 
-def test_empty():
-    registry = Registry((), {})
-    assert (registry.rules, registry.by_module, registry.with_verbs("load_local")) == ((), {}, ())
-
-
 def test_rules_by_module_keep_their_order():
     a, b, c = rule("A", ("m", "n")), rule("B", ("n",)), rule("C", ("m",))
     registry = registry_of(a, b, c)
@@ -56,15 +51,6 @@ def test_later_rule_replaces_an_earlier_one_in_every_index():
 def test_grade_and_switch(grade, switch, on):
     switches = {} if switch is None else {"A": switch}
     assert bool(registry_of(rule("A", grade=grade), switches=switches).rules) is on
-
-
-def test_switched_off_rule_is_in_no_index():
-    registry = registry_of(rule("A", actions=({"load_local": "x"},)), switches={"A": False})
-    assert (registry.rules, registry.by_module, registry.with_verbs("load_local")) == ((), {}, ())
-
-
-def test_switch_for_an_id_nobody_has_does_nothing():
-    assert registry_of(rule("A"), switches={"B": False}).rules == (rule("A"),)
 
 
 def test_rules_of_ours_and_of_the_user():

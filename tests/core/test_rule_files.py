@@ -81,21 +81,6 @@ def test_unknown_key_is_named_with_those_that_are_known():
         assert field in message
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("watch", "torch"), ("watch", []), ("needs", [1]), ("grade", "always"), ("id", "CG500"),
-     ("when", {"cuda": 1}), ("dist", ["<"]), ("why", ""), ("title", 1), ("actions", ["x"]),
-     ("actions", [{"load_locl": "x"}])],
-)  # fmt: skip
-def test_value_that_does_not_fit_names_file_table_rule_and_key(key, value):
-    table = {**MINIMAL, key: value}
-    with pytest.raises(RuleError) as caught:
-        rules_from_tables([table], "some.toml")
-    assert str(caught.value).startswith(
-        f"some.toml: [[rules]] number 1: rule {table['id']!r}, {key}"
-    )
-
-
 def test_action_of_a_file_is_shown_and_corrected_in_toml():
     table = {**MINIMAL, "actions": [{"hide_symbols": "a.so", "name": ["x"]}]}
     with pytest.raises(RuleError) as caught:
@@ -106,10 +91,6 @@ def test_action_of_a_file_is_shown_and_corrected_in_toml():
         "'name' is not a parameter of hide_symbols, which takes only names, keep; "
         'did you mean { hide_symbols = "a.so", names = ["x"] }?'
     )
-
-
-def test_built_in_rule_may_be_replaced_by_a_file():
-    assert rules_from_tables([{**MINIMAL, "id": "CG001"}], "f", known=("CG001",))
 
 
 def test_bad_rule_in_a_file_named_by_a_call_is_an_error(tmp_path):

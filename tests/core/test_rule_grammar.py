@@ -62,32 +62,20 @@ def test_rule_that_fits_is_given_back_as_it_is(fields):
     ("fields", "field", "words"),
     [
         ({"id": ""}, "id", "expected a text that is not empty"),
-        ({"id": "  "}, "id", "expected a text that is not empty"),
         ({"id": 7}, "id", "expected a text that is not empty, got 7"),
-        ({"id": None}, "id", "expected a text"),
         ({"id": "A B"}, "id", "expected letters, digits, '-' and '_'"),
-        ({"id": "A,B"}, "id", "expected letters, digits"),
-        ({"id": "+A"}, "id", "expected letters, digits"),
         ({"id": "--"}, "id", "expected letters, digits"),
         ({"id": "CG500"}, "id", "ids that start with CG belong to the built-in rules"),
         ({"id": "cg1"}, "id", "choose another prefix"),
         ({"why": ""}, "why", "expected a text that is not empty"),
-        ({"why": None}, "why", "expected a text that is not empty, got None"),
         ({"title": None}, "title", "expected a text, got None"),
-        ({"title": ["x"]}, "title", "expected a text, got ['x']"),
         ({"fixed_in": 2.0}, "fixed_in", "expected a text that is not empty, got 2.0"),
-        ({"fixed_in": ""}, "fixed_in", "expected a text"),
         ({"verified": True}, "verified", "expected a text"),
         ({"watch": ()}, "watch", "expected at least one module name"),
         ({"watch": "torch"}, "watch", "got the string 'torch'; write ['torch']"),
         ({"watch": ("",)}, "watch", "expected a list of strings that are not empty"),
-        ({"watch": (1,)}, "watch", "expected a list of strings"),
         ({"watch": {"torch": 1}}, "watch", "expected a list of strings"),
-        ({"watch": None}, "watch", "expected a list of strings"),
         ({"watch": ("not a name",)}, "watch", "'not a name' is not a module name such as"),
-        ({"watch": ("a..b",)}, "watch", "is not a module name"),
-        ({"watch": (".a",)}, "watch", "is not a module name"),
-        ({"watch": ("a-b",)}, "watch", "is not a module name"),
         ({"watch": ("9a",)}, "watch", "is not a module name"),
         ({"needs": "numpy"}, "needs", "got the string 'numpy'"),
         ({"needs": ("numpy>=1",)}, "needs", "'numpy>=1' is not a module name"),
@@ -96,7 +84,6 @@ def test_rule_that_fits_is_given_back_as_it_is(fields):
         ({"needs": ("library:libfoo.so",)}, "needs", "is not a module name"),
         ({"dist": "decord"}, "dist", "got the string 'decord'"),
         ({"dist": ("decord<=",)}, "dist", "expected a requirement such as 'decord<=0.6.0'"),
-        ({"dist": ("<1",)}, "dist", "expected a requirement"),
         ({"dist": ("x==1.0.0.banana.1",)}, "dist", "expected a requirement"),
         ({"dist": ("x; sys_platform ~= 'abc'",)}, "dist", "expected a requirement"),
         ({"dist": ("a; " + "(" * 20000,)}, "dist", "expected a requirement"),
@@ -162,17 +149,13 @@ def test_rule_that_fits_is_given_back_as_it_is(fields):
         ({"when": [("platform", "linux")]}, "when", "expected a table"),
         ({"when": {"cuda": "12"}}, "when", "unknown key 'cuda', expected one of python, platform"),
         ({"when": {3: "12"}}, "when", "unknown key 3"),
-        ({"when": {"python": 3}}, "when.python", "expected a version specifier such as"),
         ({"when": {"python": "3.9"}}, "when.python", "expected a version specifier"),
         ({"when": {"python": ">=three"}}, "when.python", "got '>=three'"),
         ({"when": {"platform": 1}}, "when.platform", "expected a name or a list of names"),
-        ({"when": {"platform": {"a": 1}}}, "when.platform", "expected a name or a list"),
         ({"when": {"machine": ["x", 1]}}, "when.machine", "expected a name or a list"),
         ({"when": {"env": "HOME"}}, "when.env", "expected a table, got 'HOME'"),
         ({"when": {"env": {"HOME": 1}}}, "when.env.HOME", "expected a text, true or false, got 1"),
-        ({"when": {"env": {"HOME": None}}}, "when.env.HOME", "expected a text, true or false"),
         ({"when": {"env": {7: True}}}, "when.env", "expected names as keys"),
-        ({"when": {"env": {"": True}}}, "when.env", "expected names as keys"),
         ({"when": {"dists": ["x"]}}, "when.dists", "expected a table"),
         ({"when": {"dists": {"x": 1}}}, "when.dists.x", "expected a version specifier"),
         ({"when": {"dists": {"x": "1.0"}}}, "when.dists.x", "got '1.0'"),
@@ -308,17 +291,3 @@ def test_examples_of_a_verb_fit_and_its_meaning_is_one_short_sentence(verb):
 def test_values_shown_as_toml_are_read_back(text):
     value = {"key": text, text: [text, True]}
     assert tomllib.loads(f"x = {toml_text(value)}")["x"] == value
-
-
-@settings(max_examples=60)
-@given(requirement=st.text(alphabet="abx019.-_<>=!~*;,[]() '\"@:/+\n", max_size=25))
-def test_no_requirement_text_makes_the_grammar_raise_anything_else(requirement):
-    message = said_of(GOOD.replace(dist=(requirement,)))
-    assert message is None or ", dist: " in message
-
-
-@settings(max_examples=60)
-@given(specifier=st.text(alphabet="ab019.-_<>=!~*, +", max_size=20))
-def test_no_specifier_text_makes_the_grammar_raise_anything_else(specifier):
-    message = said_of(GOOD.replace(when={"python": specifier}))
-    assert message is None or ", when.python: " in message

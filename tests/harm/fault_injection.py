@@ -1,9 +1,5 @@
 """Has every function of the guard fail once, and looks how the guarded program ends.
 
-Run by path; takes minutes::
-
-    python tests/harm/fault_injection.py [--samples N] [--seconds S]
-
 The guard is copied, and each function of the copy asks first whether it is to raise: inside the
 `try` that it begins with, if it does. So the error comes from the guard's own lines, with no frame
 of anybody else. A program is fine if it prints and returns what it does unguarded, or guarded
@@ -12,17 +8,13 @@ without a fault, and hears one report at most.
 
 from __future__ import annotations
 
-import argparse
 import ast
-import collections
 import concurrent.futures
-import json
 import os
 import random
 import shutil
 import subprocess
 import sys
-import tempfile
 import textwrap
 import time
 from pathlib import Path
@@ -214,40 +206,3 @@ class Laboratory:
 def sample(faults: list[Fault], number: int, seed: int) -> list[Fault]:
     """Return some of the faults, the same for the same seed."""
     return random.Random(seed).sample(faults, min(number, len(faults)))
-
-
-def main() -> None:
-    """Run what is asked for, and print the share of programs that end well."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--program", choices=PROGRAMS, action="append")
-    parser.add_argument("--samples", type=int, help="so many, rather than all")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=1800, help="begin none after so long")
-    parser.add_argument("--json", help="write all ends to this file")
-    asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        laboratory = Laboratory(Path(folder))
-        faults = laboratory.faults(*(asked.program or PROGRAMS))
-        if asked.samples:
-            faults = sample(faults, asked.samples, asked.seed)
-        ends = laboratory.try_each(faults, seconds=asked.seconds)
-    wrong = {fault: said for fault, said in ends.items() if said}
-    share = 1 - len(wrong) / max(len(ends), 1)
-    print(f"{len(ends)} of {len(faults)} faults tried; {share:.1%} of the programs end well")
-    for program in sorted({fault.program for fault in ends}):
-        of = [fault for fault in ends if fault.program == program]
-        bad = sum(fault in wrong for fault in of)
-        print(f"  {program}: {len(of)} tried, {bad} end otherwise ({1 - bad / len(of):.1%})")
-    by_function = collections.defaultdict(list)
-    for fault, said in wrong.items():
-        by_function[fault.function].append(f"{fault.program} {fault.error}: {said}")
-    for function in sorted(by_function, key=lambda f: -len(by_function[f])):
-        print(function)
-        for line in by_function[function]:
-            print(f"    {line}")
-    if asked.json:
-        Path(asked.json).write_text(json.dumps([[*fault, said] for fault, said in ends.items()]))
-
-
-if __name__ == "__main__":
-    main()

@@ -34,53 +34,6 @@ def test_start_up_that_fails_is_told_once_in_a_virtual_environment(child, bare_e
     assert done.stderr.count("RuntimeError: broken") == 1
 
 
-def test_start_up_is_silent_without_the_variable(child, bare_environment):
-    python, packages = bare_environment
-    child.write(f"{packages}/cudaguard/__init__.py", "raise RuntimeError('broken')\n")
-    done = child.python("print('goes on')", python=str(python))
-    assert (done.stdout, done.stderr) == ("goes on\n", "")
-
-
-# --- a failure that comes again and again ------------------------------------------------------
-
-REMOVED = """
-    import os, shutil, sys
-    sys.path.insert(0, "updated")
-    import cudaguard
-    assert cudaguard.__file__.startswith(os.path.join(os.getcwd(), "updated")), cudaguard
-    cudaguard.install()
-    {removal}
-    import ctypes
-    ctypes.CDLL({library!r})
-    import one, two
-    try:
-        import decord
-    except ImportError:
-        pass
-    print(one.answer(), two.answer())
-"""
-
-
-def run_removed(native, root, removal: str):
-    """Run a program that goes on with a copy of the guard, after `removal`."""
-    libraries = [native.extension(name) for name in ("one", "two")]
-    shutil.copytree(root / "cudaguard", native.child.folder / "updated" / "cudaguard")
-    ran = native.bare(REMOVED.format(removal=removal, library=str(libraries[0])))
-    assert ran.lines == ["42 42"]
-    return ran.err
-
-
-def test_guard_that_is_removed_under_a_running_program_says_so_once_at_most(native, root):
-    """As `pip install --upgrade` does it; whatever is needed of it from then on is not there."""
-    said = run_removed(native, root, "shutil.rmtree('updated/cudaguard')")
-    # Nothing at all, where all that is needed has been imported by then.
-    assert len([line for line in said.splitlines() if "failed" in line]) <= 1
-
-
-def test_guard_that_is_not_removed_says_nothing(native, root):
-    assert run_removed(native, root, "") == ""
-
-
 # --- a setting that is wrong -------------------------------------------------------------------
 
 # How a server of workers is started is an affair of its library and changes with it: `multiprocess`

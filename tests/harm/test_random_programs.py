@@ -56,7 +56,7 @@ STATEMENTS = """
     atexit.register(print, 'at exit', {number})
     logging.getLogger('program').warning({module!r})
     print([frame.name for frame in traceback.extract_stack() if "<" not in frame.filename])
-    signal.signal(signal.SIGALRM, limit); signal.setitimer(signal.ITIMER_REAL, 0.001); time.sleep(5)
+    signal.signal(signal.SIGALRM, limit); signal.setitimer(signal.ITIMER_REAL, 0.02); time.sleep(5)
     print(pickle.loads(pickle.dumps(sys.modules.get({module!r}) and {number})))
     print(gc.collect() >= 0, sys.getrecursionlimit())
 """

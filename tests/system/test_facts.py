@@ -11,7 +11,7 @@ import pytest
 
 from cudaguard.core.decide import applies
 from cudaguard.model import Rule
-from cudaguard.system.facts import Facts, _spellings
+from cudaguard.system.facts import Facts
 
 
 def test_facts_about_the_interpreter():
@@ -73,13 +73,6 @@ def test_asking_maps_no_library_and_imports_no_cuda_module(child):
         """
     )
     assert done.stdout == "[]\n"
-
-
-@pytest.mark.parametrize("name", ["decord", "opencv-python", "zope.interface", "a_b"])
-def test_each_spelling_is_looked_for_once(name):
-    spellings = _spellings(name)
-    assert spellings[0] == name
-    assert len(set(spellings)) == len(spellings)
 
 
 ASK = """

@@ -92,23 +92,6 @@ def test_all_compile_without_a_warning(driver_stubs, tmp_path):
         assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_nothing_but_version_and_errors_works_before_initialization(run):
-    code = """
-print(number("cuDriverGetVersion"), cu.cuGetErrorName(3, byref(c_void_p())))
-print(number("cuDeviceGetCount"), text("cuDeviceGetName", 0), uuid(0), active(0))
-print(handle("cuDevicePrimaryCtxRetain", 0), handle("cuCtxCreate_v2", 0, 0))
-print(current(), number("cuCtxGetDevice"), handle("cuCtxPopCurrent_v2"))
-print(cu.cuInit(1), cu.cuInit(0), number("cuDeviceGetCount"), active(0), current())
-"""
-    assert run(code, driver_version=12040) == [
-        "12040 0",
-        "error 3 error 3 error 3 error 3",
-        "error 3 error 3",
-        "error 3 error 3 error 3",
-        "1 0 2 0 None",
-    ]
-
-
 # CUDA_VISIBLE_DEVICES, and what is seen of three devices A, B, C, of which C is the fastest.
 VISIBLE = {
     "2,0": "AC",
@@ -154,19 +137,6 @@ for visible in {list(VISIBLE)}:
     assert dict(zip(VISIBLE, lines)) == dict(zip(VISIBLE, expected))
 
 
-def test_environment_is_read_by_the_first_successful_initialization(run):
-    code = """
-os.environ["CUDA_VISIBLE_DEVICES"] = ""
-print(cu.cuInit(0), number("cuDeviceGetCount"))
-os.environ["CUDA_VISIBLE_DEVICES"] = "1"
-print(cu.cuInit(0), number("cuDeviceGetCount"))
-os.environ["CUDA_VISIBLE_DEVICES"] = "0,1,2"
-os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-print(cu.cuInit(0), number("cuDeviceGetCount"), text("cuDeviceGetName", 0))
-"""
-    assert run(code, devices=3) == ["100 error 3", "0 1", "0 1 Stub GPU B"]
-
-
 def test_forked_child_is_refused_for_good_if_the_parent_had_initialized(run):
     code = """
 def touch():
@@ -193,73 +163,6 @@ touch()
     ]
 
 
-def test_primary_context_is_counted_and_touches_no_thread(run):
-    code = """
-cu.cuInit(0)
-first = handle("cuDevicePrimaryCtxRetain", 1)
-print(active(0), active(1), current())
-print([handle("cuDevicePrimaryCtxRetain", d) == first for d in (1, 0)])
-print(cu.cuCtxSetCurrent(c_void_p(first)), current() == first, number("cuCtxGetDevice"))
-print(cu.cuDevicePrimaryCtxRelease_v2(1), active(1), cu.cuDevicePrimaryCtxRelease(1), active(1))
-print(cu.cuDevicePrimaryCtxRelease_v2(1), current() == first, number("cuCtxGetDevice"))
-print(handle("cuDevicePrimaryCtxRetain", 2), active(-1))
-print(handle("cuDevicePrimaryCtxRetain", 1) == first, cu.cuCtxSynchronize())
-print(cu.cuDevicePrimaryCtxReset_v2(1), active(1), cu.cuDevicePrimaryCtxRelease_v2(1))
-"""
-    assert run(code) == [
-        "0 1 None",
-        "[True, False]",
-        "0 True 1",
-        "0 1 0 0",
-        "201 True error 709",
-        "error 101 error 101",
-        "True 0",
-        "0 0 0",
-    ]
-
-
-def test_own_context_is_not_the_primary_one_and_is_pushed(run):
-    code = """
-cu.cuInit(0)
-own = handle("cuCtxCreate_v2", 0, 1)
-print(current() == own, number("cuCtxGetDevice"), active(1))
-primary = handle("cuDevicePrimaryCtxRetain", 1)
-print(primary == own, current() == own)
-print(cu.cuCtxPushCurrent_v2(c_void_p(primary)), current() == primary)
-print(handle("cuCtxPopCurrent_v2") == primary, current() == own)
-print(cu.cuCtxDestroy_v2(c_void_p(primary)), cu.cuCtxDestroy_v2(c_void_p(own)), current())
-print(cu.cuCtxPushCurrent_v2(c_void_p(own)), cu.cuCtxPushCurrent_v2(c_void_p(64)))
-print(handle("cuCtxPopCurrent_v2"), cu.cuCtxSynchronize(), active(1))
-last = handle("cuCtxCreate_v4", None, 0, 0)
-print([cu.cuCtxDetach(c_void_p(each)) for each in (own, last, last)], current())
-"""
-    assert run(code) == [
-        "True 1 0",
-        "False True",
-        "0 True",
-        "True True",
-        "201 0 None",
-        "709 201",
-        "error 201 201 1",
-        "[201, 0, 201] None",
-    ]
-
-
-def test_threads_have_contexts_of_their_own(run):
-    code = """
-cu.cuInit(0)
-mine = handle("cuCtxCreate_v2", 0, 0)
-def other():
-    print(current())
-    theirs = handle("cuCtxCreate_v2", 0, 1)
-    print(current() == theirs, number("cuCtxGetDevice"))
-    print(cu.cuCtxDestroy_v2(c_void_p(mine)))
-in_thread(other)
-print(current() == mine, number("cuCtxGetDevice"))
-"""
-    assert run(code) == ["None", "True 1", "0", "True error 709"]
-
-
 def test_log(run, driver_stubs, log):
     code = """
 cu.cuInit(0)
@@ -275,143 +178,6 @@ print(os.getpid())
     assert counted == (counted.pid, counted.tid, 3, "cuDeviceGetCount", "", 3, "-")
     assert counted.pid != made.pid
     assert driver_stubs.calls(log.with_name("none")) == []
-
-
-# ---- Memory and streams, of the wide variant ---------------------------------------------------
-
-WORK = """
-def attribute(address, which, kind=c_void_p):
-    out = kind()
-    rc = cu.cuPointerGetAttribute(byref(out), which, address)
-    return f"error {rc}" if rc else out.value
-
-def fresh(size=64, function="cuMemAlloc_v2", *arguments):
-    return c_void_p(handle(function, ctypes.c_size_t(size), *arguments))
-
-def ask(function, stream, kind=c_void_p, *more):
-    out = kind()
-    rc = getattr(cu, function)(stream, byref(out), *more)
-    return f"error {rc}" if rc else out.value
-
-
-def beside(address, distance):
-    return c_void_p(address.value + distance)
-
-def read(address, size):
-    out = ctypes.create_string_buffer(size)
-    rc = cu.cuMemcpyDtoH_v2(out, address, ctypes.c_size_t(size))
-    return f"error {rc}" if rc else out.raw
-
-n = ctypes.c_size_t
-cu.cuInit(0)
-own = c_void_p(handle("cuCtxCreate_v2", 0, 1))
-"""
-
-
-@pytest.fixture
-def work(run, driver_stubs):
-    """Runs code in a process that has a context of its own on device 1."""
-    return lambda code, **how: run(WORK + code, stubs=driver_stubs.wide(), **how)
-
-
-def test_memory_keeps_bytes(work):
-    code = """
-a, b = fresh(), fresh()
-print(read(a, 2) == read(b, 2) != bytes(2))
-print(cu.cuMemcpyHtoD_v2(a, b"abcdefgh", n(8)), read(a, 8))
-print(cu.cuMemcpyDtoD_v2(b, beside(a, 1), n(4)), read(b, 4))
-print(cu.cuMemcpyDtoHAsync_v2(out := ctypes.create_string_buffer(3), a, n(3), None), out.raw)
-print(cu.cuMemcpyHtoDAsync_v2(beside(a, 1), b"X", n(1), c_void_p(1)))
-print(cu.cuMemcpy(a, beside(a, 1), n(2)), read(a, 4))
-print(cu.cuMemsetD8_v2(a, 0x41, n(3)), cu.cuMemsetD16Async(beside(a, 4), 0x4243, n(1), None))
-print(cu.cuMemsetD32_v2(beside(a, 8), 0x44454647, n(2)), read(a, 16))
-print(cu.cuMemsetD2D8_v2(a, n(4), 0x2e, n(1), n(3)), read(a, 12))
-"""
-    assert work(code) == [
-        "True",
-        "0 b'abcdefgh'",
-        "0 b'bcde'",
-        "0 b'abc'",
-        "0",
-        "0 b'Xccd'",
-        "0 0",
-        "0 b'AAAdCBghGFEDGFED'",
-        "0 b'.AAd.Bgh.FED'",
-    ]
-
-
-CAPTURE = """
-def begin(stream, mode=0): return cu.cuStreamBeginCapture_v2(stream, mode)
-def finish(stream):
-    graph = c_void_p()
-    return cu.cuStreamEndCapture(stream, byref(graph)), bool(graph.value)
-def exchange(mode):
-    was = ctypes.c_int(mode)
-    assert cu.cuThreadExchangeStreamCaptureMode(byref(was)) == 0
-    return was.value
-def capturing(stream): return ask("cuStreamIsCapturing", stream, ctypes.c_int)
-s, t = (c_void_p(handle("cuStreamCreate", 1)) for _ in "st")
-e = c_void_p(handle("cuEventCreate", 2))
-"""
-
-
-def test_capture_takes_in_what_waits_for_it_and_nothing_from_outside(work):
-    code = """
-print(begin(s), capturing(s), capturing(t))
-print(cu.cuEventRecord(e, s), cu.cuStreamWaitEvent(t, e, 0), capturing(t), finish(t))
-print(cu.cuEventQuery(e), capturing(s), finish(s), capturing(t))
-print(begin(s), cu.cuEventRecord(e, t), cu.cuStreamWaitEvent(s, e, 0), finish(s))
-print(begin(s), cu.cuStreamSynchronize(s), finish(s), begin(None), begin(c_void_p(1)))
-"""
-    assert work(CAPTURE + code) == [
-        "0 1 0",
-        "0 0 1 (903, False)",
-        "907 2 (901, False) 0",
-        "0 0 905 (901, False)",
-        "0 900 (901, False) 900 900",
-    ]
-
-
-def test_legacy_stream_is_unusable_while_a_blocking_stream_is_captured(work):
-    code = """
-blocking = c_void_p(handle("cuStreamCreate", 0))
-print(begin(s), [capturing(c_void_p(h)) for h in (0, 1, 2)], finish(s))
-print(begin(blocking), [capturing(c_void_p(h)) for h in (0, 1, 2)], finish(blocking))
-print(begin(blocking), cu.cuEventRecord(e, None), finish(blocking))
-"""
-    assert work(CAPTURE + code) == [
-        "0 [0, 0, 0] (0, True)",
-        "0 ['error 906', 'error 906', 0] (0, True)",
-        "0 906 (901, False)",
-    ]
-
-
-def test_other_threads_may_disturb_a_global_capture_unless_they_are_relaxed(work):
-    code = """
-def other():
-    cu.cuCtxSetCurrent(own)
-    print(exchange(mode), cu.cuStreamSynchronize(t), handle("cuEventCreate", 2) != 0, exchange(0))
-for capture in (0, 1, 2):
-    for mode in (0, 1, 2):
-        begin(s, capture)
-        in_thread(other)
-        print(finish(s))
-begin(s, 0)
-print(cu.cuStreamSynchronize(t), finish(s))
-begin(s, 0)
-print(exchange(2), cu.cuStreamSynchronize(t), finish(s), exchange(0))
-begin(s, 2)
-print(cu.cuCtxSynchronize(), finish(s))
-"""
-    fine, broken = ["(0, True)"], ["(901, False)"]
-    loose = [[f"0 0 True {mode}", *fine] for mode in (0, 1, 2)]
-    expected = [["0 900 True 0", *broken], loose[1], loose[2], *loose, *loose]
-    assert work(CAPTURE + code) == [
-        *(line for lines in expected for line in lines),
-        "900 (901, False)",
-        "0 0 (0, True) 2",
-        "900 (901, False)",
-    ]
 
 
 # ---- NVML, asked by the real pynvml --------------------------------------------------------------
@@ -451,10 +217,3 @@ for d in range(number("cuDeviceGetCount")):
     ]
     seen = [(*line.split()[3:], *rest.split(" ", 1)) for line, rest in zip(*[iter(lines)] * 2)]
     assert seen == [(d.uuid, d.bus_id, d.name) for d in driver_stubs.devices[3::-1]]
-
-
-def test_nvml_initializes_no_cuda(run, driver_stubs, log):
-    run(f'{NVML}\nassert number("cuDeviceGetCount") == "error 3"', log=log)
-    names = [call.name for call in driver_stubs.calls(log)]
-    assert [name for name in names if not name.startswith("nvml")] == ["cuDeviceGetCount"]
-    assert names[:2] == ["nvmlInitWithFlags", "nvmlDeviceGetCount_v2"]

@@ -47,21 +47,6 @@ def test_unguarded_program_gets_none(child, program):
     assert "bad parameters to zlib" in done.stderr
 
 
-def test_install(child, program):
-    done = child.python(f"    import cudaguard; cudaguard.install(){program}")
-    assert said(done) == ["right"]
-    assert done.stderr == ""
-
-
-def test_guard_block(child, program):
-    first, rest = program.strip().split("\n", 1)
-    done = child.python(
-        f"    import cudaguard\n    with cudaguard.guard():\n        {first}\n{rest}"
-    )
-    assert said(done) == ["right"]
-    assert done.stderr == ""
-
-
 def test_environment_variable(child, program):
     done = child.python(program, env={"CUDAGUARD": "fix"})
     assert said(done) == ["right"]

@@ -93,7 +93,7 @@ def test_a_check_that_fails_is_broken_and_the_others_go_on(planted, child):
     child.write(
         "sitecustomize.py",
         """
-        import cudaguard.system.distributions as d
+        import cudaguard.system.packages as d
         def fail(*_): raise ZeroDivisionError("planted")
         d.listed_files = fail
         """,

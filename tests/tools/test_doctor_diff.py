@@ -8,7 +8,7 @@ import pytest
 
 from cudaguard.core.checks import CheckResult
 from cudaguard.model import Finding
-from cudaguard.system.site import Site
+from cudaguard.system.packages import Site
 from cudaguard.tools.common import UsageError, json_text
 from cudaguard.tools.doctor.inventory import compare, facts_of, inventory, labels, read_facts, write
 from cudaguard.tools.doctor.writing import bundle, document

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from cudaguard.system.site import Site
+from cudaguard.system.packages import Site
 from cudaguard.tools.doctor import inventory
 from cudaguard.tools.doctor.inventory import conda_packages
 

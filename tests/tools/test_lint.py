@@ -1,8 +1,7 @@
-"""``cudaguard lint``: findings, formats, exit statuses, notebooks, configuration."""
+"""``cudaguard lint``: findings, formats, exit statuses, configuration."""
 
 from __future__ import annotations
 
-import json
 import sys
 
 import pytest
@@ -71,24 +70,8 @@ def test_json_and_a_file_that_cannot_be_parsed(lint, child):
     assert "bad.py: line 1: " in err
     assert (found["path"], found["line"], found["rule"]) == ("./train.py", 1, "LOCAL1")
     assert found["write"] == ["import cv2", "# isort: split", "import decord"]
-    assert found["needed"] == {"module": "cv2", "path": "./train.py", "cell": 0, "line": 1}
+    assert found["needed"] == {"module": "cv2", "path": "./train.py", "line": 1}
     assert found["guard"] == "imports"
-
-
-def test_notebook(lint, child):
-    cells = [
-        ("markdown", ["import cv2\n"]),
-        ("code", ["%matplotlib inline\n", "!pip list\n", "import decord\n"]),
-        ("code", "%%bash\nimport cv2; (\n"),
-        ("code", "%%time\nfrom cv2 import dnn\n"),
-    ]
-    document = {"cells": [{"cell_type": kind, "source": source} for kind, source in cells]}
-    child.write("train.ipynb", json.dumps(document))
-    _, out, _ = lint(".")
-    assert out.startswith(
-        "./train.ipynb:cell 2:3: LOCAL1 decord is imported before cv2, which follows in cell 4\n"
-    )
-    assert "write: from cv2 import dnn\n" in out
 
 
 # --- which rules ----------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import os
 import textwrap
 
@@ -11,8 +10,7 @@ import pytest
 
 from cudaguard import Rule
 from cudaguard.core.decide import may_apply
-from cudaguard.system.source import Code, Import, Module
-from cudaguard.system.source_file import files_below, read
+from cudaguard.system.source import Code, Import, Module, files_below, read
 from cudaguard.tools.lint import misplaced
 
 AB = Rule("R1", ("b",), "b wants a first", needs=("a",))
@@ -24,7 +22,8 @@ def statements(code):
 
 
 def imports(source):
-    return [step for code in source.codes for step in code.steps() if isinstance(step, Import)]
+    steps = source.code.steps() if source.code else ()
+    return [step for step in steps if isinstance(step, Import)]
 
 
 def lines(code, *rules):
@@ -212,7 +211,6 @@ def test_comments_silence(tmp_path):
     assert source.is_silenced("R9", b)
     assert source.is_silenced("R3", c)
     assert not source.is_silenced("R1", e)
-    assert source.is_silenced("R1", e, a)
 
 
 @pytest.mark.parametrize(
@@ -232,6 +230,7 @@ def test_what_cannot_be_parsed_is_told(tmp_path, data, problem):
     assert source.problem
     assert problem in source.problem
     assert read(str(tmp_path / "absent.py")).problem.startswith("cannot be read: ")
+    assert read("x.ipynb").problem.startswith("is a notebook")
 
 
 def test_deep_expressions_and_warnings_are_no_problem(tmp_path, recwarn):
@@ -247,44 +246,6 @@ def test_relative_names_are_no_modules():
     assert [one.module for one in found] == ["importlib"]
 
 
-@pytest.mark.parametrize(
-    "cell",
-    [
-        "files = !ls",
-        "took, x.y = %timeit -o f()",
-        "!pip install \\\n    torch \\\n    decord",
-        "%pip install a",
-        "%%bash\nif true; then ls; fi",
-        "x = (\n    'a %s'\n    % y\n)",
-        "help?",
-        "?help",
-        "await f()",
-    ],
-)
-def test_cells_of_notebooks(tmp_path, cell):
-    path = tmp_path / "x.ipynb"
-    code = ["import importlib as il", cell, "il.import_module('b')", "import a"]
-    cells = [{"cell_type": "code", "source": text} for text in code]
-    path.write_text(json.dumps({"cells": cells}))
-    source = read(str(path))
-    assert source.problem == ""
-    assert [(one.name, one.cell) for one in imports(source)[1:]] == [("b", 3), ("a", 4)]
-
-
-@pytest.mark.parametrize(
-    ("document", "problem"),
-    [
-        ([], "is not a notebook of format 4"),
-        ({"metadata": {"kernelspec": {"language": "R"}},
-          "cells": [{"cell_type": "code", "source": "import a"}]}, ""),
-    ],
-)  # fmt: skip
-def test_notebooks_that_hold_no_python(tmp_path, document, problem):
-    path = tmp_path / "x.ipynb"
-    path.write_text(json.dumps(document))
-    assert (imports(read(str(path))), read(str(path)).problem) == ([], problem)
-
-
 def test_other_encodings(tmp_path):
     path = tmp_path / "x.py"
     path.write_bytes("# coding: latin-1\nimport a  # é cudaguard: ignore\n".encode("latin-1"))
@@ -297,7 +258,7 @@ def test_other_encodings(tmp_path):
 
 def test_files_of_a_folder(tmp_path):
     for name in (
-        "b.py", "a.ipynb", "sub/c.py", "notes.txt", ".hidden/x.py", "__pycache__/x.py",
+        "b.py", "a.py", "x.ipynb", "sub/c.py", "notes.txt", ".hidden/x.py", "__pycache__/x.py",
         "env/pyvenv.cfg", "env/lib/x.py", "lib/site-packages/x.py",
         "conda/conda-meta/x.json", "conda/lib/x.py",
     ):  # fmt: skip
@@ -307,7 +268,7 @@ def test_files_of_a_folder(tmp_path):
     os.mkfifo(tmp_path / "pipe.py")  # would be read for ever
     (tmp_path / ".#b.py").symlink_to("somebody@somewhere.1")  # how Emacs marks what is edited
     names = [name[len(str(tmp_path)) + 1 :] for name in files_below(str(tmp_path))]
-    assert names == ["a.ipynb", "b.py", "sub/c.py"]
+    assert names == ["a.py", "b.py", "sub/c.py"]
     assert files_below("no/such/file") == ["no/such/file"]
 
 

@@ -14,8 +14,7 @@ from cudaguard.features.array_interface.interface import (
 )
 from cudaguard.files import os
 from cudaguard.model import KW_ONLY, Record
-from cudaguard.system.facts import Facts
-from cudaguard.system.versions import in_range
+from cudaguard.system.facts import Facts, in_range
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import functools
 import inspect
 import sys
 from operator import attrgetter
+from types import FunctionType
 
 from cudaguard.core.barrier import ON_PURPOSE
 from cudaguard.core.caller import caller_frame
@@ -110,7 +111,20 @@ def _replace_function(
             kwargs[parameter] = take(kwargs[parameter])
         return original(*args, **kwargs)
 
+    if not isinstance(original, FunctionType) and not isinstance(owner, type):
+        return Replaced(owner, name, _in_the_guise_of(original, call))
     return Replaced(owner, name, kind(call) if is_wrapped else call)
+
+
+def _in_the_guise_of(original: Any, call: Callable[..., Any]) -> Any:
+    """Return a function that looks, and is pickled, as one that is not written in Python."""
+    from wrapt import FunctionWrapper
+
+    class Guise(FunctionWrapper):  # type: ignore[type-arg]  # generic in its stubs only
+        def __reduce_ex__(self, protocol: Any) -> Any:
+            return self.__wrapped__.__reduce_ex__(protocol)
+
+    return Guise(original, lambda _, __, args, kwargs: call(*args, **kwargs))
 
 
 def _normalizer(request: Request, permit: Permit) -> Callable[[Any], Any]:

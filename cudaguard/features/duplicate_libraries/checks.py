@@ -14,7 +14,9 @@ from cudaguard.elf.search_path import Place, SearchPath
 from cudaguard.features.duplicate_libraries import findings as wording
 from cudaguard.features.duplicate_libraries import policy
 from cudaguard.features.duplicate_libraries.findings import Overlap, Served, Unmet
-from cudaguard.system.distributions import (
+from cudaguard.system.facts import in_range
+from cudaguard.system.packages import (
+    Skipped,
     is_shared_object,
     key_of,
     listed_files,
@@ -22,16 +24,13 @@ from cudaguard.system.distributions import (
     requiring_another,
 )
 from cudaguard.system.runtimes import runtime_of, stem_of
-from cudaguard.system.site import Skipped
-from cudaguard.system.versions import in_range
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from cudaguard.model import Finding
-    from cudaguard.system.distributions import Distribution, SharedFile
-    from cudaguard.system.site import Result, Site
+    from cudaguard.system.packages import Distribution, Result, SharedFile, Site
 
     Files = list[tuple[str, str, str]]  # (path, hash, distribution)
 

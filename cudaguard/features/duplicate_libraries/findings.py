@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from cudaguard.features.duplicate_libraries.policy import Copy, Want
     from cudaguard.model import Severity
-    from cudaguard.system.distributions import Distribution, ReplacedPackage
+    from cudaguard.system.packages import Distribution, ReplacedPackage
     from cudaguard.system.runtimes import Runtime
 
 TWO_FILES, ANOTHER_FILE, OLDER = "CG842", "CG843", "CG823"

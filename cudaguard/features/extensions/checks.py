@@ -11,23 +11,21 @@ from cudaguard.core.patterns import matches, values_of
 from cudaguard.core.status import active_rules
 from cudaguard.features.extensions import findings as wording
 from cudaguard.system.extensions import (
-    ACCELERATED,
-    TORCH_LIBRARIES,
+    OF_TORCH,
     built_for_python,
     check_extension,
     check_one_of_many,
     cuda_major,
 )
+from cudaguard.system.packages import Skipped
 from cudaguard.system.runtimes import runtime_of, stem_of
-from cudaguard.system.site import Skipped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cudaguard.elf.forecast import ExtensionCheck, Settled
-    from cudaguard.system.distributions import SharedFile
-    from cudaguard.system.site import Result, Site
+    from cudaguard.system.packages import Result, SharedFile, Site
 
 
 # What comes with the driver, and is nowhere without one.
@@ -153,7 +151,7 @@ def _may_be_opened(file: SharedFile) -> bool:
 
 
 def _is_for_torch(file: SharedFile) -> bool:
-    return any(name in (*TORCH_LIBRARIES, *ACCELERATED) for name in file.needed)
+    return not OF_TORCH.isdisjoint(file.needed)
 
 
 def _is_for_cuda(file: SharedFile) -> bool:

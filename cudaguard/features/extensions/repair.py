@@ -10,7 +10,7 @@ from cudaguard.elf.reader import needed_libraries
 from cudaguard.errors import ExtensionError
 from cudaguard.features.extensions.findings import error_text, not_loaded
 from cudaguard.files import os
-from cudaguard.system.extensions import ACCELERATED, TORCH_LIBRARIES, judged
+from cudaguard.system.extensions import OF_TORCH, judged
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def refused(path: str, error: Exception) -> Refusal | None:
     check = _check_as_said(path, str(error))
     if check is None:
         return None
-    is_for_torch = any(name in (*TORCH_LIBRARIES, *ACCELERATED) for name in needed_libraries(path))
+    is_for_torch = not OF_TORCH.isdisjoint(needed_libraries(path))
     if not is_for_torch and check.cause not in _CERTAIN:
         return None
     return _refusal(check, str(error), frame_outside_of("torch"), is_import=False)

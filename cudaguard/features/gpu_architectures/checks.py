@@ -13,7 +13,7 @@ from cudaguard.files import os
 from cudaguard.system.child import try_imports
 from cudaguard.system.driver import Driver
 from cudaguard.system.modules import peek
-from cudaguard.system.site import Skipped
+from cudaguard.system.packages import Skipped
 from cudaguard.system.torch_build import copy_for, folder_of
 
 TYPE_CHECKING = False
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cudaguard.elf.fat_binaries import GpuCode
     from cudaguard.features.gpu_architectures.policy import Pair
     from cudaguard.model import Finding
-    from cudaguard.system.site import Result, Site
+    from cudaguard.system.packages import Result, Site
     from cudaguard.system.torch_build import Nvrtc
 
 
@@ -68,7 +68,7 @@ def findings_of(torch: Torch, nvrtc: Nvrtc | None, devices: tuple[Pair, ...]) ->
 _ASK_NVML = """
 import json
 from cudaguard.system.machine import look_at_machine
-_note("answer " + json.dumps(look_at_machine().to_dict()))
+_note("answer " + json.dumps(look_at_machine()))
 """
 
 

@@ -25,9 +25,9 @@ from cudaguard.elf.process import uses_glibc
 from cudaguard.elf.resident import GlobalScope, Resident, ThreadLocals, bound_addresses
 from cudaguard.features.symbol_scope.facts import packages_of, pattern_of_names, runtime_among
 from cudaguard.files import open_file, os, ours
+from cudaguard.system.facts import Packages
 from cudaguard.system.loader_list import LoaderNews
 from cudaguard.system.modules import peek
-from cudaguard.system.packages import Packages
 from cudaguard.system.symbol_families import GLOBAL_ON_PURPOSE
 
 TYPE_CHECKING = False

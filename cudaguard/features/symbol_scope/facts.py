@@ -92,7 +92,7 @@ def packages_of(rule: Rule) -> frozenset[str]:
     Folders are named after modules (``decord``), what wheels bundle after the distribution
     (``eva_decord.libs``).
     """
-    from cudaguard.system.versions import required_name
+    from cudaguard.system.facts import required_name
 
     names = (
         *(name.partition(".")[0] for name in rule.watch),

@@ -21,8 +21,7 @@ from cudaguard.features.symbol_scope.findings import (
 )
 from cudaguard.features.symbol_scope.repair import hide, wanted_back
 from cudaguard.files import os
-from cudaguard.system.facts import Facts
-from cudaguard.system.packages import Packages
+from cudaguard.system.facts import Facts, Packages
 from cudaguard.system.symbol_families import FAMILIES, LEGITIMATE_OWNERS
 
 TYPE_CHECKING = False

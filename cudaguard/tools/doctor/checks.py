@@ -21,9 +21,9 @@ from cudaguard.features.gpu_architectures.checks import findings_of
 from cudaguard.features.gpu_architectures.policy import Torch
 from cudaguard.model import Finding
 from cudaguard.system.child import Ending, end_children, try_imports
-from cudaguard.system.site import Skipped
+from cudaguard.system.facts import required_name
+from cudaguard.system.packages import Skipped
 from cudaguard.system.torch_build import architectures, copy_for, folder_of, look_around
-from cudaguard.system.versions import required_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cudaguard.config import Settings
     from cudaguard.model import Finding, Rule
     from cudaguard.system.child import Ending
-    from cudaguard.system.site import Result, Site
+    from cudaguard.system.packages import Result, Site
 
 # --- what is found, and the words for it ----------------------------------------------------------
 
@@ -298,7 +298,7 @@ _note("answer " + json.dumps({"cuda": _state.is_initialized, "contexts": len(_st
 _ASK_NVML = """
 import json
 from cudaguard.system.machine import look_at_machine
-_note("answer " + json.dumps(look_at_machine().to_dict()))
+_note("answer " + json.dumps(look_at_machine()))
 """
 
 

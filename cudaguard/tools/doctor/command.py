@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.core.checks import Check, CheckResult
-    from cudaguard.system.site import Site
+    from cudaguard.system.packages import Site
 
 TIME_LIMIT = 120.0  # seconds for one child
 READING_LIMIT = 30.0  # seconds for a check that only reads files
@@ -84,7 +84,7 @@ def execute(args: Namespace) -> int:
     import signal
 
     from cudaguard.core import checks as core
-    from cudaguard.system.site import Site
+    from cudaguard.system.packages import Site
     from cudaguard.tools.doctor import inventory
     from cudaguard.tools.doctor.checks import CHECKS, all_checks
     from cudaguard.tools.doctor.writing import write

@@ -24,8 +24,8 @@ from cudaguard.core.findings import counted
 from cudaguard.files import LARGEST, read_bytes, read_start
 from cudaguard.files.text import printable_data
 from cudaguard.system.child import run_command
-from cudaguard.system.distributions import documents
 from cudaguard.system.machine import kinds_of_machine, library_file, look_at_driver
+from cudaguard.system.packages import documents
 from cudaguard.system.processes import cores
 from cudaguard.system.shareable import variables
 from cudaguard.system.torch_build import folder_of
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from cudaguard.system.distributions import Distribution
-    from cudaguard.system.site import Site
+    from cudaguard.system.packages import Distribution, Site
 
     Package = dict[str, str]
     Values = Mapping["Fact", str]
@@ -60,7 +59,7 @@ _VECTOR = (
 def inventory(site: Site) -> dict[str, Any]:
     """Return what an issue report has to say of an environment."""
     compiled, others = packages(site.distributions)
-    others.update((os.path.basename(one.path), "unreadable") for one in site.unreadable)
+    others.update((os.path.basename(path), "unreadable") for path, _ in site.unreadable)
     of_conda, other_conda = conda_packages()
     return {
         "system": system(),

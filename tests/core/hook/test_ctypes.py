@@ -153,15 +153,6 @@ def test_other_libraries_stay_global(libraries):
     assert libraries.bare(RULE, "guard()", code, ASK).lines == ["1", "1"]
 
 
-def test_default_mode_is_left_alone(libraries):
-    code = "import ctypes; lib = ctypes.CDLL('./libpolluter.so'); print(lib.which(), lib._name)"
-    count = (
-        "import cudaguard; print(len([e for e in cudaguard.status().events if e.kind == 'repair']))"
-    )
-    lines = libraries.bare(RULE, "guard()", code, ASK, count, libraries.FINDINGS).lines
-    assert lines == ["1 ./libpolluter.so", "2", "0"]
-
-
 def test_uninstall_and_install_again(libraries):
     lines = libraries.bare(
         RULE,

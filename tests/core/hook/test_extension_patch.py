@@ -55,22 +55,6 @@ def test_patched_method_looks_the_same(native):
     assert plain.lines[-1] == "True"
 
 
-def test_second_install_does_not_wrap_twice(native):
-    lines = native.bare(
-        START,
-        """
-        on()
-        ours = Loader.create_module
-        on()
-        with cudaguard.guard():
-            print(Loader.create_module is ours)
-        cudaguard.uninstall()
-        print(Loader.create_module is original)
-        """,
-    ).lines
-    assert lines == ["True", "True"]
-
-
 def test_later_patch_of_somebody_else_stays_and_ours_passes_through(native):
     native.extension("target")
     native.modules("prereq.py")

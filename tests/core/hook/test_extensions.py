@@ -31,14 +31,6 @@ needs_proc = pytest.mark.skipif(
 ROUTES = {"by-name": "import target", "by-file": "target = by_file('target')"}
 
 
-@pytest.mark.parametrize("route", ROUTES.values(), ids=ROUTES)
-def test_prerequisites_run_once_and_first(native, phase, route):
-    native.extension("target", *phase)
-    native.modules("prereq.py")
-    lines = native.guarded(BY_FILE, route, "print(target.answer())", native.NAMES).lines
-    assert lines == ["42", "prereq target"]
-
-
 @needs_proc
 @pytest.mark.parametrize("route", ROUTES.values(), ids=ROUTES)
 def test_prerequisites_run_before_the_library_is_mapped(native, phase, route):
@@ -56,13 +48,6 @@ def test_failing_prerequisite_is_tried_once_per_load(native, phase, route):
     native.child.write("prereq.py", "import ran\nran.names.append('attempt')\n1 / 0\n")
     ran = native.guarded(BY_FILE, route, native.NAMES, native.FINDINGS)
     assert ran.lines == ["attempt target", "CG801"]
-
-
-@pytest.mark.parametrize("route", ROUTES.values(), ids=ROUTES)
-def test_one_import_event_per_load(native, phase, route):
-    native.extension("target", *phase)
-    count = "print([e.name for e in cudaguard.status().events if e.kind == 'import'])"
-    assert native.guarded(BY_FILE, route, count).lines == ["['target']"]
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -246,19 +231,3 @@ def test_failing_extension_fails_as_ever_on_every_version(native, phase):
             print(error, error.name, error.path)
         """
     )
-
-
-def test_keyboard_interrupt_in_a_prerequisite_passes(native, phase):
-    native.extension("target", *phase)
-    native.child.write("prereq.py", "raise KeyboardInterrupt")
-    lines = native.guarded(
-        BY_FILE,
-        """
-        for action in (lambda: __import__("target"), lambda: by_file("target")):
-            try:
-                action()
-            except KeyboardInterrupt:
-                print("interrupted", "target" in sys.modules)
-        """,
-    ).lines
-    assert lines == ["interrupted False"] * 2

@@ -104,20 +104,6 @@ ask("theirs", "target", "other")
     assert lines == ["True", "False True True", "False False True", "True", "False True True"]
 
 
-def test_second_block_sets_no_second_filter(ask):
-    lines = ask(
-        """
-with cudaguard.guard(rules=[RULE]):
-    ours = Interpreter.filter
-    with cudaguard.guard():
-        print(Interpreter.filter is ours)
-    print(Interpreter.filter is ours)
-print(Interpreter.filter)
-"""
-    )
-    assert lines == ["True", "True", "None"]
-
-
 def test_nothing_is_set_where_there_is_no_such_function(child):
     out = child.python("""
         import sys

@@ -55,13 +55,6 @@ def test_prerequisite_that_is_there_is_not_imported_again(pair):
     assert pair.guarded("import prereq, target", pair.NAMES).lines == ["prereq target"]
 
 
-@pytest.mark.parametrize("needs", ["nowhere", "nowhere.part", "box.nowhere"])
-def test_prerequisite_that_is_not_installed_is_silent(pair, needs):
-    pair.modules("target.py", "box/__init__.py")
-    ran = pair.guarded("import target\nprint(target.__name__)", pair.FINDINGS, needs=(needs,))
-    assert (ran.lines, ran.err) == (["target"], "")
-
-
 def test_prerequisite_blocked_with_none_is_silent(pair):
     pair.modules("target.py", "prereq.py")
     ran = pair.guarded(
@@ -103,80 +96,6 @@ def test_failing_prerequisite_does_not_stop_its_siblings(pair):
     assert lines == ["sibling target"]
 
 
-def test_failing_prerequisite_raises_in_strict(pair):
-    pair.modules("target.py")
-    pair.child.write("prereq.py", "raise RuntimeError('out of order')")
-    ran = pair.guarded(
-        """
-        try:
-            import target
-        except cudaguard.ImportOrderError as error:
-            print(type(error.__cause__).__name__, error.name, "target" in sys.modules)
-        """,
-        mode="strict",
-    )
-    assert ran.lines == ["RuntimeError target False"]
-    assert "prereq could not be imported before target" in ran.err, "it is told before it is raised"
-
-
-def test_keyboard_interrupt_in_a_prerequisite_passes(pair):
-    pair.modules("target.py")
-    pair.child.write(
-        "prereq.py",
-        """
-        import ran
-        ran.names.append("attempt")
-        if ran.names.count("attempt") == 1:
-            raise KeyboardInterrupt
-        """,
-    )
-    lines = pair.guarded(
-        """
-        try:
-            import target
-        except KeyboardInterrupt:
-            print("interrupted", "target" in sys.modules)
-        import target, ran
-        print(*ran.names)
-        """
-    ).lines
-    assert lines == ["interrupted False", "attempt attempt target"]
-
-
-@pytest.mark.parametrize("mode", ["warn", "observe"])
-def test_modes_that_change_nothing_import_nothing_first(pair, mode):
-    pair.modules("target.py", "prereq.py")
-    ran = pair.guarded("import target", pair.NAMES, pair.FINDINGS, mode=mode)
-    assert ran.lines == ["target", "LOCAL1"]
-    assert ("target was imported before prereq" in ran.err) == (mode == "warn")
-
-
-def test_first_import_fails_and_the_second_works_and_both_are_guarded(pair):
-    pair.modules("prereq.py")
-    pair.child.write(
-        "target.py",
-        """
-        import ran
-        ran.names.append("target")
-        if ran.names.count("target") == 1:
-            raise RuntimeError("not yet")
-        """,
-    )
-    lines = pair.guarded(
-        """
-        import ran
-        try:
-            import target
-        except RuntimeError as error:
-            print(error, "target" in sys.modules)
-        del sys.modules["prereq"]
-        import target
-        print(*ran.names)
-        """
-    ).lines
-    assert lines == ["not yet False", "prereq target prereq target"]
-
-
 def test_target_blocked_with_none_fails_as_ever(pair):
     pair.modules("target.py", "prereq.py")
     lines = pair.same(
@@ -191,20 +110,6 @@ def test_target_blocked_with_none_fails_as_ever(pair):
         proof="",
     )
     assert lines == ["import of target halted; None in sys.modules target False"]
-
-
-def test_missing_target_fails_as_ever(pair):
-    pair.modules("prereq.py")
-    pair.same(
-        """
-        import sys
-        try:
-            import target
-        except ModuleNotFoundError as error:
-            print(error, error.name, "prereq" in sys.modules)
-        """,
-        proof="",
-    )
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers here")

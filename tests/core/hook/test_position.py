@@ -47,19 +47,6 @@ def test_finder_in_front_that_claims_the_module_is_told(pair):
     assert (ran.lines, ran.err) == (["target", "CG811"], "")
 
 
-def test_guard_installed_twice_has_one_finder(pair):
-    pair.modules("target.py", "prereq.py")
-    lines = pair.guarded(
-        """
-        cudaguard.install()
-        with cudaguard.guard():
-            print([type(f).__name__ for f in sys.meta_path].count("GuardFinder"))
-    """,
-        proof="",
-    ).lines
-    assert lines == ["1"]
-
-
 def test_installing_again_regains_the_place_as_the_finding_advises(pair):
     lines = pair.bare("""
         import sys, cudaguard
@@ -188,30 +175,6 @@ def test_place_is_kept_and_said_to_be_while_a_search_is_under_way(pair):
     ).lines
     kept = "['Parting'] sys.meta_path: one place, until no import is under way"
     assert lines == [kept, "['Parting']", "['Parting']", "[]"]
-
-
-def test_place_that_moves_while_the_guard_leaves_is_nobody_elses(pair):
-    """Another thread takes a retired finder away just as this one is to be replaced."""
-    lines = pair.guarded(
-        PROGRAM,
-        """
-        from cudaguard.core import finder
-        retired = finder.Parting()
-        class Parting(finder.Parting):
-            def __init__(self):
-                other = threading.Thread(target=retired.go)
-                other.start()
-                other.join()
-        finder.Parting = Parting
-        mine = Finder("sought", "sought")
-        sys.meta_path.insert(1, mine)
-        sys.meta_path.insert(0, retired)
-        cudaguard.uninstall()
-        print(mine in sys.meta_path, ours())
-        """,
-        proof="",
-    ).lines
-    assert lines == ["True ['Parting']"]
 
 
 def test_many_threads_import_while_the_guard_comes_and_goes(pair):

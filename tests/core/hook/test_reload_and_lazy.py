@@ -74,19 +74,6 @@ def test_reload_that_fails_keeps_the_old_module(pair):
     assert lines[1:] == ["43"]
 
 
-def test_deleted_and_imported_again_is_guarded_again(pair):
-    pair.modules("target.py", "prereq.py")
-    lines = pair.guarded(
-        """
-        import target
-        del sys.modules["target"], sys.modules["prereq"]
-        import target
-        """,
-        pair.NAMES,
-    ).lines
-    assert lines == ["prereq target prereq target"]
-
-
 def test_lazy_loader_runs_nothing_at_registration_and_prerequisites_at_first_use(pair):
     pair.modules("prereq.py")
     pair.module("target.py", "", "value = 42\n")
@@ -102,12 +89,6 @@ def test_lazy_loader_runs_nothing_at_registration_and_prerequisites_at_first_use
         """,
     ).lines
     assert lines == ["False", "42 prereq target", "module SourceFileLoader", "True True"]
-
-
-def test_lazy_loader_that_is_never_used_imports_nothing(pair):
-    pair.modules("target.py", "prereq.py")
-    lines = pair.guarded(LAZILY, "lazily('target')", pair.NAMES, proof="").lines
-    assert lines == [""]
 
 
 def test_lazy_loader_leaves_what_it_leaves_without_the_guard(pair):

@@ -90,16 +90,6 @@ def test_loader_identity_of_builtin_and_frozen_modules(source):
     )
 
 
-def test_no_trace_of_the_guard_is_left_on_a_module(package):
-    package.guarded("""
-        import target.part
-        from cudaguard.core.loader import GuardLoader
-        for module in (target, target.part):
-            places = (module.__loader__, module.__spec__.loader, *vars(module).values())
-            assert not any(type(place) is GuardLoader for place in places), places
-    """)
-
-
 def test_isinstance_of_a_found_loader(source):
     lines = source.same(
         FOUND,
@@ -201,11 +191,6 @@ def test_resource_reader_of_a_found_loader(package):
     )
 
 
-def test_pkgutil_get_data(package):
-    lines = package.same("import pkgutil\nprint(pkgutil.get_data('target', 'data.txt'))")
-    assert lines == ["b'some data'"]
-
-
 def test_inspect_getsource_and_linecache(source):
     source.module("target.py", "", "def function():\n    return 'text of the function'\n")
     lines = source.same("""
@@ -260,16 +245,6 @@ def test_python_dash_m(pair, name):
     ).lines
     assert first == "prereq " + plain[0]
     assert second == plain[1]
-
-
-def test_runpy_run_module(source):
-    source.child.write("target.py", RUN_AS_MAIN)
-    code = "import runpy\nfound = runpy.run_module('target', run_name='other')\n"
-    show = "print(type(found['__loader__']).__name__, type(found['__spec__'].loader).__name__)"
-    plain = source.bare(code, show).lines
-    watched = source.guarded(code, show).lines
-    assert [line.replace("prereq ", "") for line in watched] == plain
-    assert watched[0].startswith("prereq other SourceFileLoader")
 
 
 def test_byte_code_caches_are_the_same(source):

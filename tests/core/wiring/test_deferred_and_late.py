@@ -61,24 +61,6 @@ def test_kept_error_goes_with_the_guard_that_kept_it(program, end):
     assert done.stdout.split() == ["CG802"]
 
 
-def test_handler_that_raises_costs_no_prerequisite(program):
-    done = program.run(
-        """
-        import logging
-        class Broken(logging.Handler):
-            def emit(self, record):
-                raise RuntimeError("a handler of the program")
-        logging.getLogger("cudaguard").addHandler(Broken())
-        logging.getLogger("cudaguard").setLevel("INFO")
-        cudaguard.install(rules=[rule(needs=("needed", "other"))])
-        import target
-        print(order(), found())
-        """
-    )
-    assert done.stdout.split() == ["needed", "other", "target", "CG807"]
-    assert done.stderr.count("a handler of the program") == 1
-
-
 # --- too late ---------------------------------------------------------------------------------
 
 

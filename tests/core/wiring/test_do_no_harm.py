@@ -6,54 +6,6 @@ import sys
 
 import pytest
 
-# Another thread is in the middle of an import, in a finder that takes its time.
-IMPORT_UNDER_WAY = """
-import threading
-inside, go_on = threading.Event(), threading.Event()
-
-class Slow:
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        if name == "wave":
-            inside.set()
-            go_on.wait(20)
-
-def work():
-    try:
-        import wave
-        print("imported")
-    except ImportError as error:
-        print(repr(error))
-
-def begin():
-    thread = threading.Thread(target=work)
-    thread.start()
-    inside.wait(20)
-    return thread
-
-sys.meta_path.insert(len(sys.meta_path) - 1, Slow)
-"""
-
-
-@pytest.mark.parametrize("how", ["leave a block", "uninstall"])
-def test_no_finder_is_skipped_by_an_import_in_another_thread(program, how):
-    """Shortening the list that importlib iterates would make it skip one, and miss the module."""
-    program.write("under_way.py", f"import sys\n{IMPORT_UNDER_WAY}")
-    assert program.output(
-        f"""
-        from under_way import *
-        if {how!r} == "uninstall":
-            cudaguard.install()
-            thread = begin()
-            cudaguard.uninstall()
-        else:
-            with cudaguard.guard():
-                thread = begin()
-        go_on.set()
-        thread.join()
-        """
-    ) == ["imported"]
-
 
 @pytest.mark.parametrize("imported", ["", "import importlib_metadata"])
 def test_a_question_for_a_version_leaves_the_metadata_of_python_alone(program, imported):
@@ -135,28 +87,6 @@ print(any(f is odd for f in sys.meta_path), len([f for f in sys.meta_path if f i
     ) == ["needed target 1", "True True"]
 
 
-def test_finder_of_others_that_raises_shows_no_frame_of_ours(program):
-    if sys.version_info < (3, 11):
-        pytest.skip("frames cannot be hidden before 3.11")
-    done = program.run(
-        """
-        import traceback
-        class Raising:
-            @staticmethod
-            def find_spec(name, path=None, target=None):
-                if name == "target":
-                    raise RuntimeError("theirs")
-        cudaguard.install(rules=[rule()])
-        sys.meta_path.insert(1, Raising)
-        try:
-            import target
-        except RuntimeError:
-            print("cudaguard" in traceback.format_exc())
-        """
-    )
-    assert done.stdout == "False\n"
-
-
 def test_what_is_decided_for_a_failed_import_is_decided_anew_for_the_next(program):
     """As in a notebook: the first import fails, something is installed or set, then it works."""
     program.write("target.py", "import missing\n")
@@ -226,19 +156,6 @@ cudaguard.uninstall()
 print(hasattr(ctypes.CDLL.__init__, "__wrapped__"))
 """
     ) == ["['libresolv.so.2']", "False"]
-
-
-def test_patch_on_top_of_ours_is_let_be_and_said_to_stay(program):
-    assert program.output(
-        SCOPED.format(mode="fix")
-        + """
-ours = ctypes.CDLL.__init__
-ctypes.CDLL.__init__ = lambda self, *a, **k: ours(self, *a, **k)
-cudaguard.uninstall()
-ctypes.CDLL("libresolv.so.2", ctypes.RTLD_GLOBAL)
-print([t for t in cudaguard.status().changes if t.startswith("ctypes")], said()[0])
-"""
-    ) == ["['ctypes.CDLL.__init__: passes through, under a later patch (stays)'] []"]
 
 
 # --- the edges of a process ------------------------------------------------------------------

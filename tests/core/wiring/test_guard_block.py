@@ -174,43 +174,6 @@ def test_rule_added_inside_a_block_stays(program):
     ) == ["needed target"]
 
 
-def test_what_was_repaired_inside_a_block_stays_repaired_and_is_listed(program):
-    assert program.output(
-        """
-        with cudaguard.guard(rules=[rule()]):
-            import target
-        print(order(), cudaguard.status().changes)
-        """
-    ) == ["needed target ('needed: imported before target by ORDER1 (stays)',)"]
-
-
-def test_blocks_of_several_threads_are_counted_together(program):
-    assert program.output(
-        """
-        import threading
-        before = list(sys.meta_path)
-        entered, leave = threading.Barrier(4), [threading.Event() for _ in range(3)]
-        left = [threading.Event() for _ in range(3)]
-        def work(i):
-            with cudaguard.guard(("observe", "warn", "strict")[i]):
-                entered.wait()
-                leave[i].wait()
-            left[i].set()
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
-        for thread in threads:
-            thread.start()
-        entered.wait()
-        for i in (1, 0, 2):
-            print(mode() != "off")
-            leave[i].set()
-            left[i].wait()
-        for thread in threads:
-            thread.join()
-        print(mode(), sys.meta_path == before)
-        """
-    ) == ["True", "True", "True", "off True"]
-
-
 def test_one_block_object_shared_by_many_threads_ends_as_it_began(program):
     assert program.output(
         """
@@ -232,22 +195,6 @@ def test_one_block_object_shared_by_many_threads_ends_as_it_began(program):
         print(down, mode(), sys.meta_path == before)
         """
     ) == ["[] off True"]
-
-
-def test_async_tasks_may_hold_blocks_that_overlap(program):
-    assert program.output(
-        """
-        import asyncio
-        async def work(m, first, second):
-            with cudaguard.guard(m):
-                await asyncio.sleep(first)
-            await asyncio.sleep(second)
-        async def main():
-            await asyncio.gather(work("warn", 0.01, 0), work("strict", 0.03, 0))
-        asyncio.run(main())
-        print(mode())
-        """
-    ) == ["off"]
 
 
 def test_block_that_could_not_be_entered_is_not_open(program):

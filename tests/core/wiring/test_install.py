@@ -43,17 +43,6 @@ def test_second_install_adds_rules_to_those_of_the_first(program):
     ) == ["['ONE', 'TWO']", "needed other target"]
 
 
-def test_rule_with_a_known_id_replaces_that_rule(program):
-    assert program.output(
-        """
-        cudaguard.install(rules=[rule("ONE")])
-        cudaguard.install(rules=[rule("ONE", needs=("other",))])
-        import target
-        print(order())
-        """
-    ) == ["other target"]
-
-
 def test_built_in_rule_can_be_replaced_by_its_id(program):
     assert program.output(
         """
@@ -101,26 +90,17 @@ def test_active_rules_without_a_guard_are_those_install_would_put_in_force(progr
     ) == ["off ['FILE1']", "True"]
 
 
-def test_handle_is_a_context_manager_that_uninstalls(program):
-    assert program.output(
-        """
-        with cudaguard.install() as handle:
-            print(mode(), handle is cudaguard.install())
-        print(mode())
-        """
-    ) == ["fix True", "off"]
-
-
 def test_handle_uninstalls_also_when_the_block_raises_and_lets_the_error_pass(program):
     assert program.output(
         """
         try:
-            with cudaguard.install():
+            with cudaguard.install() as handle:
+                print(handle is cudaguard.install())
                 raise LookupError("mine")
         except LookupError as error:
             print(error, mode())
         """
-    ) == ["mine off"]
+    ) == ["True", "mine off"]
 
 
 def test_uninstall_without_a_guard_does_nothing(program):
@@ -167,61 +147,6 @@ def test_uninstall_restores_what_install_has_changed(program, how):
         "[True, True, True, True, True, True, True]",
         "True",
     ]
-
-
-def test_ctypes_imported_after_install_is_patched_and_put_back_too(program):
-    assert program.output(
-        """
-        cudaguard.install()
-        print("ctypes" in sys.modules)
-        import ctypes
-        print(ctypes.CDLL.__init__.__module__, hasattr(ctypes.CDLL.__init__, "__wrapped__"))
-        original = ctypes.CDLL.__init__.__wrapped__
-        cudaguard.uninstall()
-        print(ctypes.CDLL.__init__ is original)
-        """
-    ) == ["False", "ctypes True", "True"]
-
-
-def test_guard_goes_up_and_down_many_times_without_residue(program):
-    assert program.output(
-        """
-        import ctypes
-        finders, init = list(sys.meta_path), ctypes.CDLL.__init__
-        for _ in range(50):
-            cudaguard.install("strict")
-            cudaguard.uninstall()
-        print(sys.meta_path == finders, ctypes.CDLL.__init__ is init, mode())
-        """
-    ) == ["True True off"]
-
-
-def test_patch_of_someone_else_on_top_of_ours_survives_uninstall_and_works(program):
-    assert program.output(
-        """
-        import ctypes
-        from importlib.machinery import ExtensionFileLoader
-        cudaguard.install()
-        below_init, below_create = ctypes.CDLL.__init__, ExtensionFileLoader.create_module
-        calls = []
-        def init(self, *a, **k):
-            calls.append("init")
-            return below_init(self, *a, **k)
-        def create(self, spec):
-            calls.append("create")
-            return below_create(self, spec)
-        ctypes.CDLL.__init__, ExtensionFileLoader.create_module = init, create
-        cudaguard.uninstall()
-        print(ctypes.CDLL.__init__ is init, ExtensionFileLoader.create_module is create)
-        ctypes.CDLL(None)
-        sys.modules.pop("_queue", None)
-        import _queue
-        print(calls[0])
-        cudaguard.install()
-        ctypes.CDLL(None)
-        print(mode(), calls.count("init"))
-        """
-    ) == ["True True", "init", "fix 2"]
 
 
 @pytest.mark.parametrize("call", ["install", "guard"])

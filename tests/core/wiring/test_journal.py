@@ -58,18 +58,6 @@ def test_lines_are_the_json_that_python_writes(tmp_path):
     assert (event["kind"], event["name"]) == ("kind\n", "näme 你")
 
 
-def test_memory_and_file_hold_the_same_events(program):
-    path = program.folder / "journal"
-    (line,) = program.output(
-        "import json; cudaguard.install(rules=[rule()]); import target\n"
-        "print(json.dumps([event.to_dict() for event in cudaguard.status().events]))",
-        env={"CUDAGUARD_JOURNAL": str(path)},
-    )
-    of_the_file = ("pid", "details")
-    written = [{k: v for k, v in one.items() if k not in of_the_file} for one in lines(path)]
-    assert written == json.loads(line)
-
-
 def test_finding_and_failed_import_are_noted(program):
     program.write("target.py", "raise ImportError('own')\n")
     path = program.folder / "journal"
@@ -88,14 +76,6 @@ def test_journal_named_in_the_configuration_and_the_variable_beats_it(program):
     assert lines(program.folder / "from-file")
     program.output(RUN, env={**env, "CUDAGUARD_JOURNAL": "from-variable"})
     assert len(lines(program.folder / "from-file")) == len(lines(program.folder / "from-variable"))
-
-
-def test_second_process_appends(program):
-    env = {"CUDAGUARD_JOURNAL": "journal"}
-    program.output(RUN, env=env)
-    once = len(lines(program.folder / "journal"))
-    program.output(RUN, env=env)
-    assert len(lines(program.folder / "journal")) == 2 * once
 
 
 def test_percent_p_is_the_process_id_and_a_fork_gets_a_file_of_its_own(program):
@@ -226,28 +206,6 @@ def test_a_file_that_took_the_number_of_a_closed_descriptor_is_let_be(program):
         env={"CUDAGUARD_JOURNAL": "journal"},
     ) == ["other needed target onetwo"]
     assert [e["name"] for e in lines(program.folder / "journal")][-1] == "target"
-
-
-def test_a_forked_daemon_writes_to_the_same_file_and_to_no_other(program):
-    assert program.output(
-        """
-        cudaguard.install(rules=[rule()])
-        sys.path.insert(0, os.getcwd())
-        os.mkdir("elsewhere")
-        child = os.fork()
-        if not child:
-            os.chdir("elsewhere")
-            os.closerange(3, 64)
-            with open("own", "w+b", buffering=0) as own:
-                import target
-                own.write(b"mine")
-            os._exit(0)
-        os.waitpid(child, 0)
-        print(sorted(os.listdir("elsewhere")), open("elsewhere/own").read())
-        """,
-        env={"CUDAGUARD_JOURNAL": "journal"},
-    ) == ["['own'] mine"]
-    assert len({e["pid"] for e in lines(program.folder / "journal")}) == 2
 
 
 def test_no_descriptor_is_kept(program):

@@ -22,19 +22,6 @@ def test_repair_is_logged_as_info_with_the_way_to_switch_it_off(program):
     ]
 
 
-def test_local_scope_is_logged_as_info(program):
-    (line, _) = program.output(
-        LISTEN
-        + """
-import ctypes
-cudaguard.install(rules=[rule(needs=(), actions=({"load_local": "libanl.so*"},))])
-ctypes.CDLL("libanl.so.1", mode=ctypes.RTLD_GLOBAL)
-print(found())
-"""
-    )
-    assert line.startswith("cudaguard INFO ORDER1: libanl.so.1: kept in local symbol scope at ")
-
-
 def test_observe_logs_nothing_and_finds(program):
     assert program.output(
         LISTEN + "cudaguard.install('observe', rules=[rule()])\nimport target\nprint(found())"

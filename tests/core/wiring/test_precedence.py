@@ -7,26 +7,6 @@ from pathlib import Path
 
 import pytest
 
-SHOW = "cudaguard.install({argument}); print(mode())"
-
-
-def mode_of(program, *, argument=None, variable=None, configuration=None) -> str:
-    """Return the mode in force after ``install(argument)``, and check that nothing was said."""
-    env = {}
-    if variable is not None:
-        env["CUDAGUARD"] = variable
-    if configuration is not None:
-        env["CUDAGUARD_CONFIG"] = program.config(configuration)
-    code = "" if argument is None else repr(argument)
-    (line,) = program.output(SHOW.format(argument=code), env=env)
-    return line
-
-
-@pytest.mark.parametrize("word", ["off", "0", "false", "no", "OFF", " Off "])
-@pytest.mark.parametrize("argument", [None, "fix", "strict"])
-def test_kill_switch_beats_every_argument(program, word, argument):
-    assert mode_of(program, argument=argument, variable=word, configuration="strict") == "off"
-
 
 @pytest.mark.parametrize("call", ["install", "guard"])
 def test_under_the_kill_switch_nothing_in_the_process_changes(program, call):
@@ -65,66 +45,6 @@ def test_kill_switch_set_while_the_guard_is_up_takes_it_down_at_the_next_call(pr
     ) == ["off", "strict"]
 
 
-@pytest.mark.parametrize(
-    ("argument", "variable", "configuration", "expected"),
-    [
-        ("warn", "strict", "observe", "warn"),
-        ("warn", "fix", None, "warn"),
-        ("warn", None, "observe", "warn"),
-        ("off", "strict", None, "off"),
-        (None, "strict", "observe", "strict"),
-        (None, "observe", None, "observe"),
-        (None, None, "observe", "observe"),
-        (None, None, "off", "off"),
-        (None, None, None, "fix"),
-    ],
-)
-def test_argument_then_variable_then_configuration_then_fix(
-    program, argument, variable, configuration, expected
-):
-    found = mode_of(program, argument=argument, variable=variable, configuration=configuration)
-    assert found == expected
-
-
-@pytest.mark.parametrize("word", ["1", "on", "true", "yes", "fix", "FIX", " fix\t"])
-def test_words_for_fix(program, word):
-    assert mode_of(program, variable=word, configuration="observe") == "fix"
-
-
-@pytest.mark.parametrize("empty", ["", "  "])
-@pytest.mark.parametrize(
-    ("argument", "configuration", "expected"),
-    [("warn", None, "warn"), (None, "observe", "observe"), (None, None, "fix")],
-)
-def test_empty_variable_is_as_not_set(program, empty, argument, configuration, expected):
-    found = mode_of(program, argument=argument, variable=empty, configuration=configuration)
-    assert found == expected
-
-
-def test_empty_configuration_variable_is_as_not_set(program):
-    assert program.output("cudaguard.install(); print(mode())", env={"CUDAGUARD_CONFIG": ""}) == [
-        "fix"
-    ]
-
-
-def test_configuration_named_by_argument_beats_the_one_named_by_the_variable(program):
-    mine = program.config("warn", "mine.toml")
-    theirs = program.config("observe", "theirs.toml")
-    assert program.output(
-        "cudaguard.install(config=sys.argv[1]); print(mode())",
-        mine,
-        env={"CUDAGUARD_CONFIG": theirs},
-    ) == ["warn"]
-
-
-def test_file_in_the_working_directory_is_not_read_by_itself(program):
-    program.config("strict")
-    program.write("pyproject.toml", '[tool.cudaguard]\nmode = "strict"\n')
-    assert program.output("cudaguard.install(); print(mode(), len(cudaguard.active_rules()))") == [
-        program.output("print('fix', len(cudaguard.active_rules()))")[0]
-    ]
-
-
 # --- a value that is none ---------------------------------------------------------------
 
 
@@ -135,23 +55,6 @@ def test_unknown_value_alone_means_one_report_and_no_guard(program):
     assert done.stderr.count("[CG806]") == 1
     assert "off, observe, warn, fix, strict" in done.stderr
     assert "consequence: the guard stays off unless the program calls install()" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("argument", "configuration", "expected"),
-    [("'warn'", None, "warn"), ("", "observe", "observe"), ("", None, "fix")],
-)
-def test_unknown_value_and_a_call_mean_one_report_and_what_the_call_says(
-    program, argument, configuration, expected
-):
-    env = dict(NONSENSE)
-    if configuration:
-        env["CUDAGUARD_CONFIG"] = program.config(configuration)
-    done = program.run(
-        f"cudaguard.install({argument}); cudaguard.install(); print(mode(), found())", env=env
-    )
-    assert done.stdout.splitlines() == [f"{expected} CG806"]
-    assert done.stderr.count("unknown mode 'nonsense'") == 1
 
 
 def test_unknown_value_does_not_keep_a_block_from_working(program):
@@ -172,20 +75,6 @@ NONSENSE = {"CUDAGUARD": "nonsense"}
 # --- activation by the variable alone ----------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["observe", "warn", "fix", "strict"])
-def test_variable_alone_puts_the_guard_up_before_any_code_of_the_program(child, mode):
-    done = child.python(
-        """
-        import sys
-        print("cudaguard.api" in sys.modules)
-        import cudaguard
-        print(cudaguard.status().mode)
-        """,
-        env={"CUDAGUARD": mode},
-    )
-    assert (done.stdout.split(), done.stderr) == (["True", mode], "")
-
-
 @pytest.mark.parametrize("word", ["", "off", "0", "no", "False"])
 def test_variable_that_says_no_loads_nothing(child, word):
     done = child.python(
@@ -195,35 +84,10 @@ def test_variable_that_says_no_loads_nothing(child, word):
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
-@pytest.mark.parametrize("flags", [("-E",), ("-I",)])
-def test_interpreter_that_ignores_the_environment_is_not_guarded(child, flags):
-    done = child.python(
-        "import sys; print([m for m in sys.modules if m.startswith('cudaguard')])",
-        env={"CUDAGUARD": "strict"},
-        flags=flags,
-    )
-    assert (done.stdout, done.stderr) == ("[]\n", "")
-
-
 def test_install_after_activation_by_variable_applies_its_own_mode(program):
     assert program.output(
         "print(mode()); cudaguard.install('warn'); print(mode())", env={"CUDAGUARD": "strict"}
     ) == ["strict", "warn"]
-
-
-def test_activation_runs_once_although_pth_files_may_run_twice(child):
-    done = child.python(
-        """
-        import sys
-        before = list(sys.meta_path)
-        import _cudaguard_boot
-        _cudaguard_boot.start()
-        _cudaguard_boot.start()
-        print(sys.meta_path == before)
-        """,
-        env={"CUDAGUARD": "fix"},
-    )
-    assert (done.stdout, done.stderr) == ("True\n", "")
 
 
 def test_late_activation_does_not_undo_what_the_program_has_asked_for(program):

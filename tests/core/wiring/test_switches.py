@@ -29,36 +29,6 @@ def test_disabled_rule_does_nothing(program):
     ) == ["[]", "target "]
 
 
-def test_later_call_may_enable_what_an_earlier_one_disabled(program):
-    assert program.output(
-        "cudaguard.install(disable=['CG001'])\ncudaguard.install(enable=['CG001'])" + SHOW
-    ) == ["['CG001']"]
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ("-CG001", "[]"),
-        ("+OPT1,-CG001", "['OPT1']"),
-        ("+OPT1 -CG001", "['OPT1']"),
-        (" , +OPT1 ,, ", "['CG001', 'OPT1']"),
-        ("-OPT1,+OPT1", "['CG001', 'OPT1']"),
-        ("", "['CG001']"),
-    ],
-)
-def test_variable_switches_rules(program, value, expected):
-    assert program.output(
-        OPT_IN + "cudaguard.install(rules=[opt])" + SHOW, env={"CUDAGUARD_RULES": value}
-    ) == [expected]
-
-
-def test_configuration_switches_rules(program):
-    path = program.write("c.toml", 'enable = ["OPT1"]\ndisable = ["CG001"]\n')
-    assert program.output(
-        OPT_IN + "cudaguard.install(rules=[opt], config=sys.argv[1])" + SHOW, path
-    ) == ["['OPT1']"]
-
-
 @pytest.mark.parametrize(
     ("argument", "variable", "configuration", "on"),
     [

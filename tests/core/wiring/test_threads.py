@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 THREADS, SECONDS = 16, 3
@@ -50,19 +48,6 @@ ours = [one for one in sys.meta_path if type(one).__module__.startswith("cudagua
 print(failed, broken, ours, cudaguard.status().mode)
 """
 GIL = "print(getattr(sys, '_is_gil_enabled', lambda: True)())"
-IN_A_POOL = """
-from concurrent.futures import InterpreterPoolExecutor
-def work(number):
-    import sys, cudaguard
-    cudaguard.install(rules=[cudaguard.Rule("LOCAL1", ("m1",), "x", needs=("prereq",))])
-    import m1, ctypes
-    ctypes.CDLL("libm.so.6")
-    names, status = list(sys.modules), cudaguard.status()
-    cudaguard.uninstall()
-    return names.index("prereq") < names.index("m1"), status.mode, status.findings
-with InterpreterPoolExecutor(4) as pool:
-    print(set(pool.map(work, range(12))))
-"""
 
 
 @pytest.fixture
@@ -83,13 +68,3 @@ def test_import_leaves_the_gil_as_it_is(child):
     done = child.python(f"import sys\n{GIL}\nimport cudaguard; cudaguard.install()\n{GIL}\n")
     before, after = done.stdout.split()
     assert (before, done.stderr) == (after, "")
-
-
-@pytest.mark.skipif(sys.version_info < (3, 14), reason="pools of interpreters came with 3.14")
-@pytest.mark.parametrize("mode", ["off", "fix"])
-def test_pool_of_interpreters(modules, mode):
-    """Each interpreter has a guard of its own."""
-    path = modules.write("main.py", IN_A_POOL)
-    env = {"CUDAGUARD": mode, "PYTHONPATH": str(modules.folder)} if mode == "fix" else {}
-    done = modules.command(sys.executable, path, env={"PYTHONPATH": str(modules.folder), **env})
-    assert (done.stdout, done.stderr) == ("{(True, 'fix', ())}\n", "")

@@ -313,27 +313,6 @@ def test_child_of_multiprocessing_guarded_from_its_start_does_not_warn(program, 
     assert done.stderr.count("[FILE1]") == 1
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_bad_setting_is_told_by_the_parent_and_not_again_by_each_child(program, method):
-    path = program.write(
-        "main.py",
-        f"""
-        import multiprocessing
-        def work():
-            print("worked", flush=True)
-        if __name__ == "__main__":
-            for _ in range(2):
-                process = multiprocessing.get_context({method!r}).Process(target=work)
-                process.start()
-                process.join()
-        """,
-    )
-    env = {"CUDAGUARD": "fix", "CUDAGUARD_RULES": "nonsense"}
-    done = program.child.command(*program.python, path, env=env)
-    assert done.stdout.split() == ["worked", "worked"]
-    assert done.stderr.count("[CG806]") == 1
-
-
 def test_program_on_the_command_line_that_uses_multiprocessing_is_a_main_process(program):
     done = program.run(
         "from multiprocessing import Pool\n" + WARN + "import target\nprint(found())"

@@ -136,3 +136,19 @@ for finding in cudaguard.status().findings:
     said = "CG834 cudaguard corrected the array interface of lib.Array: shape [4] as (4,)."
     assert out == ["None", "(4,) (4,)", said]
     assert run.err == ""
+
+
+def test_function_that_is_not_written_in_python_looks_and_is_pickled_as_before(run):
+    out = run(
+        """
+import inspect, pickle, sys
+sys.modules.pop("_bisect", None)
+action = {"normalize_argument": "bisect_right", "parameter": "a"}
+rule = cudaguard.Rule(id="LOCAL2", watch=("_bisect",), actions=(action,), why="test")
+cudaguard.install(rules=[rule])
+from _bisect import bisect_right
+print("bisect_right" in str(cudaguard.status().changes), inspect.isbuiltin(bisect_right))
+print(pickle.loads(pickle.dumps(bisect_right)) is bisect_right, bisect_right([1, 2], 1))
+"""
+    )
+    assert out == ["True True", "True 1"]

@@ -576,7 +576,7 @@ resident.first_entry = first_entry
     ),
     "no-memory-file": (
         f"""{AS_OURS}
-from cudaguard.files.calls import os
+from cudaguard.files import os
 _open = os.open
 @as_ours
 def refuse(path, *args, **kwargs):

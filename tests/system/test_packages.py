@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from cudaguard.system.distributions import installed
+from cudaguard.system.packages import installed
 
 METADATA = "Metadata-Version: 2.1\nName: thing\nVersion: 1.0\n"
 
