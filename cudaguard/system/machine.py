@@ -256,27 +256,6 @@ def compute_capabilities() -> tuple[Capability, ...]:
     return tuple(found) if all(found) else ()
 
 
-def used_memory(uuid: str) -> int | None:
-    """Return the bytes of device memory in use by all processes; None where NVML cannot tell.
-
-    Args:
-        uuid: The device, as in ``GPU-8f3c...``; may be empty.
-    """
-    if not uuid:
-        return None
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        try:
-            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
-            return int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
-        finally:
-            pynvml.nvmlShutdown()
-    except theirs(Exception):  # no NVML, one that does not work, or warnings made errors
-        return None
-
-
 def _ask_nvml() -> dict[str, Any]:
     """Return what NVML knows of the fields of `look_at_machine`; ``status`` is its error, or 0."""
     found: dict[str, Any] = {"nvml": "missing", "status": 0, "gpus": [], "supported": 0}

@@ -22,7 +22,6 @@ KNOWN = (
         command="cudaguard run SCRIPT",
         unguarded="under cudaguard.install() rule CG019 does so",
         links=("https://github.com/NVIDIA/DALI/issues/5423",),
-        any_order=True,
         examples=(
             (
                 "SystemError: <class 'nvidia.dali.backend_impl.TensorGPU'> returned a result "

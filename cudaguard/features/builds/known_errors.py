@@ -14,7 +14,6 @@ KNOWN = (
         "activate the environment, or put its bin folder into PATH; pip install ninja if it is not "
         "there",
         command="pip install ninja",
-        any_order=True,
         examples=("RuntimeError: Ninja is required to load C++ extensions",),
     ),
     KnownError(
@@ -26,7 +25,6 @@ KNOWN = (
         "install a torch with CUDA if torch.version.cuda is None; else install the toolkit of that "
         "version and set CUDA_HOME to its folder",
         command='python -c "import torch; print(torch.version.cuda)"; which nvcc',
-        any_order=True,
         examples=(
             (
                 "OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA "
@@ -43,7 +41,6 @@ KNOWN = (
         "set TORCH_CUDA_ARCH_LIST, for instance to '8.0;8.6;9.0+PTX', and build again",
         command="export TORCH_CUDA_ARCH_LIST='8.0;8.6;9.0+PTX'",
         unguarded="under cudaguard.install() rule CG031 builds for all that torch and nvcc support",
-        any_order=True,
         examples=(
             (
                 '  File "cpp_extension.py", line 2412, in _get_cuda_arch_flags\n    arch_list[-1] '
@@ -70,7 +67,6 @@ KNOWN = (
             "https://github.com/nerfstudio-project/gsplat/issues/215",
             "https://github.com/deepspeedai/DeepSpeed/issues/3223",
         ),
-        any_order=True,
         examples=(
             (
                 "The detected CUDA version (11.8) mismatches the version that was used to "
@@ -91,7 +87,6 @@ KNOWN = (
         "The sources are older than torch 1.11, which has no THC headers.",
         "use a newer release of the project, or torch 1.10",
         command='python -c "import torch; print(torch.__version__)"',
-        any_order=True,
         examples=("fatal error: THC/THC.h: No such file or directory",),
     ),
     KnownError(
@@ -106,7 +101,6 @@ KNOWN = (
         "running; torch 2.14 and later has no such lock",
         command="find ~/.cache/torch_extensions $TORCH_EXTENSIONS_DIR -name lock",
         links=("https://github.com/pytorch/pytorch/pull/190543",),
-        any_order=True,
         examples=(
             (
                 'File "/opt/venv/lib/python3.11/site-packages/torch/utils/file_baton.py", line 50, '
@@ -123,7 +117,6 @@ KNOWN = (
         "The compiler does not find Python's headers.",
         "install them for this very Python (apt-get install python3-dev; conda has them)",
         command="apt-get install python3-dev",
-        any_order=True,
         examples=("fatal error: Python.h: No such file or directory",),
     ),
     KnownError(
@@ -137,7 +130,6 @@ KNOWN = (
         "libraries), of the version that torch.version.cuda names",
         command='ls "$CUDA_HOME/include/cuda_runtime.h"; which nvcc',
         nouns=("headers",),
-        any_order=True,
         examples=("fatal error: cuda_runtime.h: No such file or directory",),
     ),
     KnownError(
@@ -150,7 +142,6 @@ KNOWN = (
         "add their folder to LIBRARY_PATH",
         command="export LIBRARY_PATH=$CUDA_HOME/lib64:$CUDA_HOME/lib64/stubs",
         nouns=("cuda",),
-        any_order=True,
         examples=("/usr/bin/ld: cannot find -lcuda: No such file or directory",),
     ),
 )

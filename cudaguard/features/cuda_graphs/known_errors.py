@@ -43,7 +43,6 @@ KNOWN = (
         _ABOUT.consequence,
         links=_ABOUT.links,
         tell=lambda match: overwritten(match.string[match.start() :]),
-        any_order=True,
         examples=(
             (
                 "RuntimeError: Error: accessing tensor output of CUDAGraphs that has been "

@@ -122,7 +122,6 @@ MISSING_CUDA = KnownError(
     "CG046)",
     nouns=("A library of CUDA", "what needs it was built for another release", "nvidia-*", ""),
     tell=_of_nvidia,
-    any_order=True,
     examples=(
         (
             "ImportError: libcudart.so.11.0: cannot open shared object file: No such file or "
@@ -167,7 +166,6 @@ MISSING = KnownError(
     command="cudaguard check-extension FILE",
     nouns=("A library", "install the package that has it"),
     tell=_of_others,
-    any_order=True,
     examples=(
         ("ImportError: libGL.so.1: cannot open shared object file: No such file or directory"),
         ("OSError: libsndfile.so.1: cannot open shared object file: No such file or directory"),
@@ -184,7 +182,6 @@ OTHER_PYTHON_LIBRARY = KnownError(
     "--no-deps PACKAGE",
     nouns=("a library of Python",),
     command="cudaguard check-extension FILE",
-    any_order=True,
     examples=(
         (
             "ImportError: libpython3.8.so.1.0: cannot open shared object file: No such file "
@@ -229,7 +226,6 @@ OLD_GLIBC = KnownError(
     command="ldd --version",
     nouns=("", "of a later version", "A library"),
     words=lambda match: (match[1], match[2], os.path.basename(match[3] or "") or "A library"),
-    any_order=True,
     examples=(
         (
             "ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.38' not found "
@@ -253,7 +249,6 @@ NO_MODULE = KnownError(
     "torch.ops.load_library(path)",
     nouns=("by that name",),
     command="nm -D --defined-only FILE | grep PyInit_",
-    any_order=True,
     examples=(
         "ImportError: dynamic module does not define module export function (PyInit_ops)",
         "dynamic module does not define module export function (PyModExport_ops or PyInit_ops)",
@@ -343,7 +338,6 @@ OF_PAIRS = (
         ),
         nouns=("The package",),
         words=lambda match: (match[1] or match[2],),
-        any_order=True,
         examples=(
             (
                 "RuntimeError: Detected that PyTorch and torch_scatter were compiled with "
@@ -433,7 +427,6 @@ OF_PAIRS = (
         "may "
         "have put a second torch in the environment",
         command='python -c "import torch; print(torch.__version__, torch.__file__)"',
-        any_order=True,
         examples=("AssertionError: Torch not compiled with CUDA enabled",),
     ),
     KnownError(
@@ -447,7 +440,6 @@ OF_PAIRS = (
         "build the engine again on this machine, with this release (trtexec --onnx=MODEL "
         "--saveEngine=FILE)",
         command='python -c "import tensorrt; print(tensorrt.__version__)"',
-        any_order=True,
         examples=(
             ("[TRT] [E] 6: The engine plan file is not compatible with this version of TensorRT"),
             "[TRT] [E] 6: The engine plan file is generated on an incompatible device",
@@ -471,7 +463,6 @@ OF_PAIRS = (
         nouns=_of_numpy(is_for_one=False),
         # The size of a dtype in NumPy 1, and in NumPy 2.
         words=lambda match: _of_numpy(is_for_one="1.x" in match[0] or match[0].endswith("88")),
-        any_order=True,
         examples=(
             "ImportError: numpy.core.multiarray failed to import",
             (
@@ -498,7 +489,6 @@ OF_PAIRS = (
         certainty=LIKELY,
         nouns=("An extension",),
         words=lambda match: (match[1] or match[2],),
-        any_order=True,
         examples=(
             (
                 "ImportError: DLL load failed while importing cublas: The specified procedure "

@@ -241,7 +241,6 @@ OTHER_PYTHON = KnownError(
     command="cudaguard check-extension FILE",
     nouns=("An extension", "is refused"),
     tell=lambda match: _of_python_version(match) if match[4] else _of_python_symbol(match),
-    any_order=True,
     examples=(
         (
             "ImportError: Python version mismatch: module was compiled for Python 3.10, but "

@@ -153,7 +153,6 @@ COMPILERS = (
         "torch.cuda.get_arch_list() shows what torch supports",
         command="cudaguard doctor --deep --only CG913 --only CG918",
         links=findings.LACKS_CODE.links,
-        any_order=True,
         examples=(
             "CUDA error: no kernel image is available for execution on the device",
             (
@@ -186,7 +185,6 @@ COMPILERS = (
         command="nvcc --list-gpu-arch",
         nouns=("a GPU",),
         words=lambda match: (match[1] or match[2],),
-        any_order=True,
         examples=(
             "nvcc fatal   : Unsupported gpu architecture 'compute_120a'",
             "ValueError: Unknown CUDA arch (12.0a) or GPU not supported",
@@ -226,7 +224,6 @@ DRIVER = (
         "check that nvidia-smi works here; in a container start it with the GPUs (docker run "
         "--gpus all); else install the driver",
         command="nvidia-smi",
-        any_order=True,
         examples=(
             "OSError: libcuda.so.1: cannot open shared object file: No such file or directory",
             "RuntimeError: Found no NVIDIA driver on your system.",
@@ -253,7 +250,6 @@ DRIVER = (
             if match[1]
             else "",
         ),
-        any_order=True,
         examples=(
             "RuntimeError: The NVIDIA driver on your system is too old (found version 12020).",
             "CUDA driver version is insufficient for CUDA runtime version",
@@ -274,7 +270,6 @@ DRIVER = (
         "reboot after the update of the driver, or start the container with the host's driver",
         command="cat /proc/driver/nvidia/version; ldconfig -p | grep libcuda",
         links=("https://github.com/NVIDIA/nvidia-docker/issues/1256",),
-        any_order=True,
         examples=(
             "Failed to initialize NVML: Driver/library version mismatch",
             "CUDA error: system has unsupported display driver / cuda driver combination",

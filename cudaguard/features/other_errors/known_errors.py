@@ -15,7 +15,6 @@ KNOWN = (
         "run it on the CPU, or with CUDA_LAUNCH_BLOCKING=1, to see the line; nothing works on the "
         "GPU in this process after it",
         command="CUDA_LAUNCH_BLOCKING=1 python SCRIPT",
-        any_order=True,
         examples=("RuntimeError: CUDA error: device-side assert triggered",),
     ),
     KnownError(
@@ -50,7 +49,6 @@ KNOWN = (
         command="nvidia-smi",
         links=("https://github.com/jax-ml/jax/issues/1075",),
         certainty=LIKELY,
-        any_order=True,
         examples=(
             "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
             "CUDA_ERROR_OUT_OF_MEMORY: out of memory",
