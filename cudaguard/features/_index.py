@@ -143,7 +143,6 @@ CHECKS = {
     'CG902': 'cudaguard.features.extensions.checks:EXTENSIONS',
     'CG903': 'cudaguard.features.duplicate_libraries.checks:LIBRARIES',
     'CG905': 'cudaguard.features.duplicate_libraries.checks:DISTRIBUTIONS',
-    'CG906': 'cudaguard.features.duplicate_libraries.checks:PINNED_WHEELS',
     'CG908': 'cudaguard.features.builds.checks:LOCKS',
     'CG918': 'cudaguard.features.gpu_architectures.checks:GPU_CODE',
 }

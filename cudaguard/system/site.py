@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from functools import cached_property
 
 from cudaguard.system.distributions import (
-    CondaPackage,
     Distribution,
     Installed,
     SharedFile,
     Unreadable,
-    conda_packages,
     installed,
     key_of,
 )
@@ -61,11 +58,6 @@ class Site:
     def unreadable(self) -> list[Unreadable]:
         """What of it cannot be read."""
         return self._installed.unreadable
-
-    @cached_property
-    def conda(self) -> list[CondaPackage]:
-        """What conda, mamba or pixi installed; empty outside of their environments."""
-        return conda_packages(sys.prefix)
 
     @cached_property
     def versions(self) -> dict[str, str]:

@@ -8,20 +8,13 @@ import shutil
 import pytest
 
 from cudaguard.elf.library_facts import is_same_build, version_of
-from cudaguard.features.duplicate_libraries.policy import (
-    APART,
+from cudaguard.features.duplicate_libraries.copies import Copy, first_of_each
+from cudaguard.features.duplicate_libraries.judgement import (
     NEWER,
     OLDER,
-    RIVALS,
     SAME,
     UNKNOWN,
-    Copy,
-    are_alike,
     compared,
-    is_fault,
-    kind_of,
-    parts_beside,
-    winners,
 )
 from cudaguard.system.runtimes import RUNTIMES, runtime_of, stem_of
 
@@ -73,50 +66,36 @@ def copy(name: str, soname: str = "", folder: str = "/a") -> Copy:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "versions", "is_same", "kind", "fault"),
+    ("one", "other", "alike"),
     [
-        (copy("libnvrtc.so.12"), copy("libnvrtc.so.12"), ((12, 4), (12, 8)), False, OLDER, True),
-        (copy("libnvrtc.so.12"), copy("libnvrtc.so.12"), ((12, 8), (12, 4)), False, NEWER, False),
-        (copy("libnvrtc.so.12"), copy("libnvrtc.so.12"), ((12, 8), (12, 8, 9)), False, SAME, False),
-        (copy("libnvrtc.so.12"), copy("libnvrtc.so.12"), ((), (12, 8)), False, UNKNOWN, False),
-        (copy("libnvrtc.so.12"), copy("libnvrtc.so.12"), ((12, 4), (12, 8)), True, SAME, False),
-        (copy("libnvrtc.so.12"), copy("libnvrtc.so.13"), ((12, 4), (13, 0)), False, APART, False),
-        (copy("libgomp.so.1"), copy("libgomp.so.1"), ((1, 0), (1, 1)), False, OLDER, False),
-        (copy("libgomp.so.1"), copy("libiomp5.so"), ((), ()), False, APART, False),
-        (copy("libomp.so"), copy("libiomp5.so"), ((), ()), False, RIVALS, True),
-        (copy("libiomp5.so"), copy("libiomp5.so"), ((), ()), True, RIVALS, True),
+        ("libgomp.so.1", "libiomp5.so", True),
+        ("libomp.so", "libiomp5.so", True),
+        ("libnvrtc.so.12", "libnvrtc.so.13", True),
+        ("libcublas.so.12", "libcublasLt.so.12", False),
+        ("libcudnn.so.9", "libcudnn_ops.so.9", False),
+        ("libavutil.so.58", "libavcodec.so.58", False),
     ],
 )
-def test_kinds_of_pairs(first, second, versions, is_same, kind, fault):
-    assert are_alike(first.stem, second.stem)
-    assert kind_of(first, second, versions, is_same) == kind
-    assert is_fault(kind, first.stem) is fault
+def test_libraries_that_are_one(one, other, alike):
+    assert copy(one).is_like(copy(other)) is alike
 
 
-def test_libraries_that_are_no_pair():
-    assert not are_alike("libcublas", "libcublasLt")
-    assert not are_alike("libcudnn", "libcudnn_ops")
-    assert not are_alike("libavutil", "libavcodec")
+@pytest.mark.parametrize(
+    ("first", "second", "kind"),
+    [
+        ((9, 10), (9, 9), NEWER),
+        ((9,), (10,), OLDER),
+        ((12, 8), (12, 8, 9), SAME),
+        ((), (12, 8), UNKNOWN),
+    ],
+)
+def test_releases_are_compared_as_numbers(first, second, kind):
+    assert compared(first, second) == kind
 
 
-def test_versions_are_compared_as_numbers():
-    assert compared(((9, 10), (9, 9))) == NEWER
-    assert compared(((9,), (10,))) == OLDER
-
-
-def test_first_of_a_name_serves_it():
+def test_first_of_a_name_is_used():
     one, two, other = copy("libcudnn.so.9"), copy("libcudnn.so.9", "", "/b"), copy("libcudnn.so.8")
-    assert winners([one, other, two]) == {"libcudnn.so.9": one, "libcudnn.so.8": other}
-
-
-def test_parts_that_work_together():
-    main, ops = copy("libcudnn.so.9"), copy("libcudnn_ops.so.9", "", "/b")
-    older, marked = copy("libcudnn_ops_infer.so.8"), copy("libcudnn_cnn-0123abcd.so.9")
-    serving = [main, ops, older, marked, copy("libcublas.so.9"), copy("libgomp.so.9")]
-    assert parts_beside(main, serving) == [ops]
-    assert parts_beside(ops, serving) == [main]
-    assert parts_beside(marked, serving) == []
-    assert parts_beside(copy("libgomp.so.9"), serving) == []
+    assert first_of_each([one, other, two]) == {"libcudnn.so.9": one, "libcudnn.so.8": other}
 
 
 # --- releases -----------------------------------------------------------------------------------
@@ -186,11 +165,3 @@ def test_builds(installed, tmp_path):
         file.write(b"L")
     assert not is_same_build(one, other)
     assert not is_same_build(one, str(tmp_path / "absent"))
-
-
-@pytest.mark.parametrize("stem", ["libprotobuf", "libprotobuf-lite", "libLLVM", "libgomp"])
-def test_older_copies_that_serve_as_well_are_no_fault(stem):
-    """An older libprotobuf.so.32 is another patch of 3.21: other releases have other names."""
-    assert not is_fault(OLDER, stem)
-    assert is_fault(OLDER, "libnccl")
-    assert is_fault(OLDER, "libnvJitLink")

@@ -15,7 +15,7 @@ from cudaguard.features.builds import findings as builds
 from cudaguard.features.builds.locks import Lock
 from cudaguard.features.cuda_graphs import findings as graphs
 from cudaguard.features.duplicate_libraries import findings as duplicates
-from cudaguard.features.duplicate_libraries.checks import Served
+from cudaguard.features.duplicate_libraries.findings import Served
 from cudaguard.features.symbol_scope import findings as scope
 
 LOCK = "/home/me/.cache/torch_extensions/py311_cu130/fused_adam/lock"

@@ -15,13 +15,11 @@ from cudaguard.elf.loaded import entries, first_entry
 from cudaguard.elf.memory import Memory
 from cudaguard.elf.process import at_start
 from cudaguard.elf.search_path import DT_RPATH, DT_RUNPATH, Place
-from cudaguard.features.duplicate_libraries.policy import (
+from cudaguard.features.duplicate_libraries.copies import (
+    LIBRARY_PATH,
     Copy,
     Stray,
-    are_alike,
-    are_parts,
-    folder_of,
-    winners,
+    first_of_each,
 )
 from cudaguard.files import os, ours
 from cudaguard.system.loader_list import LoaderNews
@@ -34,9 +32,8 @@ if TYPE_CHECKING:
     from cudaguard.core.detection import NativeLoad
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.elf.loaded import Library
-    from cudaguard.features.duplicate_libraries.judgement import Wants
+    from cudaguard.features.duplicate_libraries.older_cudnn import Wants
 
-LIBRARY_PATH = "LD_LIBRARY_PATH"
 _LONGEST_WAIT = 1  # seconds; what is not looked at now is looked at after the next load
 # Why nobody saw who loaded a library, in words that follow its path.
 SINCE = {
@@ -78,8 +75,8 @@ class DuplicateDetector:
         self._look(load, "")
 
     def imported(self, _: str) -> None:
-        """Look whether what serves is as new as those want that were imported."""
-        from cudaguard.features.duplicate_libraries.judgement import Wants
+        """Look whether cuDNN is as new as those want that were imported."""
+        from cudaguard.features.duplicate_libraries.older_cudnn import Wants
 
         if self._wants is None:
             self._wants = Wants(self._core)
@@ -172,7 +169,7 @@ class DuplicateDetector:
     def _strays_among(
         self, new: list[Library], memory: Memory, load: NativeLoad | None, since: str
     ) -> Iterator[Stray]:
-        serving = winners(self._copies.values())
+        first = first_of_each(self._copies.values())
         for one in new:
             try:
                 image = Image(memory, one)
@@ -181,12 +178,12 @@ class DuplicateDetector:
                     yield from self._parts_to_come(own)
                 if DT_RUNPATH not in image and DT_RPATH not in image:
                     continue
-                asked = [serving[name] for name in image.needed if name in serving]
+                asked = [first[name] for name in image.needed if name in first]
                 place = Place(one.path, image, None) if asked else None
             except ours(OSError):  # unloaded meanwhile, or no library as others are
                 continue
             for copy in asked:
-                meant = _first(copy.soname, place.runpath or place.rpath) if place else ""
+                meant = _found(copy.soname, place.runpath or place.rpath) if place else ""
                 known = identity(meant) if meant else copy.identity
                 if known != copy.identity:
                     wanted = Copy(meant, copy.stem, copy.soname, known, "", "")
@@ -204,7 +201,7 @@ class DuplicateDetector:
         there = {other.soname for other in self._copies.values()}
         for name in sorted(os.listdir(folder)):
             if name.startswith(f"{copy.stem}_") and name.endswith(f".so{release}"):
-                path, found = os.path.join(folder, name), _first(name, folders)
+                path, found = os.path.join(folder, name), _found(name, folders)
                 if name not in there and found and identity(found) != identity(path):
                     how = f"will be found first, as its folder is in {LIBRARY_PATH}"
                     wrong = Copy(found, stem_of(name), name, identity(found), copy.by, how)
@@ -225,14 +222,13 @@ class DuplicateDetector:
 def _has_kin(copy: Copy, copies: Iterable[Copy]) -> bool:
     """Return True if another file of its library, or part of its set, is among the copies."""
     return any(
-        are_alike(copy.stem, other.stem)
-        or (are_parts(copy.stem, other.stem) and folder_of(copy) != folder_of(other))
+        copy.is_like(other) or (copy.is_part_with(other) and copy.folder != other.folder)
         for other in copies
         if other is not copy
     )
 
 
-def _first(name: str, folders: Iterable[str]) -> str:
+def _found(name: str, folders: Iterable[str]) -> str:
     """Return the file of a library in the first folder that has it, empty if none has."""
     for folder in folders:
         path = f"{folder}/{name}"

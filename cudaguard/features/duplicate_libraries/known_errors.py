@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cudaguard.core.known_errors import LIKELY, Explainer, KnownError
+from cudaguard.features.duplicate_libraries.findings import ANOTHER_FILE
 
 _ONE_CUDNN = (
     "keep only the copy of cuDNN that this package pins; others may come from a second "
@@ -161,8 +162,8 @@ KNOWN = (
         ),
     ),
     KnownError(
-        "CG843",
-        "a library uses another file than its run path names",
+        ANOTHER_FILE.id,
+        ANOTHER_FILE.title,
         ("was loaded from a system path",),
         r"CUDA runtime library [`'](\S{1,80})[`'] was loaded from a system path",
         "{0} was loaded from a folder of the system, and not the copy in the package.",
