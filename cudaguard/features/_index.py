@@ -97,7 +97,6 @@ DETECTORS = (
     ('cudaguard.features.cuda_init.detector:CudaDetector', ('begin', 'ctypes_comes', 'unseen', 'before_load', 'around_import', 'mapped', 'loaded', 'error_passes', 'forget', 'imported:accelerate.launchers', 'imported:lightning.fabric.strategies.launchers.multiprocessing', 'imported:lightning_fabric.strategies.launchers.multiprocessing', 'imported:distributed.comm.ucx', 'imported:distributed_ucxx.ucxx', 'imported:torch.cuda.memory')),
     ('cudaguard.features.gpu_architectures.detector:ArchitectureDetector', ('begin', 'imported:torch', 'forget')),
     ('cudaguard.features.extensions.detector:ExtensionDetector', ('truncated', 'load_failed', 'refused', 'error_passes', 'forget')),
-    ('cudaguard.features.extensions.detector:StaticTlsDetector', ('load_failed', 'error_passes')),
 )
 
 PREREQUISITES = {

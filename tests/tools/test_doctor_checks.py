@@ -154,13 +154,11 @@ def links(planted, build, package, *sonames, version="1.0"):
 
 
 @needs_compiler
-def test_lack_of_a_driver_alone_is_a_note(planted, build):
+def test_lack_of_a_driver_alone_is_no_fault_of_a_package(planted, build):
     if Path("/proc/driver/nvidia/version").exists():
         pytest.skip("this machine has a driver")
     links(planted, build, "alpha", "libcuda.so.1")
-    status, findings = planted.one("CG902")
-    assert (status, [one["severity"] for one in findings]) == ("ok", ["info"])
-    assert findings[0]["what"] == "alpha needs the NVIDIA driver, whose libcuda.so.1 is not found."
+    assert planted.one("CG902") == ("ok", [])
 
 
 @needs_compiler

@@ -8,6 +8,7 @@ import shlex
 from cudaguard.core.known_errors import LIKELY, Explainer, KnownError
 from cudaguard.elf.process import mapped_files
 from cudaguard.features.extensions import known_symbols
+from cudaguard.features.extensions.findings import NO_ROOM
 from cudaguard.files import os
 from cudaguard.system.name_owners import cuda_of, requirement_of, wheel_of
 from cudaguard.system.preload import CUDA_FOLDERS, installed
@@ -260,17 +261,15 @@ NO_MODULE = KnownError(
     ),
 )
 STATIC_TLS = KnownError(
-    "CG821",
-    "the dynamic loader had no room for thread-local variables",
+    NO_ROOM.id,
+    NO_ROOM.title,
     ("in static TLS block", "object with static TLS"),
     r"(?:(?<![^\s'\"])([^\s:'\"]{1,400}): )?cannot (?:allocate memory in static TLS block|load any "
     r"more object with static TLS)",
     "The loader has no room left for the thread-local variables of {0}, which must be loaded "
     "early.",
-    "import what needs it first, before torch, TensorFlow and other large libraries; or set "
-    "GLIBC_TUNABLES=glibc.rtld.optional_static_tls=16384 before Python starts (glibc 2.32 and "
-    "later)",
-    command="export GLIBC_TUNABLES=glibc.rtld.optional_static_tls=16384",
+    NO_ROOM.remedy,
+    command=NO_ROOM.command,
     links=("https://github.com/opencv/opencv/issues/14884",),
     nouns=("a library",),
     words=lambda match: (

@@ -11,7 +11,7 @@ import pytest
 
 import cudaguard
 from cudaguard.elf.forecast import Forecast, Lack
-from cudaguard.features.extensions.repair import _as_said
+from cudaguard.features.extensions.refusals import _as_said
 
 CALL = {"body": "int absent_f(void);", "call": "absent_f();"}
 

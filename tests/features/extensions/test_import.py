@@ -173,10 +173,10 @@ def test_failure_of_ours_leaves_the_error_as_it_is(build, attempt, child):
     build.module("half", **CALL)
     child.write(
         "sitecustomize.py",
-        "import cudaguard.features.extensions.repair as repair\n"
+        "import cudaguard.features.extensions.refusals as refusals\n"
         "def fail(*a): 1 / 0\n"
         # Code of the guard, by its module: what another raises is not the guard's to contain.
-        "repair.forecast = type(fail)(fail.__code__, {'__name__': 'cudaguard.sabotage'})\n",
+        "refusals.forecast = type(fail)(fail.__code__, {'__name__': 'cudaguard.sabotage'})\n",
     )
     lines, told = attempt("half", env={"PYTHONPATH": str(child.folder)})
     assert lines[0].startswith("ImportError | half")
