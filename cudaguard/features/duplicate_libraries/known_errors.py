@@ -98,7 +98,7 @@ KNOWN = (
         links=("https://github.com/pytorch/pytorch/issues/44282",),
         nouns=("one", "another"),
         examples=(
-            ("OMP: Error #15: Initializing libiomp5.so, but found libomp.so already initialized."),
+            "OMP: Error #15: Initializing libiomp5.so, but found libomp.so already initialized.",
         ),
     ),
     KnownError(

@@ -53,7 +53,7 @@ TORCH_FIRST = KnownError(
     nouns=("a library of torch",),
     words=lambda match: (match[1],) if _TORCHS.match(match[1]) else None,
     examples=(
-        ("ImportError: libc10.so: cannot open shared object file: No such file or directory"),
+        "ImportError: libc10.so: cannot open shared object file: No such file or directory",
         ("ImportError: libtorch_cpu.so: cannot open shared object file: No such file or directory"),
     ),
 )
@@ -71,7 +71,7 @@ TORCH_FOR_CUDA = KnownError(
     nouns=("a library of torch for GPUs",),
     words=lambda match: (match[1],) if _TORCHS_CUDA.match(match[1]) else None,
     examples=(
-        ("ImportError: libc10_cuda.so: cannot open shared object file: No such file or directory"),
+        "ImportError: libc10_cuda.so: cannot open shared object file: No such file or directory",
         (
             "ImportError: libtorch_cuda.so: cannot open shared object file: No such file or "
             "directory"
@@ -129,7 +129,7 @@ MISSING_CUDA = KnownError(
             "ImportError: libcudart.so.11.0: cannot open shared object file: No such file or "
             "directory"
         ),
-        ("OSError: libcublas.so.13: cannot open shared object file: No such file or directory"),
+        "OSError: libcublas.so.13: cannot open shared object file: No such file or directory",
         ("ImportError: libcudnn.so.8: cannot open shared object file: No such file or directory"),
     ),
 )
@@ -170,7 +170,7 @@ MISSING = KnownError(
     tell=_of_others,
     any_order=True,
     examples=(
-        ("ImportError: libGL.so.1: cannot open shared object file: No such file or directory"),
+        "ImportError: libGL.so.1: cannot open shared object file: No such file or directory",
         ("OSError: libsndfile.so.1: cannot open shared object file: No such file or directory"),
     ),
 )
@@ -348,7 +348,7 @@ OF_PAIRS = (
                 "RuntimeError: Detected that PyTorch and torch_scatter were compiled with "
                 "different CUDA versions."
             ),
-            ("WARNING[XFORMERS]: xFormers can't load C++/CUDA extensions. xFormers was built for:"),
+            "WARNING[XFORMERS]: xFormers can't load C++/CUDA extensions. xFormers was built for:",
         ),
     ),
     KnownError(
@@ -448,7 +448,7 @@ OF_PAIRS = (
         command='python -c "import tensorrt; print(tensorrt.__version__)"',
         any_order=True,
         examples=(
-            ("[TRT] [E] 6: The engine plan file is not compatible with this version of TensorRT"),
+            "[TRT] [E] 6: The engine plan file is not compatible with this version of TensorRT",
             "[TRT] [E] 6: The engine plan file is generated on an incompatible device",
             (
                 "[TRT] [E] 1: [stdArchiveReader.cpp::StdArchiveReader::32] Error Code 1: "
