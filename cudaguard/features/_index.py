@@ -156,7 +156,6 @@ IDS = {
     'CG707': ('TorchCodec was not loaded', ''),
     'CG708': ('a CUDA build of a package is not found', ''),
     'CG709': ('torch itself is incomplete', ''),
-    'CG710': ('a TensorRT engine is of another release', ''),
     'CG711': ('an extension was built for NumPy 1', ''),
     'CG712': ('a library of Windows does not fit', ''),
     'CG713': ('NCCL was not loaded', ''),

@@ -14,8 +14,6 @@ from cudaguard.features.array_interface import findings as arrays
 from cudaguard.features.builds import findings as builds
 from cudaguard.features.builds.locks import Lock
 from cudaguard.features.cuda_graphs import findings as graphs
-from cudaguard.features.duplicate_libraries import findings as duplicates
-from cudaguard.features.duplicate_libraries.findings import Served
 from cudaguard.features.symbol_scope import findings as scope
 
 LOCK = "/home/me/.cache/torch_extensions/py311_cu130/fused_adam/lock"
@@ -40,11 +38,6 @@ SCENES = {
     ),
     "cuda_graphs.not_copied": lambda: graphs.not_copied("transformers.DynamicCache"),
     "cuda_graphs.stale": lambda: graphs.stale("infer.py:12", (1, 256), "infer.py:13"),
-    "duplicate_libraries.two_rivals": lambda: duplicates.two_rivals(
-        "LLVM's OpenMP",
-        Served("/env/lib/libomp.so", {"faiss": "/env/faiss.so"}, (5,), "llvm-openmp"),
-        Served("/env/lib/libiomp5.so", {"mkl": "/env/mkl.so"}, (5,), "intel-openmp"),
-    ),
     "symbol_scope.static_runtime": lambda: scope.static_runtime(
         "nvcv", "/env/nvcv/libnvcv_types.so", ("std::ctype<char>::id",), "train.py:3"
     ),

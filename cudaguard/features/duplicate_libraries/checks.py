@@ -159,7 +159,7 @@ def check_libraries(site: Site) -> Result:
     for asking in site.shared_files:
         for name in asking.needed:
             runtime = runtime_of(stem_of(name)) if stem_of(name) else None
-            if runtime is None or (runtime.is_checked and not runtime.rival):
+            if runtime is None or runtime.is_checked:  # an older copy is as good, or is refused
                 continue
             path = _found(asking, name)
             if not path:  # somebody has to have loaded it before
@@ -175,7 +175,7 @@ def check_libraries(site: Site) -> Result:
     for name, files in names.items():
         first, *others = files.values()
         findings += _of_one_name(name, first, others) if others else _astray(site, name, first)
-    return [*findings, *_rivals(names)], f"libraries asked for: {len(names)}"
+    return findings, f"libraries asked for: {len(names)}"
 
 
 def _found(asking: SharedFile, name: str) -> str:
@@ -187,10 +187,9 @@ def _found(asking: SharedFile, name: str) -> str:
     return os.path.realpath(path) if path else ""
 
 
-def _is_older(one: Served, other: Served, name: str) -> bool:
-    """Return True if a file is older than another, and the loader would not notice."""
-    is_checked = runtime_of(stem_of(name)).is_checked
-    is_older = not is_checked and compared(one.version, other.version) == OLDER
+def _is_older(one: Served, other: Served) -> bool:
+    """Return True if a file is older than another."""
+    is_older = compared(one.version, other.version) == OLDER
     return is_older and not is_same_build(one.path, other.path)
 
 
@@ -198,7 +197,7 @@ def _of_one_name(name: str, first: Served, others: list[Served]) -> Iterator[Fin
     """Tell of a name that leads to several files, once."""
     for other in others:
         older, newer = sorted((first, other), key=lambda one: one.version)
-        if _is_older(older, newer, name):
+        if _is_older(older, newer):
             yield wording.two_files(name, older, newer, runtime_of(stem_of(name)))
             return
 
@@ -215,25 +214,10 @@ def _astray(site: Site, name: str, served: Served) -> Iterator[Finding]:
         return  # conda's own, which those meant who ask
     runtime, path = runtime_of(stem_of(name)), os.path.realpath(wheel.path)
     meant = Served(path, {}, version_of(path, name, runtime.wheel), wheel.dist)
-    if _is_older(served, meant, name):
+    if _is_older(served, meant):
         named = site.environ.get(LIBRARY_PATH, "").replace(";", ":").split(":")
         is_named = os.path.dirname(served.path) in map(os.path.realpath, filter(None, named))
         yield wording.astray(name, served, meant, runtime, is_named=is_named)
-
-
-def _rivals(names: dict[str, dict[str, Served]]) -> Iterator[Finding]:
-    """Tell of libraries that end the process beside one another, where different packages ask."""
-    by_kind: dict[str, list[tuple[str, Served]]] = {}
-    for name, files in names.items():
-        rival = runtime_of(stem_of(name)).rival
-        if rival:
-            by_kind.setdefault(rival, []).extend((name, served) for served in files.values())
-    for rival, found in by_kind.items():
-        for (name, one), (other_name, other) in zip(found, found[1:]):
-            # One name leads to one file, whichever package asks first.
-            is_another = name != other_name and one.path != other.path
-            if is_another and set(one.askers) != set(other.askers):
-                yield wording.two_rivals(rival, one, other)
 
 
 LIBRARIES = Check(

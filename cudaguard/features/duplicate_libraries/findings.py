@@ -379,6 +379,7 @@ class Served(NamedTuple):
 def two_files(name: str, older: Served, newer: Served, runtime: Runtime) -> Finding:
     """One name leads to different files, depending on who asks first."""
     first, then = next(iter(older.askers)), next(iter(newer.askers))
+    modules = ",".join(dist.replace("-", "_").lower() for dist in (first, then))
     return Finding(
         "CG903",
         f"{first} and {then} would load different files of {name} ({runtime.title}); the first "
@@ -386,7 +387,7 @@ def two_files(name: str, older: Served, newer: Served, runtime: Runtime) -> Find
         evidence=(_served(older), _served(newer)),
         consequence=f"with {first} imported first, {then} gets the older one: {runtime.danger}.",
         remedy=f"import {then} before {first}, or install releases that use the same wheel",
-        command=_bisect(first, then),
+        command=f"cudaguard bisect --imports {modules}",
     )
 
 
@@ -408,19 +409,6 @@ def astray(
     )
 
 
-def two_rivals(rival: str, one: Served, other: Served) -> Finding:
-    """Two libraries end the process beside one another."""
-    return Finding(
-        "CG903",
-        f"{_askers(one)} and {_askers(other)} would use two copies of {rival}.",
-        evidence=(_served(one), _served(other)),
-        consequence="in one process, the second one to initialize ends it: 'OMP: Error #15'.",
-        remedy="install both from one source, so that they use one copy",
-        command=_bisect(next(iter(one.askers)), next(iter(other.askers))),
-        links=(_OPENMP_ERROR,),
-    )
-
-
 def _askers(served: Served) -> str:
     names = list(served.askers)
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if names[3:] else "")
@@ -430,8 +418,3 @@ def _served(served: Served) -> str:
     version = ".".join(map(str, served.version)) or "of unknown version"
     asked = next(iter(served.askers.values()), "")
     return f"{served.path}: {version}" + (f", for {_askers(served)} ({asked})" if asked else "")
-
-
-def _bisect(first: str, second: str) -> str:
-    modules = (dist.replace("-", "_").lower() for dist in (first, second))
-    return f"cudaguard bisect --imports {','.join(modules)}"

@@ -152,16 +152,14 @@ def is_library(file: str) -> bool:
     return _LIBRARY.fullmatch(os.path.basename(file)) is not None
 
 
-def checked(
-    file: str, settled: dict[object, Settled], given: tuple[str, ...] = ()
-) -> tuple[ExtensionCheck, tuple[str, ...]]:
+def checked(file: str, settled: dict[object, Settled]) -> tuple[ExtensionCheck, tuple[str, ...]]:
     """Return the check of a file, and the modules that it took for imported.
 
     Args:
         file: The extension.
         settled: What is known of the libraries of those before, empty at first; is added to.
-        given: Modules that are taken for imported in any case.
     """
+    given: tuple[str, ...] = ()
     while True:
         check = check_one_of_many(file, given, settled)
         more = [module for module in _providers(check.missing_libraries) if module not in given]
