@@ -144,7 +144,7 @@ class DuplicateDetector:
     def _copies_among(
         self, new: list[Library], memory: Memory, load: NativeLoad | None, since: str
     ) -> Iterator[tuple[tuple[str, int], Copy]]:
-        how = ""
+        who: tuple[str, str] | None = None
         for one in new:
             stem = stem_of(one.path[one.path.rfind("/") + 1 :])
             if stem:
@@ -152,19 +152,14 @@ class DuplicateDetector:
                     soname = Image(memory, one).text(DT_SONAME) or os.path.basename(one.path)
                 except ours(OSError):  # unloaded meanwhile
                     continue
-                how = how or _how(load, since)
-                by = _by(load, since)
-                own = self._by_rule(one.path) or how
+                by, how = who = who or _who(load, since)
+                done = self._core.reporter.repair_of(one.path)
+                how = how if done is None else f"was {done.how} by {done.rule}"
                 # Without the detours by which the loader came there: `cv2/../opencv.libs/`.
                 folder, name = os.path.split(one.path)
                 path = os.path.join(os.path.realpath(folder), name)
                 known = identity(path)
-                yield (one.path, one.dynamic), Copy(path, stem, soname, known, by, own)
-
-    def _by_rule(self, path: str) -> str:
-        """Return which rule had a library opened in advance, empty if none had."""
-        done = self._core.reporter.repair_of(path)
-        return f"was {done.how} by {done.rule}" if done is not None else ""
+                yield (one.path, one.dynamic), Copy(path, stem, soname, known, by, how)
 
     def _strays_among(
         self, new: list[Library], memory: Memory, load: NativeLoad | None, since: str
@@ -187,7 +182,7 @@ class DuplicateDetector:
                 known = identity(meant) if meant else copy.identity
                 if known != copy.identity:
                     wanted = Copy(meant, copy.stem, copy.soname, known, "", "")
-                    yield Stray(one.path, _how(load, since), copy, wanted)
+                    yield Stray(one.path, _who(load, since)[1], copy, wanted)
 
     def _parts_to_come(self, copy: Copy) -> Iterator[Stray]:
         """Return a part that will be opened by name, and be found elsewhere than beside it.
@@ -246,28 +241,15 @@ def identity(path: str) -> object:
     return state.st_dev, state.st_ino
 
 
-def _by(load: NativeLoad | None, since: str) -> str:
-    """Return the module that loads what is new, empty if nobody saw that."""
+def _who(load: NativeLoad | None, since: str) -> tuple[str, str]:
+    """Return the module that loads what is new, if that was seen, and words that follow a path."""
     if load is None:
-        return _being_mapped() if since == "unseen" else ""
-    return load.extension or module_of(caller_frame())
-
-
-def _being_mapped() -> str:
-    """Return the extension that is being mapped, from within which another load has come."""
-    return getattr(getattr(here, "mapping", None), "name", "")
-
-
-def _how(load: NativeLoad | None, since: str) -> str:
-    """Return who loads what is new, in words that follow a path."""
-    if load is None:
-        by = _by(load, since)
-        return f"came with {by}, which was just being imported" if by else SINCE[since]
+        # The extension that is being mapped, from within which another load has come.
+        mapping = getattr(here, "mapping", None) if since == "unseen" else None
+        by = getattr(mapping, "name", "")
+        return by, f"came with {by}, which was just being imported" if by else SINCE[since]
     frame = caller_frame()
-    place = describe(frame) or "somewhere"
-    if load.extension:
-        who = f"came with {load.extension} ({place})"
-    else:
-        who = f"was loaded by {module_of(frame) or 'the program'} ({place})"
-    outside = describe(frame_outside(frame))
-    return f"{who}, imported at {outside}" if outside else who
+    place, outside = describe(frame) or "somewhere", describe(frame_outside(frame))
+    by = load.extension or module_of(frame)
+    how = f"came with {by}" if load.extension else f"was loaded by {by or 'the program'}"
+    return by, f"{how} ({place}), imported at {outside}" if outside else f"{how} ({place})"

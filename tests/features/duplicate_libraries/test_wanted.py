@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from cudaguard.features.duplicate_libraries.older_cudnn import is_older, release_of, wanted_by
+from cudaguard.features.duplicate_libraries.older_cudnn import release_of, wanted_by
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="which library is loaded is read from Linux' loader"
@@ -217,18 +217,3 @@ def test_what_metadata_say(case):
         lambda name: installed.get(name, ("", ()))[1],
     )
     assert (want and want.least) == least
-
-
-@pytest.mark.parametrize(
-    ("release", "least", "older"),
-    [
-        ((9, 1, 0), (9, 8), True),
-        ((9, 8, 0), (9, 8), False),
-        ((9, 10, 1), (9, 8), False),
-        ((8, 9), (9, 8), False),
-        ((), (9, 8), False),
-        ((9,), (9, 8), False),
-    ],
-)
-def test_which_release_is_older(release, least, older):
-    assert is_older(release, least) is older

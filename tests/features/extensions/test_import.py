@@ -144,14 +144,6 @@ def test_truncated_file_is_refused(build, attempt, mode):
     assert ("[CG840]" in told) is (mode == "strict")
 
 
-@pytest.mark.parametrize("mode", ["observe", "warn"])
-def test_truncated_file_is_told_of_where_nothing_is_repaired(build, child, mode):
-    cut(build.module("short", **TRUNCATED))
-    done = child.python(TRY.format(name="short", mode=mode), check=False)
-    assert done.returncode == -7
-    assert ("ExtensionWarning: [CG840]" in done.stderr) is (mode == "warn")
-
-
 @pytest.mark.parametrize(
     "call",
     [
