@@ -13,7 +13,7 @@ from cudaguard.elf.search_path import Place, SearchPath
 from cudaguard.features.duplicate_libraries import findings as wording
 from cudaguard.features.duplicate_libraries.copies import LIBRARY_PATH
 from cudaguard.features.duplicate_libraries.findings import Served
-from cudaguard.features.duplicate_libraries.judgement import OLDER, compared
+from cudaguard.features.duplicate_libraries.judgement import is_older_release
 from cudaguard.system.distributions import is_shared_object, key_of, listed_files
 from cudaguard.system.runtimes import runtime_of, stem_of
 from cudaguard.system.site import Skipped
@@ -189,7 +189,7 @@ def _found(asking: SharedFile, name: str) -> str:
 
 def _is_older(one: Served, other: Served) -> bool:
     """Return True if a file is older than another."""
-    is_older = compared(one.version, other.version) == OLDER
+    is_older = is_older_release(one.version, other.version)
     return is_older and not is_same_build(one.path, other.path)
 
 

@@ -58,8 +58,8 @@ class Copy(Record):
 
     def is_like(self, other: Copy) -> bool:
         """Return True if both are of one library, of which a process should have one."""
-        is_openmp = self.runtime.title == other.runtime.title == "OpenMP"
-        return self.stem == other.stem or is_openmp
+        rival = self.runtime.rival
+        return self.stem == other.stem or bool(rival and rival == other.runtime.rival)
 
     def is_part_with(self, other: Copy) -> bool:
         """Return True if both are parts of one set, which have to be of one release."""

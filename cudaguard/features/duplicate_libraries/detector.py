@@ -153,8 +153,6 @@ class DuplicateDetector:
                 except ours(OSError):  # unloaded meanwhile
                     continue
                 by, how = who = who or _who(load, since)
-                done = self._core.reporter.repair_of(one.path)
-                how = how if done is None else f"was {done.how} by {done.rule}"
                 # Without the detours by which the loader came there: `cv2/../opencv.libs/`.
                 folder, name = os.path.split(one.path)
                 path = os.path.join(os.path.realpath(folder), name)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cudaguard.system.runtimes import Runtime
 
 _SHOWN = 3
-_OPENMP_ERROR = "https://github.com/joblib/threadpoolctl/blob/master/multiple_openmp.md"
+_OPENMP = "https://github.com/joblib/threadpoolctl/blob/master/multiple_openmp.md"
 _LINKS = {
     "cuDNN": (
         "https://github.com/pytorch/pytorch/issues/119989",
@@ -74,43 +74,19 @@ def older_first(first: Copy, second: Copy, remedy: str) -> Finding:
     )
 
 
-def rivals(first: Copy, second: Copy, *, is_allowed: bool) -> Finding:
-    """Two runtimes cannot be used in one process; is_allowed: KMP_DUPLICATE_LIB_OK is set."""
+def rivals(first: Copy, second: Copy) -> Finding:
+    """Two runtimes cannot be used in one process."""
     what = "Two files" if first.stem == second.stem else "Two kinds"
     names = f"{os.path.basename(first.path)} and {os.path.basename(second.path)}"
     return TWO_FILES.found(
         f"{what} of {first.runtime.rival} are loaded: {names}.",
         _loaded(first),
         _loaded(second),
-        severity="info" if is_allowed else "warning",
-        consequence="KMP_DUPLICATE_LIB_OK is set: the program goes on, and may hang, crash or "
-        "compute wrong numbers."
-        if is_allowed
-        else "the second one to initialize ends the process: 'OMP: Error #15'. With "
+        consequence="the second one to initialize ends the process: 'OMP: Error #15'. With "
         "KMP_DUPLICATE_LIB_OK set it may hang, crash or compute wrong numbers instead.",
         remedy="install both packages from one source (all by conda, or all by pip), or make one "
         "file a symbolic link to the other",
-        links=(_OPENMP_ERROR,),
-    )
-
-
-def harmless(first: Copy, second: Copy, kind: str) -> Finding:
-    """Two files of one library are loaded of which no harm is known; kind as from `kind_of`."""
-    gets = f"library that loads {first.soname} by name gets the first one"
-    consequence = {
-        "apart": "they have different names, so each package uses its own.",
-        "same": f"they are of the same release. Every {gets}.",
-        "newer": f"every {gets}, which is newer.",
-        "older": f"every {gets}, which is older but has all symbols needed so far.",
-        "preloaded": f"every {gets}, which LD_PRELOAD names.",
-        "unknown": f"every {gets}. Their versions are unknown.",
-    }[kind]
-    return TWO_FILES.found(
-        f"Two files of {first.runtime.title} are loaded: {first.path} and {second.path}.",
-        _loaded(first),
-        _loaded(second),
-        severity="info",
-        consequence=consequence,
+        links=(_OPENMP,),
     )
 
 

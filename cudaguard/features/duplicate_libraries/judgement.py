@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     Release = tuple[int, ...]
 
-# Kinds of pairs: what the first is, beside the second. Of the first two the program should hear.
-OLDER, RIVALS = "older", "rivals"
-NEWER, SAME, UNKNOWN, APART, PRELOADED = "newer", "same", "unknown", "apart", "preloaded"
 _PROGRAM = ("", "__main__", "__mp_main__")
 _YES = ("1", "true", "t", "yes", "y", "on")
 # NVIDIA's searches for libraries: older ones do not look into the environment first.
@@ -59,16 +56,12 @@ def judge(
     can_raise = is_load and is_importing()
     refused: ImportOrderError | None = None
     for finding, one, other in (*_pairs(copies, new), *_mixtures(copies, new), *_astray(strays)):
-        pair = (one.runtime.title, *sorted((one.folder, other.folder)))
-        is_fault = finding.severity == "warning"
-        if not is_fault and pair in told:
-            continue
-        faults = {("fault", *pair), ("fault", one.folder)} if is_fault else set()
-        is_known = not told.isdisjoint(faults)
-        told |= {pair, *faults}
-        later = LATER if is_fault and not can_raise and refused is None else None
+        folders = {(one.runtime.title, *sorted((one.folder, other.folder))), (one.folder,)}
+        is_known = not told.isdisjoint(folders)
+        told |= folders
+        later = None if can_raise or refused is not None else LATER
         is_news = core.reporter.found(finding, frame, stop=later, carried_by_error=is_known)
-        if is_news and is_fault and refused is None:
+        if is_news and refused is None:
             refused = ImportOrderError(finding.as_error(), path=one.path)
     if refused is not None and can_raise:
         core.reporter.stop(refused)
@@ -76,47 +69,42 @@ def judge(
 
 def _pairs(copies: list[Copy], new: list[Copy]) -> Iterator[tuple[Finding, Copy, Copy]]:
     for at, second in enumerate(copies):
-        others = [
-            (_kind_of(first, second), first)
-            for first in (copies[:at] if second in new else ())
-            if first.is_like(second) and first.identity != second.identity
-        ]
-        if not others:
-            continue
-        # The one that matters: a fault, one of the same name, the first of all.
-        kind, first = min(
-            others, key=lambda o: (o[0] not in (OLDER, RIVALS), o[1].soname != second.soname)
-        )
-        if kind == RIVALS:
-            is_allowed = os.environ.get("KMP_DUPLICATE_LIB_OK", "").lower() in _YES
-            finding = findings.rivals(first, second, is_allowed=is_allowed)
-        elif kind == OLDER and not first.runtime.is_checked:
-            finding = findings.older_first(first, second, _remedy(second, first, first.by))
-        else:
-            finding = findings.harmless(first, second, kind)
-        yield finding, first, second
+        for first in copies[:at] if second in new else ():
+            finding = _fault_of(first, second) if first.is_like(second) else None
+            if finding is not None:
+                yield finding, first, second
+                break
 
 
-def _kind_of(first: Copy, second: Copy) -> str:
-    """Return what kind of pair two files of one library are, in the order of mapping."""
+def _fault_of(first: Copy, second: Copy) -> Finding | None:
+    """Return what is wrong with two files of one library, of which the first was mapped first."""
+    if first.identity == second.identity:
+        return None
     rival = first.runtime.rival
     if rival and rival == second.runtime.rival:
-        return RIVALS
-    if first.soname != second.soname:
-        return APART
-    if is_same_build(first.path, second.path):
-        return SAME
-    kind = compared(first.release, second.release)
-    return PRELOADED if kind == OLDER and _is_preloaded(first) else kind
+        is_allowed = os.environ.get("KMP_DUPLICATE_LIB_OK", "").lower() in _YES
+        return None if is_allowed else findings.rivals(first, second)
+    # Under names of their own each package has its copy.
+    if first.soname != second.soname or not _is_older(first, second):
+        return None
+    return findings.older_first(first, second, _remedy(second, first, first.by))
 
 
-def compared(first: Release, second: Release) -> str:
-    """Return what the first of two releases is, beside the second."""
+def _is_older(used: Copy, meant: Copy) -> bool:
+    """Return True if a library is too old, the loader did not notice, and nobody wants it so."""
+    is_older = not used.runtime.is_checked and is_older_release(used.release, meant.release)
+    return is_older and not _is_preloaded(used) and not is_same_build(used.path, meant.path)
+
+
+def is_older_release(first: Release, second: Release) -> bool:
+    """Return True if the first of two releases is earlier, as far as both are known."""
     length = min(len(first), len(second))
-    first, second = first[:length], second[:length]
-    if not length:
-        return UNKNOWN
-    return SAME if first == second else OLDER if first < second else NEWER
+    return first[:length] < second[:length]
+
+
+def _is_same_release(first: Release, second: Release) -> bool:
+    length = min(len(first), len(second))
+    return length > 0 and first[:length] == second[:length]
 
 
 def _is_preloaded(copy: Copy) -> bool:
@@ -132,7 +120,7 @@ def _mixtures(copies: list[Copy], new: list[Copy]) -> Iterator[tuple[Finding, Co
     for copy in new:
         for other in _parts_beside(copy, used) if used.get(copy.soname) is copy else ():
             part_of = copy.runtime.part_of
-            is_same = compared(other.release, copy.release) == SAME
+            is_same = _is_same_release(other.release, copy.release)
             if is_same or part_of in told or copy.folder == other.folder:
                 continue
             told.add(part_of)
@@ -158,14 +146,17 @@ def _astray(strays: list[Stray]) -> Iterator[tuple[Finding, Copy, Copy]]:
     told = set()
     for stray in strays:
         used, meant = stray.used, stray.meant
-        if (used.path, meant.path) in told or is_same_build(used.path, meant.path):
+        if (used.path, meant.path) in told:
             continue
         told.add((used.path, meant.path))
-        kind = compared(used.release, meant.release)
-        is_older = kind == OLDER and not used.runtime.is_checked
-        if _is_preloaded(used) or not (is_older or (stray.is_part and kind != SAME)):
+        words = findings.another_file
+        if stray.is_part:
+            words = findings.part_elsewhere
+            is_same = is_same_build(used.path, meant.path)
+            if is_same or _is_same_release(used.release, meant.release):
+                continue
+        elif not _is_older(used, meant):
             continue
-        words = findings.part_elsewhere if stray.is_part else findings.another_file
         remedy = _remedy(meant, used, used.by)
         yield words(stray.asking, stray.how, used, meant, remedy), used, meant
 

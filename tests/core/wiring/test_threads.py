@@ -93,3 +93,21 @@ def test_pool_of_interpreters(modules, mode):
     env = {"CUDAGUARD": mode, "PYTHONPATH": str(modules.folder)} if mode == "fix" else {}
     done = modules.command(sys.executable, path, env={"PYTHONPATH": str(modules.folder), **env})
     assert (done.stdout, done.stderr) == ("{(True, 'fix', ())}\n", "")
+
+
+def test_what_another_thread_repairs_while_a_repair_is_looked_up():
+    from cudaguard.core.dispatch import Dispatch
+
+    class Subject(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            reporter.repaired("CG001", "preload", "another thread's")
+            return str.__eq__(self, other)
+
+    reporter = Dispatch().reporter
+    for path in (Subject("/one.so"), "/x.so"):
+        reporter.repaired("CG001", "preload", path, "loaded before torch")
+    assert reporter.repair_of("/x.so").how == "loaded before torch"
+    assert reporter.repair_of("another thread's") is not None

@@ -198,12 +198,8 @@ def test_rule_that_is_proposed_cures(strayed):
     scene.child.write("cudaguard.toml", "[[rules]]" + rule)
     assert f"load the right file before {'taker' if first else 'consumer'}:" in before
     ran = scene.told(first, ASK, mode="strict", CUDAGUARD_CONFIG="cudaguard.toml", **variables)
-    assert ran.lines == ["consumer 12080"]
-    assert ran.errors == ""
-    # The other one is there as well where it is opened by its path; it serves nobody else.
-    assert ran.ids == ([("CG842", "info")] if first else [])
-    if first:
-        assert "was loaded before taker by LOCAL001" in ran.only["evidence"][0]
+    # The other one is there as well where it is opened by its path; nobody else uses it.
+    assert (ran.lines, ran.findings, ran.errors) == (["consumer 12080"], [], "")
 
 
 def test_strict_raises_from_the_import(strayed):
@@ -252,9 +248,7 @@ def test_what_somebody_has_preloaded_is_there_on_purpose(scene):
     ran = scene.told(ASK, mode="strict", LD_PRELOAD=str(old))
     assert (ran.lines, ran.findings, ran.errors) == (["consumer 12010"], [], "")
     ran = scene.told(opened(scene.folder / WHEEL), mode="strict", LD_PRELOAD=str(old))
-    assert (ran.ids, ran.errors) == ([("CG842", "info")], "")
-    assert "was there before the guard" in ran.only["evidence"][0]
-    assert "which LD_PRELOAD names" in ran.only["consequence"]
+    assert (ran.findings, ran.errors) == ([], "")
 
 
 def test_guard_that_comes_late_says_so(scene):
@@ -312,23 +306,11 @@ def test_two_files_the_older_one_first(scene):
     assert ran.warned == [f"{good}: ImportOrderWarning: [CG842] {found['what']}"]
 
 
-@pytest.mark.parametrize(
-    ("version", "says"),
-    [("12.9.79", "which is newer"), ("12.8.90", "of the same release")],
-)
-def test_two_files_the_older_one_second(scene, version, says):
+@pytest.mark.parametrize("version", ["12.9.79", "12.8.90"])
+def test_two_files_the_older_one_not_first(scene, version):
     old, wheel = scene.old(13000, version), scene.wheel()
     ran = scene.told(opened(old, wheel), mode="strict")
-    assert (ran.ids, ran.errors) == ([("CG842", "info")], "")
-    assert says in ran.only["consequence"]
-
-
-def test_libraries_of_one_pair_of_folders_are_told_of_once(scene):
-    """FFmpeg has five, and packages bring them all."""
-    names = ("libavutil.so.5{}", "libavcodec.so.5{}", "libavformat.so.5{}")
-    files = [scene.put(f"{at}/{name.format(at)}", at) for at in (7, 8) for name in names]
-    ran = scene.told(opened(*files))
-    assert ran.ids == [("CG842", "info")]
+    assert (ran.findings, ran.errors) == ([], "")
 
 
 def test_faults_of_one_folder_are_warned_of_once(scene):
@@ -355,9 +337,7 @@ def test_library_whose_symbols_have_versions_may_be_the_older_one(scene):
         file.symlink_to(f"libstdc++.so.{version}")
         files.append(file)
     ran = scene.told(opened(*files), mode="strict")
-    own = [found for found in ran.findings if str(scene.folder) in found["what"]]
-    assert {found["severity"] for found in own} == {"info"}
-    assert ran.errors == ""
+    assert (ran.findings, ran.errors) == ([], "")
 
 
 @pytest.mark.parametrize("names", [("libomp.so.5", "libiomp5.so"), ("libiomp5.so", "libiomp5.so")])
@@ -365,9 +345,7 @@ def test_library_whose_symbols_have_versions_may_be_the_older_one(scene):
 def test_two_of_llvms_openmp(scene, names, allowed):
     files = [scene.put(f"{at}/{name}", at) for at, name in enumerate(names)]
     ran = scene.told(opened(*files), KMP_DUPLICATE_LIB_OK=allowed)
-    assert ran.ids == [("CG842", "info" if allowed else "warning")]
-    said = "KMP_DUPLICATE_LIB_OK is set: " if allowed else "the second one to initialize ends"
-    assert ran.only["consequence"].startswith(said)
+    assert ran.ids == ([] if allowed else [("CG842", "warning")])
 
 
 # --- parts of one library -----------------------------------------------------------------------
@@ -467,7 +445,7 @@ def test_looking_loads_nothing(scene):
 
 def test_threads_that_load_at_once(scene):
     """Each library is seen, whoever looks first."""
-    files = [str(scene.put(f"{at}/libgomp-{at:08x}.so.1", at)) for at in range(24)]
+    files = [str(scene.put(f"libiomp5-{at:08x}.so", at)) for at in range(24)]
     code = f"""
 import threading
 files = {files!r}
@@ -477,10 +455,10 @@ threads = [threading.Thread(target=load, args=(files[at::4],)) for at in range(4
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 """
-    ran = scene.told(code, mode="strict")
-    assert set(ran.ids) == {("CG842", "info")}
+    ran = scene.told(code, mode="observe")
+    assert set(ran.ids) == {("CG842", "warning")}
     assert ran.errors == ""
-    seen = " ".join(found["what"] for found in ran.findings)
+    seen = " ".join(line for found in ran.findings for line in found["evidence"])
     assert all(file in seen for file in files)
 
 
@@ -498,24 +476,6 @@ def test_what_an_extension_imports_while_it_is_mapped_is_not_blamed(scene, compi
     ran = scene.told("import outer", opened(scene.folder / WHEEL), LD_LIBRARY_PATH="old")
     assert ran.ids == [("CG842", "warning")]
     assert "came with outer, which was just being imported" in ran.only["evidence"][0]
-
-
-def test_what_other_threads_note_meanwhile_does_no_harm():
-    from cudaguard.core.dispatch import Dispatch
-
-    class Subject(str):
-        __slots__ = ()
-        __hash__ = str.__hash__
-
-        def __eq__(self, other):
-            reporter.repaired("CG001", "preload", "another thread's")
-            return str.__eq__(self, other)
-
-    reporter = Dispatch().reporter
-    for path in (Subject("/one.so"), "/x.so"):
-        reporter.repaired("CG001", "preload", path, "loaded before torch")
-    assert reporter.repair_of("/x.so").how == "loaded before torch"
-    assert reporter.repair_of("another thread's") is not None
 
 
 @pytest.mark.parametrize("record", ["", "journal.jsonl"])
