@@ -9,7 +9,6 @@ import os
 from typing import NamedTuple
 
 from cudaguard.files import ours
-from cudaguard.system.runtimes import stem_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -162,7 +161,7 @@ def openmp_wait(pid: int) -> ForkedWait | None:
         with open(f"/proc/{pid}/syscall", encoding="ascii") as file:
             counter = int(file.read().split()[-1], 16)
         library = _mapped_at(pid, counter)
-        if stem_of(os.path.basename(library)) == "libgomp":
+        if os.path.basename(library).startswith(("libgomp.so", "libgomp-")):
             return ForkedWait(pid, parent, len(os.listdir(f"/proc/{parent}/task")), library)
     except ours(OSError, ValueError, IndexError):  # it runs, has ended, or is not ours
         return None

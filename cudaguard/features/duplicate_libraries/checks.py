@@ -159,7 +159,7 @@ def check_libraries(site: Site) -> Result:
     for asking in site.shared_files:
         for name in asking.needed:
             runtime = runtime_of(stem_of(name)) if stem_of(name) else None
-            if runtime is None or runtime.is_checked:  # an older copy is as good, or is refused
+            if runtime is None or runtime.rival:
                 continue
             path = _found(asking, name)
             if not path:  # somebody has to have loaded it before

@@ -91,8 +91,8 @@ def _fault_of(first: Copy, second: Copy) -> Finding | None:
 
 
 def _is_older(used: Copy, meant: Copy) -> bool:
-    """Return True if a library is too old, the loader did not notice, and nobody wants it so."""
-    is_older = not used.runtime.is_checked and is_older_release(used.release, meant.release)
+    """Return True if a library is older than another one, and nobody wants it so."""
+    is_older = not used.runtime.rival and is_older_release(used.release, meant.release)
     return is_older and not _is_preloaded(used) and not is_same_build(used.path, meant.path)
 
 
