@@ -179,7 +179,6 @@ IDS = {
     'CG732': ('two OpenMP runtimes are in the process', ''),
     'CG733': ('an OpenMP runtime could not start', ''),
     'CG734': ('two copies of a protobuf message are registered', ''),
-    'CG735': ('several packages of CuPy are installed', ''),
     'CG736': ('two copies of USD are in the process', ''),
     'CG738': ('the C library found its heap damaged', ''),
     'CG739': ('Isaac Gym must be imported before torch', ''),

@@ -136,18 +136,6 @@ KNOWN = (
         ),
     ),
     KnownError(
-        "CG735",
-        "several packages of CuPy are installed",
-        ("multiple CuPy packages are installed",),
-        r"multiple CuPy packages are installed",
-        "Several CuPy packages are installed, and have overwritten each other's files.",
-        "uninstall all of them, then install the one for your CUDA, as for CUDA 12: pip uninstall "
-        "-y cupy cupy-cuda11x cupy-cuda12x cupy-cuda13x && pip install cupy-cuda12x",
-        command="pip list | grep -i cupy",
-        links=("https://github.com/gpustack/gpustack/issues/5459",),
-        examples=("CuPy may not function correctly because multiple CuPy packages are installed",),
-    ),
-    KnownError(
         "CG736",
         "two copies of USD are in the process",
         ("already has an associated C++ type",),

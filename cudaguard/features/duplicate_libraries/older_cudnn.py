@@ -22,7 +22,7 @@ from cudaguard.system.preload import has_driver
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.features.duplicate_libraries.copies import Copy
@@ -41,29 +41,18 @@ _WHEEL = re.compile(r"nvidia[-_.]cudnn[-_.]cu\d+", re.IGNORECASE)
 _OF_NINE = 90000  # cuDNN's number for 9.0.0; 8.9.7 is 8907
 
 
-def wanted_by(
-    package: str,
-    version_of: Callable[[str], str | None],
-    requires_of: Callable[[str], Iterable[str]],
-) -> Want | None:
-    """Return what a package was built for, None if its metadata do not tell.
-
-    Args:
-        package: One of `PACKAGES`.
-        version_of: Returns the version of an installed distribution.
-        requires_of: Returns the requirements of an installed distribution, in its words.
-    """
+def _wanted_by(package: str, facts: Facts) -> Want | None:
+    """Return what one of `PACKAGES` was built for, None if its metadata do not tell."""
     for dist in PACKAGES[package]:
-        version = version_of(dist)
-        if version is not None:
-            # An extra that is for another CUDA counts as little as what is not installed.
-            told = [one for one in map(_read, requires_of(dist)) if one]
-            for said, wheel, least in sorted(told, key=lambda one: version_of(one[1]) is None):
-                return Want(package, f"{dist} {version}", said, wheel, least)
+        version = facts.version(dist)
+        told = [one for one in map(cudnn_of, requires_of(dist)) if one] if version else []
+        # An extra that is for another CUDA counts as little as what is not installed.
+        for said, wheel, least in sorted(told, key=lambda one: facts.version(one[1]) is None):
+            return Want(package, f"{dist} {version}", said, wheel, least)
     return None
 
 
-def _read(requirement: str) -> tuple[str, str, Release] | None:
+def cudnn_of(requirement: str) -> tuple[str, str, Release] | None:
     """Return (the requirement, the wheel, the earliest release) of one on cuDNN."""
     if not _WHEEL.match(requirement):
         return None
@@ -114,7 +103,7 @@ class Wants:
         facts = Facts()
         for name in here if has_driver() else ():
             if name not in self._wants:
-                told = wanted_by(name, facts.version, requires_of)
+                told = _wanted_by(name, facts)
                 self._wants[name] = _compiled(facts, told) if name == "jax" else told
             want = self._wants[name]
             if want is not None and want.by not in self._told:

@@ -127,6 +127,11 @@ def _of_nobody(needer: str, name: str, owner: NameOwner | None) -> Finding:
     ).replace(remedy="find out which library should define it, and which file of it is loaded")
 
 
+def _examples(*pairs: tuple[str, str]) -> tuple[str, ...]:
+    """Return what an import raises, for pairs of a file and the symbol that it lacks."""
+    return tuple(f"ImportError: {file}: undefined symbol: {symbol}" for file, symbol in pairs)
+
+
 OLDER_COPY = KnownError(
     "CG842",
     "two files of one library are loaded",
@@ -145,16 +150,10 @@ OLDER_COPY = KnownError(
     ),
     nouns=("A library", "a function", "another library", "copy of it", "gets"),
     tell=partial(_of_symbol, "CG842"),
-    examples=(
-        (
-            "ImportError: libcusparse.so.12: undefined symbol: __nvJitLinkComplete_12_4, "
-            "version libnvJitLink.so.12"
-        ),
-        "ImportError: libtorch_cuda.so: undefined symbol: ncclCommRegister",
-        (
-            "ImportError: libcublas.so.11: undefined symbol: cublasLtGetStatusString, "
-            "version libcublasLt.so.11"
-        ),
+    examples=_examples(
+        ("libcusparse.so.12", "__nvJitLinkComplete_12_4, version libnvJitLink.so.12"),
+        ("libtorch_cuda.so", "ncclCommRegister"),
+        ("libcublas.so.11", "cublasLtGetStatusString, version libcublasLt.so.11"),
     ),
 )
 
@@ -170,15 +169,9 @@ OTHER_CUDA = KnownError(
     certainty=LIKELY,
     nouns=("An extension", "a function", "the CUDA runtime", "it was built for another CUDA"),
     tell=partial(_of_symbol, "CG701"),
-    examples=(
-        (
-            "ImportError: MultiScaleDeformableAttention.cpython-37m-x86_64-linux-gnu.so: "
-            "undefined symbol: cudaSetupArgument"
-        ),
-        (
-            "ImportError: _ext.cpython-311-x86_64-linux-gnu.so: undefined symbol: "
-            "__cudaRegisterFatBinaryEnd"
-        ),
+    examples=_examples(
+        ("MultiScaleDeformableAttention.cpython-37m-x86_64-linux-gnu.so", "cudaSetupArgument"),
+        ("_ext.cpython-311-x86_64-linux-gnu.so", "__cudaRegisterFatBinaryEnd"),
     ),
 )
 
@@ -194,22 +187,20 @@ OTHER_TORCH = KnownError(
     links=("https://github.com/Dao-AILab/flash-attention/issues/1644",),
     nouns=("An extension", "a function", "it was built for another torch"),
     tell=partial(_of_symbol, "CG869"),
-    examples=(
+    examples=_examples(
+        ("flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so", "_ZN3c104cuda9SetDeviceEi"),
         (
-            "ImportError: flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so: undefined "
-            "symbol: _ZN3c104cuda9SetDeviceEi"
+            "flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so",
+            (
+                "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIc"
+                "ESaIcEEE"
+            ),
         ),
         (
-            "ImportError: flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so: undefined "
-            "symbol: "
-            "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIc"
-            "ESaIcEEE"
+            "mmcv/_ext.cpython-38-x86_64-linux-gnu.so",
+            "_ZNK3c1010TensorImpl36is_contiguous_nondefault_policy_implENS_12MemoryFormatE",
         ),
-        (
-            "ImportError: mmcv/_ext.cpython-38-x86_64-linux-gnu.so: undefined symbol: "
-            "_ZNK3c1010TensorImpl36is_contiguous_nondefault_policy_implENS_12MemoryFormatE"
-        ),
-        "OSError: libtorchaudio.so: undefined symbol: _ZNK5torch8autograd4Node4nameB5cxx11Ev",
+        ("libtorchaudio.so", "_ZNK5torch8autograd4Node4nameB5cxx11Ev"),
     ),
 )
 
@@ -232,7 +223,7 @@ OTHER_PYTHON = KnownError(
             "the interpreter version is incompatible: 3.11.7 (main, Dec  8 2023) [GCC "
             "12.2.0]."
         ),
-        "ImportError: _ext.cpython-38-x86_64-linux-gnu.so: undefined symbol: _PyUnicode_Ready",
+        *_examples(("_ext.cpython-38-x86_64-linux-gnu.so", "_PyUnicode_Ready")),
     ),
 )
 
@@ -249,10 +240,10 @@ NO_OWNER = KnownError(
     certainty=LIKELY,
     nouns=("A library", "a function", "it was not linked, or belongs to a library that is another"),
     tell=partial(_of_symbol, "CG871"),
-    examples=(
+    examples=_examples(
         (
-            "ImportError: MultiScaleDeformableAttention.so: undefined symbol: "
-            "_Z27ms_deform_attn_cuda_forwardRKN2at6TensorES2_S2_S2_S2_i"
+            "MultiScaleDeformableAttention.so",
+            "_Z27ms_deform_attn_cuda_forwardRKN2at6TensorES2_S2_S2_S2_i",
         ),
     ),
 )
@@ -267,7 +258,7 @@ NEW_MKL = KnownError(
     command="conda install 'mkl<2024.1'",
     links=("https://github.com/pytorch/pytorch/issues/123097",),
     nouns=("functions for profilers",),
-    examples=("ImportError: libtorch_cpu.so: undefined symbol: iJIT_NotifyEvent",),
+    examples=_examples(("libtorch_cpu.so", "iJIT_NotifyEvent")),
 )
 
 KNOWN = (NEW_MKL, OLDER_COPY, OTHER_CUDA, OTHER_TORCH, OTHER_PYTHON, NO_OWNER)
