@@ -149,7 +149,6 @@ CHECKS = {
 IDS = {
     'CG701': ('an extension was built for another CUDA', ''),
     'CG702': ('a library is not found', ''),
-    'CG703': ('an extension needs the library of another Python', ''),
     'CG704': ("the system's C library is too old", ''),
     'CG705': ('a package was built for another torch', ''),
     'CG706': ('operators of a package are not registered', ''),

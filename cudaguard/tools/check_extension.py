@@ -18,7 +18,7 @@ from cudaguard.tools.layout import Page
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from cudaguard.elf.forecast import ExtensionCheck, Settled
 
@@ -165,10 +165,17 @@ def _judged(files: Mapping[str, bool], gpus: list[Pair], *, gpu_code: bool) -> l
         gpus: Compute capabilities.
         gpu_code: True if a library is reported for its GPU code alone.
     """
+    from cudaguard.features.extensions.checks import checked, load_demangler
     from cudaguard.features.gpu_architectures.findings import build_remedy
 
+    settled: dict[object, Settled] = {}  # most extensions of a package need the same libraries
+    found = {path: checked(path, settled) for path in files}
+    unnamed = [path for path, (check, _) in found.items() if check.missing_symbols]
+    if unnamed:  # not before: what is loaded here counts as loaded
+        load_demangler()
+        found.update((path, checked(path, settled)) for path in unnamed)
     results = []
-    for path, (check, its) in _checked(files).items():
+    for path, (check, its) in found.items():
         architectures, answers = _on_gpus(path, gpus) if check.ok is not None else ((), ())
         is_open = not files[path] and not _is_reported(check)
         if is_open and not (gpu_code and architectures):
@@ -187,18 +194,6 @@ def _judged(files: Mapping[str, bool], gpus: list[Pair], *, gpu_code: bool) -> l
             )
         )
     return results
-
-
-def _checked(paths: Iterable[str]) -> dict[str, tuple[ExtensionCheck, tuple[str, ...]]]:
-    """Return path -> its check, and the modules that it took for imported."""
-    from cudaguard.features.extensions.checks import checked, load_demangler
-
-    settled: dict[object, Settled] = {}  # most extensions of a package need the same libraries
-    found = {path: checked(path, settled) for path in paths}
-    unnamed = [path for path, (check, _) in found.items() if check.missing_symbols]
-    if unnamed and load_demangler():
-        found.update((path, checked(path, settled)) for path in unnamed)
-    return found
 
 
 def _is_reported(check: ExtensionCheck) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from contextlib import suppress
 
 from cudaguard.core.checks import Check
 from cudaguard.core.patterns import matches, values_of
@@ -178,18 +179,15 @@ def _providers(libraries: Iterable[str]) -> list[str]:
     ]
 
 
-def load_demangler() -> bool:
+def load_demangler() -> None:
     """Load the C++ runtime, which has the function that makes names readable.
 
     This process is ours; in a program's own nothing is loaded for it.
     """
     import ctypes
 
-    try:
+    with suppress(OSError):
         ctypes.CDLL("libstdc++.so.6")
-    except OSError:
-        return False
-    return True
 
 
 EXTENSIONS = Check(

@@ -135,17 +135,19 @@ def _of_others(match: re.Match[str]) -> Finding | None:
         return None
     start = library[: library.index(".so") + 3]
     package = _SYSTEM.get(start, "")
+    remedy = (
+        "install the package that has it (apt-file search, conda search), or a build of the "
+        "program that includes it"
+    )
     if start.startswith("libpython"):
-        return OTHER_PYTHON_LIBRARY.with_words(library)
-    if package:
-        wanted = f"the FFmpeg that has {library}" if package == "ffmpeg" else "it"
-        return MISSING.with_words(
-            library, f"install {wanted} (Debian, Ubuntu: apt-get install {package})"
+        remedy = (
+            "build what needs it again with this interpreter: python -m pip install "
+            "--no-cache-dir --force-reinstall --no-deps PACKAGE"
         )
-    return MISSING.with_words(
-        library, "install the package that has it (apt-file search, conda search), or a build of "
-        "the program that includes it"
-    )  # fmt: skip
+    elif package:
+        wanted = f"the FFmpeg that has {library}" if package == "ffmpeg" else "it"
+        remedy = f"install {wanted} (Debian, Ubuntu: apt-get install {package})"
+    return MISSING.with_words(library, remedy)
 
 
 MISSING = KnownError(
@@ -159,21 +161,7 @@ MISSING = KnownError(
     nouns=("A library", "install the package that has it"),
     tell=_of_others,
     any_order=True,
-    examples=_absent("libGL.so.1", "libsndfile.so.1"),
-)
-OTHER_PYTHON_LIBRARY = KnownError(
-    "CG703",
-    "an extension needs the library of another Python",
-    ("libpython",),
-    r"(libpython\d[\w.]{0,20}\.so[\d.]{0,8})" + _NOT_FOUND,
-    "The extension needs {0}: it was built for another release of Python, or for one with a shared "
-    "library.",
-    "build it again with this interpreter: python -m pip install --no-cache-dir --force-reinstall "
-    "--no-deps PACKAGE",
-    nouns=("a library of Python",),
-    command="cudaguard check-extension FILE",
-    any_order=True,
-    examples=_absent("libpython3.8.so.1.0"),
+    examples=_absent("libGL.so.1", "libsndfile.so.1", "libpython3.8.so.1.0"),
 )
 
 # --- versions -----------------------------------------------------------------------------------
@@ -267,8 +255,8 @@ STATIC_TLS = KnownError(
 )
 
 OF_LIBRARIES = (
-    TORCH_FIRST, TORCH_FOR_CUDA, MISSING_CUDA, MISSING, OTHER_PYTHON_LIBRARY, OLD_STDCXX,
-    OLD_GLIBC, NO_MODULE, STATIC_TLS,
+    TORCH_FIRST, TORCH_FOR_CUDA, MISSING_CUDA, MISSING, OLD_STDCXX, OLD_GLIBC,
+    NO_MODULE, STATIC_TLS,
 )  # fmt: skip
 
 # --- Packages that must be of one release with torch, and say so in words of their own ------------
