@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from cudaguard.features.duplicate_libraries.older_cudnn import cudnn_of, release_of
+from cudaguard.features.duplicate_libraries.older_cudnn import cudnn_of
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="which library is loaded is read from Linux' loader"
@@ -153,14 +153,8 @@ def test_compiled_with_more_than_metadata_ask_for(scene):
     assert "jax was built for cuDNN 9.13 or later, but 9.10.0 is loaded." in done.stderr
 
 
-@pytest.mark.parametrize(("number", "least"), [(91301, (9, 13)), (90800, (9, 8)), (8907, (8, 9))])
-def test_cudnns_own_number(number, least):
-    assert release_of(number) == least
-
-
 QUIET = {
     "late enough": ("import torch\nimport jax\n", "9.8.0", __file__),
-    "later": ("import torch\nimport jax\n", "9.20.0", __file__),
     "of another major release": ("import torch\nimport jax\n", "8.9.2", __file__),
     "without JAX": ("import torch\n", "9.1.0", __file__),
     "without a driver": ("import torch\nimport jax\n", "9.1.0", "/no/driver"),

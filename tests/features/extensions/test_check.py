@@ -10,8 +10,6 @@ import sysconfig
 import pytest
 
 import cudaguard
-from cudaguard.elf.forecast import Forecast, Lack
-from cudaguard.features.extensions.refusals import _as_said
 
 CALL = {"body": "int absent_f(void);", "call": "absent_f();"}
 
@@ -300,15 +298,6 @@ def test_older_copy_of_a_library_that_is_first(build, check, child):
             assert found["cause"] == "older-library"
             lacks = "`__nvJitLinkCreate_12_9`, but gets an older libnvJitLink.so.12 without it"
             assert found["message"] == f"{needer} needs {lacks}: {older}"
-
-
-def test_library_that_the_loader_names_is_the_one_that_lacks_a_symbol():
-    """The forecast of torch's own extension does not go down to libcusparse."""
-    said = "/x/libcusparse.so.12: undefined symbol: __nvJitLinkComplete_12_4, version y"
-    found = _as_said(Forecast("/x/_C.so"), said)
-    assert found.symbols == (Lack("__nvJitLinkComplete_12_4", "/x/libcusparse.so.12"),)
-    found = _as_said(Forecast("/x/_C.so"), "undefined symbol: f")
-    assert found.symbols == (Lack("f", "/x/_C.so"),)
 
 
 # --- how it is asked -----------------------------------------------------------------------------
