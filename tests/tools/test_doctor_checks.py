@@ -426,7 +426,7 @@ def test_pip_is_that_of_this_environment_also_where_it_is_not_activated(planted)
     for name in ("one", "two"):
         planted.write("tests/conftest.py", name)
         planted.distribution(name, files=("tests/conftest.py",))
-    uninstall = "pip uninstall -y two && "
+    uninstall = "pip uninstall -y "
 
     def command(path):
         told = ("--format", "json", "--only", "CG905")
