@@ -56,7 +56,7 @@ class DuplicateDetector:
         # By path and dynamic section, in the order in which they were mapped.
         self._copies: dict[tuple[str, int], Copy] = {}
         self._known: set[tuple[str, int]] = set()
-        self._told: set[tuple[str, ...]] = set()
+        self._reported: set[tuple[str, ...]] = set()
         self._lock, self._pid = RLock(), os.getpid()
         self._is_looking = False
         self._wants: Wants | None = None
@@ -113,7 +113,7 @@ class DuplicateDetector:
         if come or strays:
             from cudaguard.features.duplicate_libraries.judgement import judge
 
-            judge(self._core, copies, come, strays, self._told, is_load=load is not None)
+            judge(self._core, copies, come, strays, self._reported, is_load=load is not None)
 
     def _take_in(self, load: NativeLoad | None, since: str) -> tuple[list[Copy], list[Stray]]:
         """Take note of what is new.

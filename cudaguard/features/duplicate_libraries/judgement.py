@@ -35,7 +35,7 @@ def judge(
     copies: list[Copy],
     new: list[Copy],
     strays: list[Stray],
-    told: set[tuple[str, ...]],
+    reported: set[tuple[str, ...]],
     *,
     is_load: bool,
 ) -> None:
@@ -46,7 +46,7 @@ def judge(
         copies: All that are in the process, in the order in which they were mapped.
         new: Those of them that have just come.
         strays: Libraries that get another file than they were meant to.
-        told: Folders and pairs of them that were told of: once is enough. They are added to.
+        reported: Folders and pairs of them that were told of: once is enough. They are added to.
         is_load: True if it was a load that was seen.
 
     Raises:
@@ -57,8 +57,8 @@ def judge(
     refused: ImportOrderError | None = None
     for finding, one, other in (*_pairs(copies, new), *_mixtures(copies, new), *_astray(strays)):
         folders = {(one.runtime.title, *sorted((one.folder, other.folder))), (one.folder,)}
-        is_known = not told.isdisjoint(folders)
-        told |= folders
+        is_known = not reported.isdisjoint(folders)
+        reported |= folders
         later = None if can_raise or refused is not None else LATER
         is_news = core.reporter.found(finding, frame, stop=later, carried_by_error=is_known)
         if is_news and refused is None:
@@ -116,14 +116,14 @@ def _is_preloaded(copy: Copy) -> bool:
 
 def _mixtures(copies: list[Copy], new: list[Copy]) -> Iterator[tuple[Finding, Copy, Copy]]:
     used = first_of_each(copies)
-    told = set()
+    reported = set()
     for copy in new:
         for other in _parts_beside(copy, used) if used.get(copy.soname) is copy else ():
             part_of = copy.runtime.part_of
             is_same = _is_same_release(other.release, copy.release)
-            if is_same or part_of in told or copy.folder == other.folder:
+            if is_same or part_of in reported or copy.folder == other.folder:
                 continue
-            told.add(part_of)
+            reported.add(part_of)
             one, stranger = (copy, other) if _has_variable(other) else (other, copy)
             by = min(copy, other, key=copies.index).by
             yield findings.mixed(one, stranger, _remedy(one, stranger, by)), stranger, one
@@ -143,12 +143,12 @@ def _parts_beside(copy: Copy, used: dict[str, Copy]) -> list[Copy]:
 
 
 def _astray(strays: list[Stray]) -> Iterator[tuple[Finding, Copy, Copy]]:
-    told = set()
+    reported = set()
     for stray in strays:
         used, meant = stray.used, stray.meant
-        if (used.path, meant.path) in told:
+        if (used.path, meant.path) in reported:
             continue
-        told.add((used.path, meant.path))
+        reported.add((used.path, meant.path))
         words = findings.another_file
         if stray.is_part:
             words = findings.part_elsewhere

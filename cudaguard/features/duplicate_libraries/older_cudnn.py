@@ -38,16 +38,16 @@ PACKAGES = {
     "torch": ("torch",),
 }
 _WHEEL = re.compile(r"nvidia[-_.]cudnn[-_.]cu\d+", re.IGNORECASE)
-_OF_NINE = 90000  # cuDNN's number for 9.0.0; 8.9.7 is 8907
+_OF_NINE = 90000  # cuDNN's number for 9.0.0; 9.13.1 is 91301, and 8.9.7 is 8907
 
 
 def _wanted_by(package: str, facts: Facts) -> Want | None:
     """Return what one of `PACKAGES` was built for, None if its metadata do not tell."""
     for dist in PACKAGES[package]:
         version = facts.version(dist)
-        told = [one for one in map(cudnn_of, requires_of(dist)) if one] if version else []
+        required = [one for one in map(cudnn_of, requires_of(dist)) if one] if version else []
         # An extra that is for another CUDA counts as little as what is not installed.
-        for said, wheel, least in sorted(told, key=lambda one: facts.version(one[1]) is None):
+        for said, wheel, least in sorted(required, key=lambda one: facts.version(one[1]) is None):
             return Want(package, f"{dist} {version}", said, wheel, least)
     return None
 
@@ -70,14 +70,6 @@ def cudnn_of(requirement: str) -> tuple[str, str, Release] | None:
     return (f"{one.name}{one.specifier}", one.name, max(least)) if least else None
 
 
-def release_of(number: int) -> Release:
-    """Return major and minor of the number that cuDNN gives its releases.
-
-    91301 is 9.13.1; before cuDNN 9 there is a digit less.
-    """
-    return divmod(number // 100, 100 if number >= _OF_NINE else 10)
-
-
 def is_older(release: Release, least: Release) -> bool:
     """Return True if a release is known, and earlier than what is wanted of its major version."""
     known = min(len(release), len(least))
@@ -85,7 +77,7 @@ def is_older(release: Release, least: Release) -> bool:
 
 
 class Wants:
-    """Compares libraries with what packages were built for, and remembers what it has told.
+    """Compares libraries with what packages were built for, and remembers what it has reported.
 
     Args:
         core: Is told.
@@ -93,7 +85,7 @@ class Wants:
 
     def __init__(self, core: Dispatch) -> None:
         self._core = core
-        self._told: set[str] = set()  # distributions
+        self._reported: set[str] = set()  # distributions
         self._wants: dict[str, Want | None] = {}
 
     def judge(self, copies: Iterable[Copy]) -> None:
@@ -103,10 +95,10 @@ class Wants:
         facts = Facts()
         for name in here if has_driver() else ():
             if name not in self._wants:
-                told = _wanted_by(name, facts)
-                self._wants[name] = _compiled(facts, told) if name == "jax" else told
+                required = _wanted_by(name, facts)
+                self._wants[name] = _compiled(facts, required) if name == "jax" else required
             want = self._wants[name]
-            if want is not None and want.by not in self._told:
+            if want is not None and want.by not in self._reported:
                 self._judge_one(want, copies, facts)
 
     def _judge_one(self, want: Want, copies: list[Copy], facts: Facts) -> None:
@@ -122,12 +114,12 @@ class Wants:
         if loaded is None and not release and is_condas:
             release = version_of(os.path.join(sys.prefix, "lib", soname), soname)
         if is_older(release, want.least):
-            self._told.add(want.by)
+            self._reported.add(want.by)
             finding = older_than_wanted(want, release, loaded, conda=is_condas)
             self._core.reporter.found(finding, caller_frame())
 
 
-def _compiled(facts: Facts, told: Want | None) -> Want | None:
+def _compiled(facts: Facts, required: Want | None) -> Want | None:
     """Return what JAX was compiled with, by its own function, or what metadata ask for if more."""
     function = peek(peek(sys.modules.get("jax._src.lib"), "cuda_versions"), "cudnn_build_version")
     try:
@@ -135,9 +127,9 @@ def _compiled(facts: Facts, told: Want | None) -> Want | None:
     except ours(Exception):
         number = None
     if not isinstance(number, int):
-        return told
-    least = release_of(number)
-    if told is not None and not is_older(told.least, least):
-        return told
+        return required
+    least = divmod(number // 100, 100 if number >= _OF_NINE else 10)
+    if required is not None and not is_older(required.least, least):
+        return required
     by, said = f"jaxlib {facts.version('jaxlib') or ''}".strip(), f"cudnn>={least[0]}.{least[1]}"
     return Want("jax", by, said, "", least)

@@ -108,17 +108,13 @@ class ExtensionDetector:
 
             texts = "\n".join(map(text_of, _shown_with(error)))
             for said in [said for said in list(self._kept) if said in texts]:
-                self._tell(self._kept.pop(said))
+                _, finding, place, _, is_carried = self._kept.pop(said)
+                try:
+                    self._core.reporter.found(finding, place, carried_by_error=is_carried)
+                except ON_PURPOSE as warning:  # the program's own error is the one to be raised
+                    print_instead(warning)
         except ours(Exception) as failure:
             self._core.broken("looking at an error", failure)
-
-    def _tell(self, refusal: Refusal) -> None:
-        try:
-            self._core.reporter.found(
-                refusal.finding, refusal.place, carried_by_error=refusal.is_carried
-            )
-        except ON_PURPOSE as warning:  # the program's own error is the one to be raised
-            print_instead(warning)
 
     def forget(self) -> None:
         """Forget them."""

@@ -84,12 +84,8 @@ def not_loaded(check: ExtensionCheck, said: str, where: str, *, is_import: bool)
 
 def error_text(check: ExtensionCheck, said: str) -> str:
     """Return what the error says: the cause, what to do, and the loader's own words."""
-    lines = [f"{check.message}."]
-    if check.remedy:
-        lines.append(f"  remedy: {check.remedy}")
-    if said:
-        lines.append(f"  the loader: {said}")
-    return "\n".join(lines)
+    remedy = check.remedy and f"remedy: {check.remedy}"
+    return "\n  ".join(filter(None, (f"{check.message}.", remedy, said and f"the loader: {said}")))
 
 
 def no_room(victim: str, wanted: int, users: Sequence[tuple[int, str]], where: str) -> Finding:
