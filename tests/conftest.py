@@ -47,7 +47,7 @@ SLOW = {
         *("test_attribution", "test_context", "test_errors_after_a_fork", "test_gpu_facts"),
         "test_latched_environment",
     ),
-    "features/duplicate_libraries": ("test_conda", "test_duplicates"),
+    "features/duplicate_libraries": ("test_duplicates",),
     "features/extensions": (
         *("test_by_ctypes", "test_check", "test_command", "test_fuzz", "test_import"),
         "test_older_copy",

@@ -86,7 +86,6 @@ DETECTORS = (
     ('cudaguard.features.cuda_init.detector:CudaDetector', ('begin', 'ctypes_comes', 'unseen', 'before_load', 'around_import', 'mapped', 'loaded', 'error_passes', 'forget', 'imported:accelerate.launchers', 'imported:lightning.fabric.strategies.launchers.multiprocessing', 'imported:lightning_fabric.strategies.launchers.multiprocessing', 'imported:distributed.comm.ucx', 'imported:distributed_ucxx.ucxx', 'imported:torch.cuda.memory')),
     ('cudaguard.features.gpu_architectures.detector:ArchitectureDetector', ('begin', 'imported:torch', 'forget')),
     ('cudaguard.features.extensions.detector:ExtensionDetector', ('truncated', 'load_failed', 'refused', 'error_passes', 'forget')),
-    ('cudaguard.features.extensions.detector:StaticTlsDetector', ('load_failed', 'error_passes')),
 )
 
 PREREQUISITES = {
@@ -133,14 +132,12 @@ CHECKS = {
     'CG902': 'cudaguard.features.extensions.checks:EXTENSIONS',
     'CG903': 'cudaguard.features.duplicate_libraries.checks:LIBRARIES',
     'CG905': 'cudaguard.features.duplicate_libraries.checks:DISTRIBUTIONS',
-    'CG906': 'cudaguard.features.duplicate_libraries.checks:PINNED_WHEELS',
     'CG918': 'cudaguard.features.gpu_architectures.checks:GPU_CODE',
 }
 
 IDS = {
     'CG701': ('an extension was built for another CUDA', ''),
     'CG702': ('a library is not found', ''),
-    'CG703': ('an extension needs the library of another Python', ''),
     'CG704': ("the system's C library is too old", ''),
     'CG705': ('a package was built for another torch', ''),
     'CG706': ('operators of a package are not registered', ''),
@@ -171,7 +168,6 @@ IDS = {
     'CG732': ('two OpenMP runtimes are in the process', ''),
     'CG733': ('an OpenMP runtime could not start', ''),
     'CG734': ('two copies of a protobuf message are registered', ''),
-    'CG735': ('several packages of CuPy are installed', ''),
     'CG736': ('two copies of USD are in the process', ''),
     'CG738': ('the C library found its heap damaged', ''),
     'CG739': ('Isaac Gym must be imported before torch', ''),

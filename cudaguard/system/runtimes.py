@@ -19,83 +19,58 @@ class Runtime(Record):
     Args:
         title: What it is called in a message.
         danger: What happens to those who get an older copy than they were built for.
+        wheel: The middle of the name of NVIDIA's package that has it, ``nvidia-<wheel>-cu12``.
         part_of: The set whose parts have to be of one release, if there is one.
         rival: Libraries with the same word here abort or crash beside one another, whatever their
             names are.
-        is_checked: Do versions of its symbols, or its very name, tell the loader that a copy is
-            too old? Then whatever was loaded at all gets what it was built for.
-        wheel: The middle of the name of NVIDIA's package that brings it, ``nvidia-<wheel>-cu12``.
     """
 
     title: str
-    danger: str = ""
+    danger: str = "functions can be missing, or behave as in the older release"
     _: KW_ONLY
+    wheel: str = ""
     part_of: str = ""
     rival: str = ""
-    is_checked: bool = False
-    wheel: str = ""
 
-
-def _cuda(title: str, wheel: str, danger: str = "", part_of: str = "") -> Runtime:
-    danger = danger or "functions can be missing, or behave as in the older release"
-    return Runtime(title, danger, wheel=wheel, part_of=part_of)
-
-
-_OPENMP = "parallel regions run in the threads of another copy"
-_CXX = "C++ libraries mix two releases of the C++ runtime"
-_PROTOBUF = "messages are registered with another copy"
-_FFMPEG = "code of one release reads the structures of another"
 
 # By the name of the file up to ".so", without what auditwheel has put in.
+# Those whose symbols have versions, or whose releases have names of their own, are not here: the
+# loader refuses a copy that is too old (the C++ runtime, libgomp, LLVM, protobuf, FFmpeg).
 RUNTIMES: dict[str, Runtime] = {
-    "libcudart": _cuda("the CUDA runtime", "cuda_runtime"),
-    "libcublas": _cuda("cuBLAS", "cublas", part_of="cublas"),
-    "libcublasLt": _cuda("cuBLAS", "cublas", part_of="cublas"),
-    "libcudnn": _cuda(
+    "libcudart": Runtime("the CUDA runtime", wheel="cuda_runtime"),
+    "libcublas": Runtime("cuBLAS", wheel="cublas", part_of="cublas"),
+    "libcublasLt": Runtime("cuBLAS", wheel="cublas", part_of="cublas"),
+    "libcudnn": Runtime(
         "cuDNN",
-        "cudnn",
         "the process can die with 'Could not load symbol ...', or convolutions fail with "
         "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH",
+        wheel="cudnn",
         part_of="cudnn",
     ),
-    "libnccl": _cuda(
-        "NCCL",
-        "nccl",
-        "`import torch` can fail with 'undefined symbol: ncclCommRegister'",
+    "libnccl": Runtime(
+        "NCCL", "`import torch` can fail with 'undefined symbol: ncclCommRegister'", wheel="nccl"
     ),
-    "libnvJitLink": _cuda(
+    "libnvJitLink": Runtime(
         "nvJitLink",
-        "nvjitlink",
         "libcusparse and torch can fail to load: 'undefined symbol: __nvJitLinkComplete_12_4'",
+        wheel="nvjitlink",
     ),
-    "libnvrtc": _cuda(
+    "libnvrtc": Runtime(
         "NVRTC",
-        "cuda_nvrtc",
         "kernels compiled at run time can fail on newer GPUs with 'invalid value for "
         "--gpu-architecture'",
+        wheel="cuda_nvrtc",
     ),
-    "libcufft": _cuda("cuFFT", "cufft"),
-    "libcurand": _cuda("cuRAND", "curand"),
-    "libcusolver": _cuda("cuSOLVER", "cusolver"),
-    "libcusparse": _cuda("cuSPARSE", "cusparse"),
-    "libcusparseLt": _cuda("cuSPARSELt", "cusparselt"),
-    "libcupti": _cuda("CUPTI", "cuda_cupti"),
-    "libstdc++": Runtime("the C++ runtime", _CXX, is_checked=True),
-    "libgomp": Runtime("OpenMP", _OPENMP, is_checked=True),
+    "libcufft": Runtime("cuFFT", wheel="cufft"),
+    "libcurand": Runtime("cuRAND", wheel="curand"),
+    "libcusolver": Runtime("cuSOLVER", wheel="cusolver"),
+    "libcusparse": Runtime("cuSPARSE", wheel="cusparse"),
+    "libcusparseLt": Runtime("cuSPARSELt", wheel="cusparselt"),
+    "libcupti": Runtime("CUPTI", wheel="cuda_cupti"),
     # Both are LLVM's: the second one to start ends the process ("OMP: Error #15").
-    "libomp": Runtime("OpenMP", _OPENMP, rival="LLVM's OpenMP", is_checked=True),
-    "libiomp5": Runtime("OpenMP", _OPENMP, rival="LLVM's OpenMP", is_checked=True),
-    "libLLVM": Runtime("LLVM", "compilers use code of another release", is_checked=True),
-    # Each release that is not compatible has a name of its own, as with LLVM: libprotobuf.so.32 is
-    # all of 3.21.
-    "libprotobuf": Runtime("protobuf", _PROTOBUF, is_checked=True),
-    "libprotobuf-lite": Runtime("protobuf", _PROTOBUF, is_checked=True),
-    **{
-        name: Runtime("FFmpeg", _FFMPEG, is_checked=True)
-        for name in ("libavcodec", "libavdevice", "libavfilter", "libavformat", "libavutil",
-                     "libswresample", "libswscale")
-    },
-}  # fmt: skip
+    "libomp": Runtime("OpenMP", rival="LLVM's OpenMP"),
+    "libiomp5": Runtime("OpenMP", rival="LLVM's OpenMP"),
+}
 # Those that have parts in files of their own (libcudnn_ops.so.9), which they open by name when
 # they need them.
 IN_PARTS = frozenset({"libcudnn"})
@@ -119,8 +94,6 @@ def stem_of(name: str) -> str:
         stem = first
         if stem in RUNTIMES:
             return stem
-    if stem.startswith("libLLVM-"):
-        return "libLLVM"
     return stem if stem.partition("_")[0] in IN_PARTS else ""
 
 

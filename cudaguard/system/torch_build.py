@@ -28,16 +28,6 @@ _SAID = re.compile(r"^(__version__|cuda|hip)\b[^=\n]*=\s*['\"]([^'\"\n]+)['\"]",
 # As torch._C._cuda_getArchFlags() has it.
 _ARCHITECTURES = re.compile(rb"(?:(?:sm|compute)_\d{2,3}[a-z]? ?)+")
 _LONGEST_LIST = 1000
-_elsewhere: dict[str, str] = {}  # module -> the folder that `take_for_installed` was given
-
-
-def take_for_installed(torch: str) -> None:
-    """Have extensions judged against another torch, from now on; for processes of our commands.
-
-    Args:
-        torch: The folder of the package.
-    """
-    _elsewhere["torch"] = torch
 
 
 def folder_of(module: str) -> str:
@@ -45,8 +35,6 @@ def folder_of(module: str) -> str:
 
     The module is not imported.
     """
-    if module in _elsewhere:
-        return _elsewhere[module]
     if module in sys.modules:
         here = sys.modules[module]
         paths = peek(here, "__path__")
@@ -154,7 +142,7 @@ def homes_of(libraries: Iterable[str]) -> dict[str, str]:
     """
     folders = [f for f in os.environ.get("LD_LIBRARY_PATH", "").split(":") if f]
     folders.append(os.path.join(folder_of("torch"), "lib"))
-    for entry in (*map(os.path.dirname, _elsewhere.values()), *sys.path):
+    for entry in sys.path:
         folders += sorted(glob(os.path.join(escape(entry), "nvidia", "*", "lib")))
     found = {}
     for name in libraries:

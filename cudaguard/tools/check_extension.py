@@ -18,7 +18,7 @@ from cudaguard.tools.layout import Page
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from cudaguard.elf.forecast import ExtensionCheck, Settled
 
@@ -30,8 +30,6 @@ examples:
   cudaguard check-extension flash-attn mmcv         all extensions of installed distributions
   cudaguard check-extension ./build                 all in a folder
   cudaguard check-extension --gpu sm_90 flash-attn  and have they code for an H100?
-  cudaguard check-extension --torch ../other/venv my_ext.so
-                                                    with the torch of another environment
 
 exit status: 0 all would load or cannot be judged, 1 one would not, or has no code for a GPU that
 is named, 2 wrong usage
@@ -112,11 +110,6 @@ def configure(parser: ArgumentParser) -> None:
         "--gpu", action="append", default=[], metavar="SM",
         help="tell also whether there is code for this GPU, as in sm_90 or 9.0; may be repeated",
     )  # fmt: skip
-    parser.add_argument(
-        "--torch", metavar="PATH",
-        help="judge with this torch, not the installed one: its folder, a site-packages folder, an "
-        "environment, or its interpreter",
-    )  # fmt: skip
     add_verbose(parser, "show each file, each missing symbol, and long lists whole")
     add_format(parser)
 
@@ -124,7 +117,6 @@ def configure(parser: ArgumentParser) -> None:
 def execute(args: Namespace) -> int:
     """Check, print, and return the exit status."""
     from cudaguard.features.gpu_architectures.policy import device_of
-    from cudaguard.system.torch_build import take_for_installed
 
     gpus = []
     for name in args.gpu:
@@ -133,15 +125,12 @@ def execute(args: Namespace) -> int:
             expected = "expected a compute capability such as sm_90 or 9.0"
             raise UsageError(f"--gpu: got {name!r}, {expected}")
         gpus.append(device)
-    if args.torch:
-        take_for_installed(_torch_at(args.torch))
     files: dict[str, bool] = {}
     for what in args.what:
         for path, is_named in _files_of(what):
             files[path] = files.get(path, False) or is_named
     results = _judged(
         files,
-        ("torch",) if args.torch else (),
         list(dict.fromkeys(gpus)),
         gpu_code=args.verbose or bool(gpus),
     )
@@ -168,21 +157,25 @@ def execute(args: Namespace) -> int:
     return FOUND if any(one.is_wrong for one in results) else OK
 
 
-def _judged(
-    files: Mapping[str, bool], given: tuple[str, ...], gpus: list[Pair], *, gpu_code: bool
-) -> list[Result]:
+def _judged(files: Mapping[str, bool], gpus: list[Pair], *, gpu_code: bool) -> list[Result]:
     """Return what is reported of files.
 
     Args:
         files: Path -> True if it was named itself.
-        given: Modules that are taken for imported.
         gpus: Compute capabilities.
         gpu_code: True if a library is reported for its GPU code alone.
     """
+    from cudaguard.features.extensions.checks import checked, load_demangler
     from cudaguard.features.gpu_architectures.findings import build_remedy
 
+    settled: dict[object, Settled] = {}  # most extensions of a package need the same libraries
+    found = {path: checked(path, settled) for path in files}
+    unnamed = [path for path, (check, _) in found.items() if check.missing_symbols]
+    if unnamed:  # not before: what is loaded here counts as loaded
+        load_demangler()
+        found.update((path, checked(path, settled)) for path in unnamed)
     results = []
-    for path, (check, its) in _checked(files, given).items():
+    for path, (check, its) in found.items():
         architectures, answers = _on_gpus(path, gpus) if check.ok is not None else ((), ())
         is_open = not files[path] and not _is_reported(check)
         if is_open and not (gpu_code and architectures):
@@ -201,20 +194,6 @@ def _judged(
             )
         )
     return results
-
-
-def _checked(
-    paths: Iterable[str], given: tuple[str, ...]
-) -> dict[str, tuple[ExtensionCheck, tuple[str, ...]]]:
-    """Return path -> its check, and the modules that it took for imported."""
-    from cudaguard.features.extensions.checks import checked, load_demangler
-
-    settled: dict[object, Settled] = {}  # most extensions of a package need the same libraries
-    found = {path: checked(path, settled, given) for path in paths}
-    unnamed = [path for path, (check, _) in found.items() if check.missing_symbols]
-    if unnamed and load_demangler():
-        found.update((path, checked(path, settled, given)) for path in unnamed)
-    return found
 
 
 def _is_reported(check: ExtensionCheck) -> bool:
@@ -264,25 +243,6 @@ def _files_of(what: str) -> list[tuple[str, bool]]:
     return [(path, False) for path in found]
 
 
-def _torch_at(path: str) -> str:
-    """Return the folder of the torch that a path leads to.
-
-    Raises:
-        UsageError: There is none, more than one, or not for this Python.
-    """
-    found = list(dict.fromkeys(_torch_folders(os.path.abspath(path))))
-    if len(found) > 1:
-        told = f"has more than one torch, name one of: {', '.join(found)}"
-        raise UsageError(f"--torch: {path} {told}")
-    if not found:
-        raise UsageError(
-            f"--torch: there is no torch at {path}; expected its folder, a site-packages folder, "
-            "an environment, or its interpreter"
-        )
-    _refuse_other_python(found[0])
-    return found[0]
-
-
 def _below(folder: str) -> Iterator[str]:
     for root, folders, names in os.walk(folder):
         # What wheels bundle is loaded by way of what needs it, and may well fail alone.
@@ -309,40 +269,6 @@ def _of_distribution(name: str) -> list[str]:
         raise UsageError(f"{name}: {expected}") from error
     files = (os.path.normpath(str(path.locate())) for path in listed)
     return sorted(file for file in files if _is_candidate(file))
-
-
-def _torch_folders(path: str) -> Iterator[str]:
-    """Yield the folders of torch that a path may mean; nothing is run to know."""
-    from glob import escape, glob
-
-    if os.path.isfile(path):  # an interpreter: no link is followed, it leads out of environments
-        path = os.path.dirname(os.path.dirname(path))
-    if _is_torch(path):
-        yield path
-        return
-    places = ("", "lib*/python*/site-packages", "lib/python*/dist-packages")
-    for place in places:
-        for site in sorted(glob(os.path.join(escape(path), place))):
-            folder = os.path.join(os.path.realpath(site), "torch")  # lib64 is a link to lib
-            if _is_torch(folder):
-                yield folder
-
-
-def _is_torch(folder: str) -> bool:
-    return all(os.path.exists(os.path.join(folder, name)) for name in ("version.py", "lib"))
-
-
-def _refuse_other_python(torch: str) -> None:
-    from cudaguard.system.extensions import built_for_python
-
-    own = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    built = {built_for_python(name) for name in os.listdir(torch) if name.endswith(".so")} - {""}
-    if built and own not in built:
-        version = min(built)
-        raise UsageError(
-            f"--torch: {torch} is for Python {version}, this is Python {own}: run cudaguard with "
-            f"Python {version}"
-        )
 
 
 def _write(results: Sequence[Result], page: Page) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -47,12 +46,10 @@ def test_healthy_torch_for_cuda(cuda_torch):
     assert status == 0
     assert not [c for c in checks.values() if c["status"] in ("fail", "broken")]
     assert checks["CG902"]["status"] == checks["CG903"]["status"] == "ok"
-    assert checks["CG906"]["status"] == "ok"
-    assert int(checks["CG906"]["reason"].split()[-1]) > 10
 
 
 def test_library_that_torch_lacks(cuda_torch, tmp_path):
-    """A copy of the environment by links, without cuDNN's library and the metadata of NCCL."""
+    """A copy of the environment by links, without cuDNN's library."""
     real = site_of(cuda_torch)
     farm = tmp_path / "packages"
     for folder, _, files in os.walk(real):
@@ -61,7 +58,6 @@ def test_library_that_torch_lacks(cuda_torch, tmp_path):
         for name in files:
             os.symlink(os.path.join(folder, name), here / name)
     (farm / "nvidia" / "cudnn" / "lib" / "libcudnn.so.9").unlink()
-    shutil.rmtree(next(farm.glob("nvidia_nccl_cu13-*.dist-info")))
     base = subprocess.run(
         [str(cuda_torch), "-c", "import sys; print(sys._base_executable)"],
         capture_output=True, text=True, check=True,
@@ -76,8 +72,6 @@ def test_library_that_torch_lacks(cuda_torch, tmp_path):
     (found,) = checks["CG902"]["findings"]
     assert found["what"].startswith("torch 2.13.0 would not load: ")
     assert "not found: libcudnn.so.9" in found["evidence"]
-    told = [one["what"] for one in checks["CG906"]["findings"]]
-    assert any("requires nvidia-nccl-cu13==" in text and "not installed" in text for text in told)
 
 
 @pytest.fixture(scope="module")
@@ -153,11 +147,8 @@ def test_advice_about_wheels_of_two_cuda_families_leaves_the_other_whole(tmp_pat
 
     _, status, (overlap,) = examine()
     assert (status, overlap["severity"]) == ("warning", "warning")
-    remove, _, _ = overlap["command"].partition(" && ")
-    subprocess.run(["sh", "-c", f"{remove} --quiet"], check=True, timeout=300)
-    _, status, (missing,) = examine()
-    assert (status, missing["severity"]) == ("warning", "warning")
-    subprocess.run(["sh", "-c", missing["command"]], check=True, timeout=300)
+    command = overlap["command"].replace(" uninstall -y ", " uninstall -y --quiet ")
+    subprocess.run(["sh", "-c", command], check=True, timeout=600)
     assert examine() == (0, "ok", [])
     headers = environment.glob("lib/python*/site-packages/nvidia/cuda_runtime/include/**/*.h*")
     assert len(list(headers)) > 0.9 * before

@@ -8,21 +8,8 @@ import shutil
 import pytest
 
 from cudaguard.elf.library_facts import is_same_build, version_of
-from cudaguard.features.duplicate_libraries.policy import (
-    APART,
-    NEWER,
-    OLDER,
-    RIVALS,
-    SAME,
-    UNKNOWN,
-    Copy,
-    are_alike,
-    compared,
-    is_fault,
-    kind_of,
-    parts_beside,
-    winners,
-)
+from cudaguard.features.duplicate_libraries.copies import Copy, first_of_each
+from cudaguard.features.duplicate_libraries.judgement import is_older_release
 from cudaguard.system.runtimes import RUNTIMES, runtime_of, stem_of
 
 
@@ -32,22 +19,17 @@ from cudaguard.system.runtimes import RUNTIMES, runtime_of, stem_of
         ("libcudart.so.12", "libcudart"),
         ("libcudart.so.11.8.89", "libcudart"),
         ("libcudart-d0da41ae.so.11.0", "libcudart"),
-        ("libgomp-a34b3233.so.1.0.0", "libgomp"),
-        ("libgomp.so", "libgomp"),
+        ("libiomp5-a34b3233.so", "libiomp5"),
         ("libcudnn.so.9", "libcudnn"),
         ("libcudnn_ops.so.9", "libcudnn_ops"),
         ("libcudnn_engines_precompiled-0123abcd.so.9", "libcudnn_engines_precompiled"),
-        ("libLLVM-14.so.1", "libLLVM"),
-        ("libLLVM.so.19.1", "libLLVM"),
-        ("libLLVM-17-0123abcd.so", "libLLVM"),
-        ("libstdc++.so.6", "libstdc++"),
-        ("libprotobuf-lite.so.32", "libprotobuf-lite"),
         # Others, however much they look alike.
         ("libnvrtc-builtins.so.12.4", ""),
         ("libnvrtc.alt.so.12", ""),
-        ("libgomp-plugin-nvptx.so.1", ""),
-        ("libgomp-a34b323.so.1", ""),
-        ("libgomp-a34b323g.so.1", ""),
+        ("libomp-plugin-nvptx.so.1", ""),
+        ("libomp-a34b323.so.1", ""),
+        ("libomp-a34b323g.so.1", ""),
+        ("libstdc++.so.6", ""),
         ("libcublas_static.a", ""),
         ("libcudart", ""),
         ("libomp_ext.so", ""),
@@ -73,50 +55,35 @@ def copy(name: str, soname: str = "", folder: str = "/a") -> Copy:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "versions", "is_same", "kind", "fault"),
+    ("one", "other", "alike"),
     [
-        (copy("libnvrtc.so.12"), copy("libnvrtc.so.12"), ((12, 4), (12, 8)), False, OLDER, True),
-        (copy("libnvrtc.so.12"), copy("libnvrtc.so.12"), ((12, 8), (12, 4)), False, NEWER, False),
-        (copy("libnvrtc.so.12"), copy("libnvrtc.so.12"), ((12, 8), (12, 8, 9)), False, SAME, False),
-        (copy("libnvrtc.so.12"), copy("libnvrtc.so.12"), ((), (12, 8)), False, UNKNOWN, False),
-        (copy("libnvrtc.so.12"), copy("libnvrtc.so.12"), ((12, 4), (12, 8)), True, SAME, False),
-        (copy("libnvrtc.so.12"), copy("libnvrtc.so.13"), ((12, 4), (13, 0)), False, APART, False),
-        (copy("libgomp.so.1"), copy("libgomp.so.1"), ((1, 0), (1, 1)), False, OLDER, False),
-        (copy("libgomp.so.1"), copy("libiomp5.so"), ((), ()), False, APART, False),
-        (copy("libomp.so"), copy("libiomp5.so"), ((), ()), False, RIVALS, True),
-        (copy("libiomp5.so"), copy("libiomp5.so"), ((), ()), True, RIVALS, True),
+        ("libomp.so", "libnvrtc.so.12", False),
+        ("libomp.so", "libiomp5.so", True),
+        ("libnvrtc.so.12", "libnvrtc.so.13", True),
+        ("libcublas.so.12", "libcublasLt.so.12", False),
+        ("libcudnn.so.9", "libcudnn_ops.so.9", False),
     ],
 )
-def test_kinds_of_pairs(first, second, versions, is_same, kind, fault):
-    assert are_alike(first.stem, second.stem)
-    assert kind_of(first, second, versions, is_same) == kind
-    assert is_fault(kind, first.stem) is fault
+def test_libraries_that_are_one(one, other, alike):
+    assert copy(one).is_like(copy(other)) is alike
 
 
-def test_libraries_that_are_no_pair():
-    assert not are_alike("libcublas", "libcublasLt")
-    assert not are_alike("libcudnn", "libcudnn_ops")
-    assert not are_alike("libavutil", "libavcodec")
+@pytest.mark.parametrize(
+    ("first", "second", "is_older"),
+    [
+        ((9, 10), (9, 9), False),
+        ((9,), (10,), True),
+        ((12, 8), (12, 8, 9), False),
+        ((), (12, 8), False),
+    ],
+)
+def test_releases_are_compared_as_numbers(first, second, is_older):
+    assert is_older_release(first, second) is is_older
 
 
-def test_versions_are_compared_as_numbers():
-    assert compared(((9, 10), (9, 9))) == NEWER
-    assert compared(((9,), (10,))) == OLDER
-
-
-def test_first_of_a_name_serves_it():
+def test_first_of_a_name_is_used():
     one, two, other = copy("libcudnn.so.9"), copy("libcudnn.so.9", "", "/b"), copy("libcudnn.so.8")
-    assert winners([one, other, two]) == {"libcudnn.so.9": one, "libcudnn.so.8": other}
-
-
-def test_parts_that_work_together():
-    main, ops = copy("libcudnn.so.9"), copy("libcudnn_ops.so.9", "", "/b")
-    older, marked = copy("libcudnn_ops_infer.so.8"), copy("libcudnn_cnn-0123abcd.so.9")
-    serving = [main, ops, older, marked, copy("libcublas.so.9"), copy("libgomp.so.9")]
-    assert parts_beside(main, serving) == [ops]
-    assert parts_beside(ops, serving) == [main]
-    assert parts_beside(marked, serving) == []
-    assert parts_beside(copy("libgomp.so.9"), serving) == []
+    assert first_of_each([one, other, two]) == {"libcudnn.so.9": one, "libcudnn.so.8": other}
 
 
 # --- releases -----------------------------------------------------------------------------------
@@ -186,11 +153,3 @@ def test_builds(installed, tmp_path):
         file.write(b"L")
     assert not is_same_build(one, other)
     assert not is_same_build(one, str(tmp_path / "absent"))
-
-
-@pytest.mark.parametrize("stem", ["libprotobuf", "libprotobuf-lite", "libLLVM", "libgomp"])
-def test_older_copies_that_serve_as_well_are_no_fault(stem):
-    """An older libprotobuf.so.32 is another patch of 3.21: other releases have other names."""
-    assert not is_fault(OLDER, stem)
-    assert is_fault(OLDER, "libnccl")
-    assert is_fault(OLDER, "libnvJitLink")

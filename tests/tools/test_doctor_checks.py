@@ -153,13 +153,11 @@ def links(planted, build, package, *sonames, version="1.0"):
 
 
 @needs_compiler
-def test_lack_of_a_driver_alone_is_a_note(planted, build):
+def test_lack_of_a_driver_alone_is_no_fault_of_a_package(planted, build):
     if Path("/proc/driver/nvidia/version").exists():
         pytest.skip("this machine has a driver")
     links(planted, build, "alpha", "libcuda.so.1")
-    status, findings = planted.one("CG902")
-    assert (status, [one["severity"] for one in findings]) == ("ok", ["info"])
-    assert findings[0]["what"] == "alpha needs the NVIDIA driver, whose libcuda.so.1 is not found."
+    assert planted.one("CG902") == ("ok", [])
 
 
 @needs_compiler
@@ -344,24 +342,6 @@ def test_one_name_that_leads_to_two_files(planted, build):
 
 
 @needs_compiler
-def test_copies_without_a_version_in_their_names(planted, build):
-    """Alike they are one library; otherwise nobody knows which is older, and it is a note."""
-    for package in ("alpha", "beta"):
-        lib = build(f"{package}/lib/libnccl.so.2", "int v = 1;", "-Wl,-soname,libnccl.so.2")
-        build(f"{package}/_n.so", "extern int v; int *w = &v;", lib, "-Wl,-rpath,$ORIGIN/lib")
-        planted.distribution(package, files=(f"{package}/_n.so", f"{package}/lib/libnccl.so.2"))
-    assert planted.one("CG903") == ("ok", [])
-    with (planted.folder / "beta" / "lib" / "libnccl.so.2").open("ab") as file:
-        file.write(b"more")
-    status, findings = planted.one("CG903")
-    assert (status, [one["severity"] for one in findings]) == ("ok", ["info"])
-    assert (
-        findings[0]["consequence"]
-        == "their versions are unknown, so cudaguard cannot tell which is older."
-    )
-
-
-@needs_compiler
 def test_folder_of_the_variable_before_the_wheel(planted, build, tmp_path):
     soname = "libcudnn.so.9"
     wheel = build(f"nvidia/cudnn/lib/{soname}", "int v = 95;", f"-Wl,-soname,{soname}")
@@ -380,7 +360,7 @@ def test_folder_of_the_variable_before_the_wheel(planted, build, tmp_path):
     assert "LD_LIBRARY_PATH" in found["remedy"]
 
 
-# --- CG905, CG906: distributions ---------------------------------------------------------
+# --- CG905: distributions ----------------------------------------------------------------
 
 
 def test_two_distributions_that_overwrite_one_another(planted):
@@ -441,82 +421,22 @@ def test_uninstalling_one_of_two_wheels_restores_the_other(planted, differing):
         assert second.endswith(f"pip install {restored}")
 
 
-def test_text_files_of_others_that_overlap_are_a_note(planted):
+def test_pip_is_that_of_this_environment_also_where_it_is_not_activated(planted):
     for name in ("one", "two"):
         planted.write("tests/conftest.py", name)
         planted.distribution(name, files=("tests/conftest.py",))
-    status, (found,) = planted.one("CG905")
-    assert (status, found["severity"]) == ("ok", "info")
-    assert "both contain tests/conftest.py, with different contents" in found["what"]
-
-
-@pytest.mark.parametrize(
-    ("lost", "status"),
-    [(HEADERS, "warning"), ((*HEADERS, "nvidia/cuda_runtime/lib/libcudart.so.12"), "fail"),
-     ((EMPTY,), "ok"), ((), "ok")],
-)  # fmt: skip
-def test_files_of_a_wheel_of_nvidias_that_are_gone(planted, lost, status):
-    files = (*HEADERS, EMPTY, "nvidia/cuda_runtime/lib/libcudart.so.12")
-    for file in files:
-        planted.write(file, "" if file == EMPTY else file)
-    planted.distribution("nvidia-cuda-runtime-cu12", "12.4.127", files=files)
-    planted.write("other/gone.py")
-    planted.distribution("other", files=("other/gone.py",))
-    for file in ("other/gone.py", *lost):
-        (planted.folder / file).unlink()
-    found, findings = planted.one("CG905")
-    assert found == status
-    for one in findings:
-        assert one["what"].startswith(
-            f"nvidia-cuda-runtime-cu12 12.4.127 lacks {one['evidence'][0]}"
-        )
-        assert set(lost) == set(one["evidence"])
-        assert one["command"].endswith(
-            "pip install --force-reinstall --no-deps nvidia-cuda-runtime-cu12==12.4.127"
-        )
-    assert len(findings) == (status != "ok")
-
-
-@pytest.mark.parametrize(
-    ("requires", "status"),
-    [
-        ("torch==2.5.1", "fail"),
-        ("torch>=2.7", "warning"),
-        ("torch<3,>=2.6", "ok"),
-        ("torch==2.5.1; python_version < '3'", "ok"),
-        ("torch==2.5.1; extra == 'all'", "ok"),
-        ("torchmetrics==1.0", "ok"),
-        ("torch @ https://example.org/torch.whl", "ok"),
-        ("not a requirement (", "ok"),
-    ],
-)
-def test_torch_of_another_release_than_is_required(planted, requires, status):
-    torch(planted, "2.6.0+cu124")
-    planted.distribution("torchvision", "0.20.1", requires=(requires,))
-    found, findings = planted.one("CG905")
-    assert found == status
-    if findings:
-        assert findings[0]["what"].startswith("torchvision 0.20.1 requires torch")
-        assert "torch 2.6.0+cu124 is installed" in findings[0]["what"]
-        wanted = "pip install --upgrade torchvision torch==2.6.0"
-        assert findings[0]["command"].endswith(wanted)
-
-
-def test_pip_is_that_of_this_environment_also_where_it_is_not_activated(planted):
-    library = planted.write("nvidia/cublas/lib/libcublas.so.12", "x")
-    planted.distribution(
-        "nvidia-cublas-cu12", "12.4.5.8", files=("nvidia/cublas/lib/libcublas.so.12",)
-    )
-    library.unlink()
-    install = "pip install --force-reinstall --no-deps nvidia-cublas-cu12==12.4.5.8"
+    uninstall = "pip uninstall -y "
 
     def command(path):
         told = ("--format", "json", "--only", "CG905")
         _, out, _ = planted.run(*told, env={"PATH": path})
-        return json.loads(out)["checks"][0]["findings"][0]["command"]
+        (found,) = json.loads(out)["checks"][0]["findings"]
+        assert "both contain tests/conftest.py, with different contents" in found["what"]
+        assert found["severity"] == "info"
+        return found["command"]
 
-    assert command("/usr/bin:/bin") == f"{shlex.quote(sys.executable)} -m {install}"
-    assert command(f"{sysconfig.get_path('scripts')}:/usr/bin:/bin") == install
+    assert command("/usr/bin:/bin").startswith(f"{shlex.quote(sys.executable)} -m {uninstall}")
+    assert command(f"{sysconfig.get_path('scripts')}:/usr/bin:/bin").startswith(uninstall)
 
 
 def broken_metadata(planted):
@@ -535,27 +455,6 @@ def test_broken_metadata_is_told_and_nothing_else_fails(planted):
     told = [one["evidence"][0] for one in checks["CG905"]["findings"]]
     names = {Path(path).name.partition("-")[0] for path in told}
     assert {"none", "empty", "bytes", "folder", "url"} <= names
-
-
-def test_wheels_that_torch_does_not_pin(planted):
-    """The pins of CUDA 13 stand in another distribution, by way of its extras."""
-    torch(
-        planted, requires=("nvidia-cudnn-cu13==9.20.0.48", "cuda-toolkit[cublas]==13.0.3",
-                           "triton==3.7.1; python_version < '3'"),
-    )  # fmt: skip
-    extras = ('nvidia-cublas==13.1.*; extra == "cublas"', 'nvidia-nvtx==13.0; extra == "nvtx"')
-    planted.distribution("cuda-toolkit", "13.0.3", requires=extras)
-    planted.distribution("nvidia-cublas", "13.1.1.3")
-    planted.distribution("nvidia-cudnn-cu13", "9.1.0.70")
-    status, findings = planted.one("CG906")
-    assert status == "warning"
-    assert [one["what"] for one in findings] == [
-        "torch 2.6.0 requires nvidia-cudnn-cu13==9.20.0.48, but 9.1.0.70 is installed."
-    ]
-    assert findings[0]["command"].endswith("pip install nvidia-cudnn-cu13==9.20.0.48")
-    shutil.rmtree(planted.folder / "nvidia_cublas-13.1.1.3.dist-info")
-    _, findings = planted.one("CG906")
-    assert "nvidia-cublas==13.1.*, but it is not installed" in findings[1]["what"]
 
 
 @pytest.fixture
@@ -597,37 +496,6 @@ def test_torch_of_the_user_hides_that_of_a_container(child, second, tmp_path):
     (found,) = (one for one in findings if "hides torch" in one["what"])
     assert "PYTHONNOUSERSITE=1" in found["remedy"]
     assert found["command"].startswith("PYTHONNOUSERSITE=1 python")
-
-
-JAX = ('nvidia-cudnn-cu12<10.0,>=9.8; extra == "with-cuda"',)
-
-
-def test_wheels_that_others_want_in_a_later_release(planted):
-    planted.distribution("jax-cuda12-plugin", "0.6.0", requires=JAX)
-    planted.distribution(
-        "tensorflow", "2.19.0", requires=("nvidia-cudnn-cu12==9.3.0.75; extra == 'and-cuda'",)
-    )
-    planted.distribution("nvidia-cudnn-cu12", "9.1.0.70")
-    status, findings = planted.one("CG906")
-    assert status == "warning"
-    assert sorted(one["what"] for one in findings) == [
-        "jax-cuda12-plugin 0.6.0 requires nvidia-cudnn-cu12<10.0,>=9.8, but 9.1.0.70 is installed.",
-        "tensorflow 2.19.0 requires nvidia-cudnn-cu12==9.3.0.75, but 9.1.0.70 is installed.",
-    ]
-    wanted = "pip install 'nvidia-cudnn-cu12<10.0,>=9.8'"
-    assert any(one["command"].endswith(wanted) for one in findings)
-    assert [one["severity"] for one in findings] == ["warning"] * 2
-
-
-def test_wheels_that_are_late_enough_are_no_fault(planted):
-    planted.distribution("jax-cuda12-plugin", "0.6.0", requires=JAX)
-    planted.distribution(
-        "tensorflow", "2.19.0", requires=("nvidia-cudnn-cu12==9.3.0.75; extra == 'and-cuda'",)
-    )
-    planted.distribution("nvidia-cudnn-cu12", "9.8.0.87")
-    status, findings = planted.one("CG906")
-    assert status == "ok"
-    assert [one["severity"] for one in findings] == ["info"]  # the pin of an extra, and later
 
 
 # --- CG909: the guard -------------------------------------------------------------

@@ -7,13 +7,7 @@ import re
 import pytest
 
 from cudaguard.core.checks import FAILED_ITSELF, CheckResult, status_of
-from cudaguard.features.duplicate_libraries.checks import (
-    Overlap,
-    asked_for,
-    cuda_of,
-    overlaps,
-    unmet,
-)
+from cudaguard.features.duplicate_libraries.checks import cuda_of, overlaps
 from cudaguard.model import Finding
 from cudaguard.system.machine import look_at_driver
 from cudaguard.tools.doctor.checks import CHECKS, all_checks
@@ -88,18 +82,7 @@ def test_cuda_of_a_wheel(key, version, major):
 def test_overlaps():
     listed = [("a", "1", "x"), ("b", "1", "x"), ("c", "", "x"), ("a", "2", "y"), ("b", "1", "y"),
               ("c", "9", "y"), ("a", "1", "z")]  # fmt: skip
-    assert overlaps(listed) == [Overlap("x", "y", ("a",))]
-
-
-def test_requirements_that_count():
-    asked = asked_for(
-        ("a==1; extra == 'one'", "b[x,y]>2", "c; python_version < '3'", "]"), ("one",)
-    )
-    assert [(one.name, one.wanted, one.extras) for one in asked] == [
-        ("a", "==1", ()), ("b", ">2", ("x", "y"))
-    ]  # fmt: skip
-    versions = {"a": "1.0+local", "b": "2"}
-    assert [lack.name for lack in unmet("d", asked, versions.get)] == ["b"]
+    assert overlaps(listed) == {("x", "y"): ["a"]}
 
 
 def test_driver_is_read_from_files(tmp_path):

@@ -9,19 +9,12 @@ import pytest
 
 from cudaguard.core import findings as core
 from cudaguard.features.array_interface import findings as arrays
-from cudaguard.features.duplicate_libraries import findings as duplicates
-from cudaguard.features.duplicate_libraries.checks import Served
 from cudaguard.features.symbol_scope import findings as scope
 
 SCENES = {
     "array_interface.waited": lambda: arrays.waited("numba.cuda.DeviceNDArray", "warp", 7),
     "core.no_journal": lambda: core.no_journal(
         "/logs/cudaguard.jsonl", FileNotFoundError(2, "No such file or directory")
-    ),
-    "duplicate_libraries.two_rivals": lambda: duplicates.two_rivals(
-        "LLVM's OpenMP",
-        Served("/env/lib/libomp.so", {"faiss": "/env/faiss.so"}, (5,), "llvm-openmp"),
-        Served("/env/lib/libiomp5.so", {"mkl": "/env/mkl.so"}, (5,), "intel-openmp"),
     ),
     "symbol_scope.static_runtime": lambda: scope.static_runtime(
         "nvcv", "/env/nvcv/libnvcv_types.so", ("std::ctype<char>::id",), "train.py:3"

@@ -15,13 +15,11 @@ from cudaguard.elf.loaded import entries, first_entry
 from cudaguard.elf.memory import Memory
 from cudaguard.elf.process import at_start
 from cudaguard.elf.search_path import DT_RPATH, DT_RUNPATH, Place
-from cudaguard.features.duplicate_libraries.policy import (
+from cudaguard.features.duplicate_libraries.copies import (
+    LIBRARY_PATH,
     Copy,
     Stray,
-    are_alike,
-    are_parts,
-    folder_of,
-    winners,
+    first_of_each,
 )
 from cudaguard.files import os, ours
 from cudaguard.system.loader_list import LoaderNews
@@ -34,9 +32,8 @@ if TYPE_CHECKING:
     from cudaguard.core.detection import NativeLoad
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.elf.loaded import Library
-    from cudaguard.features.duplicate_libraries.judgement import Wants
+    from cudaguard.features.duplicate_libraries.older_cudnn import Wants
 
-LIBRARY_PATH = "LD_LIBRARY_PATH"
 _LONGEST_WAIT = 1  # seconds; what is not looked at now is looked at after the next load
 # Why nobody saw who loaded a library, in words that follow its path.
 SINCE = {
@@ -59,7 +56,7 @@ class DuplicateDetector:
         # By path and dynamic section, in the order in which they were mapped.
         self._copies: dict[tuple[str, int], Copy] = {}
         self._known: set[tuple[str, int]] = set()
-        self._told: set[tuple[str, ...]] = set()
+        self._reported: set[tuple[str, ...]] = set()
         self._lock, self._pid = RLock(), os.getpid()
         self._is_looking = False
         self._wants: Wants | None = None
@@ -78,8 +75,8 @@ class DuplicateDetector:
         self._look(load, "")
 
     def imported(self, _: str) -> None:
-        """Look whether what serves is as new as those want that were imported."""
-        from cudaguard.features.duplicate_libraries.judgement import Wants
+        """Look whether cuDNN is as new as those want that were imported."""
+        from cudaguard.features.duplicate_libraries.older_cudnn import Wants
 
         if self._wants is None:
             self._wants = Wants(self._core)
@@ -116,7 +113,7 @@ class DuplicateDetector:
         if come or strays:
             from cudaguard.features.duplicate_libraries.judgement import judge
 
-            judge(self._core, copies, come, strays, self._told, is_load=load is not None)
+            judge(self._core, copies, come, strays, self._reported, is_load=load is not None)
 
     def _take_in(self, load: NativeLoad | None, since: str) -> tuple[list[Copy], list[Stray]]:
         """Take note of what is new.
@@ -147,7 +144,7 @@ class DuplicateDetector:
     def _copies_among(
         self, new: list[Library], memory: Memory, load: NativeLoad | None, since: str
     ) -> Iterator[tuple[tuple[str, int], Copy]]:
-        how = ""
+        who: tuple[str, str] | None = None
         for one in new:
             stem = stem_of(one.path[one.path.rfind("/") + 1 :])
             if stem:
@@ -155,24 +152,17 @@ class DuplicateDetector:
                     soname = Image(memory, one).text(DT_SONAME) or os.path.basename(one.path)
                 except ours(OSError):  # unloaded meanwhile
                     continue
-                how = how or _how(load, since)
-                by = _by(load, since)
-                own = self._by_rule(one.path) or how
+                by, how = who = who or _who(load, since)
                 # Without the detours by which the loader came there: `cv2/../opencv.libs/`.
                 folder, name = os.path.split(one.path)
                 path = os.path.join(os.path.realpath(folder), name)
                 known = identity(path)
-                yield (one.path, one.dynamic), Copy(path, stem, soname, known, by, own)
-
-    def _by_rule(self, path: str) -> str:
-        """Return which rule had a library opened in advance, empty if none had."""
-        done = self._core.reporter.repair_of(path)
-        return f"was {done.how} by {done.rule}" if done is not None else ""
+                yield (one.path, one.dynamic), Copy(path, stem, soname, known, by, how)
 
     def _strays_among(
         self, new: list[Library], memory: Memory, load: NativeLoad | None, since: str
     ) -> Iterator[Stray]:
-        serving = winners(self._copies.values())
+        first = first_of_each(self._copies.values())
         for one in new:
             try:
                 image = Image(memory, one)
@@ -181,16 +171,16 @@ class DuplicateDetector:
                     yield from self._parts_to_come(own)
                 if DT_RUNPATH not in image and DT_RPATH not in image:
                     continue
-                asked = [serving[name] for name in image.needed if name in serving]
+                asked = [first[name] for name in image.needed if name in first]
                 place = Place(one.path, image, None) if asked else None
             except ours(OSError):  # unloaded meanwhile, or no library as others are
                 continue
             for copy in asked:
-                meant = _first(copy.soname, place.runpath or place.rpath) if place else ""
+                meant = _found(copy.soname, place.runpath or place.rpath) if place else ""
                 known = identity(meant) if meant else copy.identity
                 if known != copy.identity:
                     wanted = Copy(meant, copy.stem, copy.soname, known, "", "")
-                    yield Stray(one.path, _how(load, since), copy, wanted)
+                    yield Stray(one.path, _who(load, since)[1], copy, wanted)
 
     def _parts_to_come(self, copy: Copy) -> Iterator[Stray]:
         """Return a part that will be opened by name, and be found elsewhere than beside it.
@@ -204,7 +194,7 @@ class DuplicateDetector:
         there = {other.soname for other in self._copies.values()}
         for name in sorted(os.listdir(folder)):
             if name.startswith(f"{copy.stem}_") and name.endswith(f".so{release}"):
-                path, found = os.path.join(folder, name), _first(name, folders)
+                path, found = os.path.join(folder, name), _found(name, folders)
                 if name not in there and found and identity(found) != identity(path):
                     how = f"will be found first, as its folder is in {LIBRARY_PATH}"
                     wrong = Copy(found, stem_of(name), name, identity(found), copy.by, how)
@@ -225,14 +215,13 @@ class DuplicateDetector:
 def _has_kin(copy: Copy, copies: Iterable[Copy]) -> bool:
     """Return True if another file of its library, or part of its set, is among the copies."""
     return any(
-        are_alike(copy.stem, other.stem)
-        or (are_parts(copy.stem, other.stem) and folder_of(copy) != folder_of(other))
+        copy.is_like(other) or (copy.is_part_with(other) and copy.folder != other.folder)
         for other in copies
         if other is not copy
     )
 
 
-def _first(name: str, folders: Iterable[str]) -> str:
+def _found(name: str, folders: Iterable[str]) -> str:
     """Return the file of a library in the first folder that has it, empty if none has."""
     for folder in folders:
         path = f"{folder}/{name}"
@@ -250,28 +239,15 @@ def identity(path: str) -> object:
     return state.st_dev, state.st_ino
 
 
-def _by(load: NativeLoad | None, since: str) -> str:
-    """Return the module that loads what is new, empty if nobody saw that."""
+def _who(load: NativeLoad | None, since: str) -> tuple[str, str]:
+    """Return the module that loads what is new, if that was seen, and words that follow a path."""
     if load is None:
-        return _being_mapped() if since == "unseen" else ""
-    return load.extension or module_of(caller_frame())
-
-
-def _being_mapped() -> str:
-    """Return the extension that is being mapped, from within which another load has come."""
-    return getattr(getattr(here, "mapping", None), "name", "")
-
-
-def _how(load: NativeLoad | None, since: str) -> str:
-    """Return who loads what is new, in words that follow a path."""
-    if load is None:
-        by = _by(load, since)
-        return f"came with {by}, which was just being imported" if by else SINCE[since]
+        # The extension that is being mapped, from within which another load has come.
+        mapping = getattr(here, "mapping", None) if since == "unseen" else None
+        by = getattr(mapping, "name", "")
+        return by, f"came with {by}, which was just being imported" if by else SINCE[since]
     frame = caller_frame()
-    place = describe(frame) or "somewhere"
-    if load.extension:
-        who = f"came with {load.extension} ({place})"
-    else:
-        who = f"was loaded by {module_of(frame) or 'the program'} ({place})"
-    outside = describe(frame_outside(frame))
-    return f"{who}, imported at {outside}" if outside else who
+    place, outside = describe(frame) or "somewhere", describe(frame_outside(frame))
+    by = load.extension or module_of(frame)
+    how = f"came with {by}" if load.extension else f"was loaded by {by or 'the program'}"
+    return by, f"{how} ({place}), imported at {outside}" if outside else f"{how} ({place})"

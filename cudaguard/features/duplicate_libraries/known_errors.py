@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cudaguard.core.known_errors import LIKELY, Explainer, KnownError
+from cudaguard.features.duplicate_libraries.findings import ANOTHER_FILE
 
 _ONE_CUDNN = (
     "keep only the copy of cuDNN that this package pins; others may come from a second "
@@ -97,7 +98,7 @@ KNOWN = (
         links=("https://github.com/pytorch/pytorch/issues/44282",),
         nouns=("one", "another"),
         examples=(
-            ("OMP: Error #15: Initializing libiomp5.so, but found libomp.so already initialized."),
+            "OMP: Error #15: Initializing libiomp5.so, but found libomp.so already initialized.",
         ),
     ),
     KnownError(
@@ -135,18 +136,6 @@ KNOWN = (
         ),
     ),
     KnownError(
-        "CG735",
-        "several packages of CuPy are installed",
-        ("multiple CuPy packages are installed",),
-        r"multiple CuPy packages are installed",
-        "Several CuPy packages are installed, and have overwritten each other's files.",
-        "uninstall all of them, then install the one for your CUDA, as for CUDA 12: pip uninstall "
-        "-y cupy cupy-cuda11x cupy-cuda12x cupy-cuda13x && pip install cupy-cuda12x",
-        command="pip list | grep -i cupy",
-        links=("https://github.com/gpustack/gpustack/issues/5459",),
-        examples=("CuPy may not function correctly because multiple CuPy packages are installed",),
-    ),
-    KnownError(
         "CG736",
         "two copies of USD are in the process",
         ("already has an associated C++ type",),
@@ -161,8 +150,8 @@ KNOWN = (
         ),
     ),
     KnownError(
-        "CG843",
-        "a library uses another file than its run path names",
+        ANOTHER_FILE.id,
+        ANOTHER_FILE.title,
         ("was loaded from a system path",),
         r"CUDA runtime library [`'](\S{1,80})[`'] was loaded from a system path",
         "{0} was loaded from a folder of the system, and not the copy in the package.",

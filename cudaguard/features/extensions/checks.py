@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from contextlib import suppress
 
 from cudaguard.core.checks import Check
 from cudaguard.core.patterns import matches, values_of
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 # What comes with the driver, and is nowhere without one.
-DRIVER = {"libcuda.so.1", "libnvidia-ml.so.1"}
+_DRIVER = {"libcuda.so.1", "libnvidia-ml.so.1"}
 # What is certain of a library, which may get its symbols from others once they are loaded.
 CERTAIN_OF_LIBRARIES = ("older-library", "symbol-version", "truncated", "wrong-machine")
 _BESIDE_TORCH = "beside-torch"
@@ -40,15 +41,14 @@ def check(site: Site) -> Result:
     """Look at those that link torch or CUDA, each as if what it needs first were imported."""
     files = [file for file in site.shared_files if is_extension(file.path) and _is_for_cuda(file)]
     libraries = [file for file in site.shared_files if _may_be_opened(file)]
-    if not files and not libraries and not _for_other_pythons(site.shared_files):
+    for_other_pythons = _for_other_pythons(site.shared_files)
+    if not files and not libraries and not for_other_pythons:
         raise Skipped("nothing that is installed links torch or CUDA")
-    findings = []
     in_wheels = {file.soname for file in site.shared_files if file.dist.startswith("nvidia-")}
-    failed: dict[tuple[str, str], list[ExtensionCheck]] = {}  # by distribution and cause
-    without_driver: dict[str, None] = {}
-    of_driver: set[str] = set()
     load_demangler()
     settled: dict[object, Settled] = {}
+    findings = []
+    failed: dict[tuple[str, str], list[ExtensionCheck]] = {}  # by distribution and cause
     for file in files:
         if file.dist == "torch":  # what all others build on is not taken for granted
             check = check_extension(file.path)
@@ -56,80 +56,57 @@ def check(site: Site) -> Result:
                 findings.append(wording.torch_would_not_load(check, site.version("torch") or ""))
             continue
         check, _ = checked(file.path, settled)
+        cause = check.cause or ""
+        if check.ok and site.version("torch") and not _is_for_torch(file):
+            # Would it load once torch is imported, whose libraries are found first then?
+            check, cause = check_one_of_many(file.path, ("torch",), settled), _BESIDE_TORCH
+            if check.cause not in ("older-library", "symbol-version"):
+                continue
         missing = set(check.missing_libraries)
-        if check.ok is not False:
-            beside = _beside_torch(file, settled) if check.ok and site.version("torch") else None
-            if beside is not None:
-                failed.setdefault((file.dist, _BESIDE_TORCH), []).append(beside)
-            continue
-        if missing and missing <= DRIVER:
-            without_driver[file.dist] = None
-            of_driver |= missing
+        is_of_driver = missing and missing <= _DRIVER
         # Packages such as cupy open these by their paths, in NVIDIA's wheels, before they are
         # asked for; with torch it is torch that does, and only for its own.
-        elif not missing or missing - in_wheels or _is_for_torch(file):
-            failed.setdefault((file.dist, str(check.cause)), []).append(check)
-    for_one_cuda = _Majors(in_wheels)
-    for file in libraries:
-        check, _ = checked(file.path, settled)
-        if check.ok is False and check.cause in CERTAIN_OF_LIBRARIES:
-            failed.setdefault((file.dist, str(check.cause)), []).append(check)
-        for_one_cuda.add(file, check)
-    failed.update(for_one_cuda.failed())
+        is_opened = missing and not missing - in_wheels and not _is_for_torch(file)
+        if check.ok is False and not is_of_driver and not is_opened:
+            failed.setdefault((file.dist, cause), []).append(check)
+    for key, found in _failed_libraries(libraries, in_wheels, settled).items():
+        failed.setdefault(key, []).extend(found)
     for (dist, cause), found in failed.items():
         is_certain = any(_is_for_torch(file) for file in files if file.path == found[0].path)
-        finding = wording.would_not_load(
-            found, dist, site.version(dist) or "", is_certain=is_certain
+        findings.append(
+            wording.would_not_load(
+                found,
+                dist,
+                site.version(dist) or "",
+                is_certain=is_certain,
+                beside_torch=cause == _BESIDE_TORCH,
+            )
         )
-        if cause == _BESIDE_TORCH:
-            finding = wording.beside_torch(finding, found[0].path)
-        findings.append(finding)
-    if without_driver:
-        findings.append(wording.need_the_driver(list(without_driver), sorted(of_driver)))
-    for dist, foreign in _for_other_pythons(site.shared_files).items():
+    for dist, foreign in for_other_pythons.items():
         findings.append(wording.for_other_python(foreign, dist, site.version(dist) or ""))
     seen = f"extensions that link torch or CUDA: {len(files)}"
     return findings, seen + (f", libraries: {len(libraries)}" if libraries else "")
 
 
-class _Majors:
-    """Distributions of which no library is for the CUDA that torch is for.
+def _failed_libraries(
+    libraries: list[SharedFile], in_wheels: set[str], settled: dict[object, Settled]
+) -> dict[tuple[str, str], list[ExtensionCheck]]:
+    """Return the checks of libraries that would not load, by distribution and cause.
 
-    Some have one library for each CUDA, and open the one that fits.
-
-    Args:
-        in_wheels: The names of the libraries that NVIDIA's wheels have here.
+    Some distributions have one library for each CUDA, and open the one that fits: they are named
+    for another CUDA only if they have nothing else.
     """
-
-    def __init__(self, in_wheels: set[str]) -> None:
-        self._in_wheels = in_wheels
-        self._foreign: dict[str, list[ExtensionCheck]] = {}
-        self._fitting: set[str] = set()
-
-    def add(self, file: SharedFile, check: ExtensionCheck) -> None:
-        """Take note of a library that a package may open itself."""
-        lacks_all = not self._in_wheels.intersection(check.missing_libraries)
-        if check.ok is False and check.cause == "cuda-major" and lacks_all:
-            self._foreign.setdefault(file.dist, []).append(check)
-        elif any(map(cuda_major, file.needed)):
-            self._fitting.add(file.dist)
-
-    def failed(self) -> dict[tuple[str, str], list[ExtensionCheck]]:
-        """Return the checks of those that have nothing else, by distribution and cause."""
-        found = self._foreign.items()
-        return {(dist, "cuda-major"): one for dist, one in found if dist not in self._fitting}
-
-
-def _beside_torch(file: SharedFile, settled: dict[object, Settled]) -> ExtensionCheck | None:
-    """Return the check of an extension that would load, and not once torch is imported.
-
-    The libraries that torch has loaded by then serve those that the extension finds elsewhere.
-    """
-    if _is_for_torch(file) or not _is_for_cuda(file):
-        return None
-    check = check_one_of_many(file.path, ("torch",), settled)
-    is_certain = check.ok is False and check.cause in ("older-library", "symbol-version")
-    return check if is_certain else None
+    failed: dict[tuple[str, str], list[ExtensionCheck]] = {}
+    fitting = set()
+    for file in libraries:
+        check, _ = checked(file.path, settled)
+        lacks_all = not in_wheels.intersection(check.missing_libraries)
+        is_for_other = check.ok is False and check.cause == "cuda-major" and lacks_all
+        if is_for_other or (check.ok is False and check.cause in CERTAIN_OF_LIBRARIES):
+            failed.setdefault((file.dist, check.cause or ""), []).append(check)
+        if not is_for_other and any(map(cuda_major, file.needed)):
+            fitting.add((file.dist, "cuda-major"))
+    return {key: checks for key, checks in failed.items() if key not in fitting}
 
 
 def _for_other_pythons(files: Iterable[SharedFile]) -> dict[str, list[str]]:
@@ -156,7 +133,7 @@ def _is_for_torch(file: SharedFile) -> bool:
 
 def _is_for_cuda(file: SharedFile) -> bool:
     return _is_for_torch(file) or any(
-        name in DRIVER or (stem_of(name) and runtime_of(stem_of(name)).wheel)
+        name in _DRIVER or (stem_of(name) and runtime_of(stem_of(name)).wheel)
         for name in file.needed
     )
 
@@ -174,16 +151,14 @@ def is_library(file: str) -> bool:
     return _LIBRARY.fullmatch(os.path.basename(file)) is not None
 
 
-def checked(
-    file: str, settled: dict[object, Settled], given: tuple[str, ...] = ()
-) -> tuple[ExtensionCheck, tuple[str, ...]]:
+def checked(file: str, settled: dict[object, Settled]) -> tuple[ExtensionCheck, tuple[str, ...]]:
     """Return the check of a file, and the modules that it took for imported.
 
     Args:
         file: The extension.
         settled: What is known of the libraries of those before, empty at first; is added to.
-        given: Modules that are taken for imported in any case.
     """
+    given: tuple[str, ...] = ()
     while True:
         check = check_one_of_many(file, given, settled)
         more = [module for module in _providers(check.missing_libraries) if module not in given]
@@ -202,18 +177,15 @@ def _providers(libraries: Iterable[str]) -> list[str]:
     ]
 
 
-def load_demangler() -> bool:
+def load_demangler() -> None:
     """Load the C++ runtime, which has the function that makes names readable.
 
     This process is ours; in a program's own nothing is loaded for it.
     """
     import ctypes
 
-    try:
+    with suppress(OSError):
         ctypes.CDLL("libstdc++.so.6")
-    except OSError:
-        return False
-    return True
 
 
 EXTENSIONS = Check(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.barrier import ON_PURPOSE, print_instead
-from cudaguard.core.caller import UserLine, caller_frame, describe
 from cudaguard.files import os, ours
 
 TYPE_CHECKING = False
@@ -20,13 +19,11 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
 
     from cudaguard.core.dispatch import Dispatch
-    from cudaguard.features.extensions.repair import Refusal
-    from cudaguard.model import Finding
+    from cudaguard.features.extensions.refusals import Refusal
 
 _MOST = 32  # refusals that are kept
 _ABSENT = ": cannot open shared object file: No such file or directory"
-_SAID = ": cannot allocate memory in static TLS block"
-_THERE_AT_START = ("libc.so.", "ld-")  # what these want is set aside besides
+_TLS = "static TLS block"
 
 
 class ExtensionDetector:
@@ -50,7 +47,7 @@ class ExtensionDetector:
         Raises:
             ExtensionError: in `fix` and `strict`; in the other modes it is told only.
         """
-        from cudaguard.features.extensions.repair import truncated
+        from cudaguard.features.extensions.refusals import truncated
 
         found = truncated(path, name)
         if found is None:
@@ -69,14 +66,12 @@ class ExtensionDetector:
         said = str(error)
         if not sys.platform.startswith("linux") or said == f"{library}{_ABSENT}":
             return
-        if said in self._kept:  # tried again
-            return
         # The loader names the file of a library that was found by its name.
         path = library if os.sep in library else said.partition(": ")[0]
-        if os.sep in path:
-            from cudaguard.features.extensions.repair import refused
+        if said not in self._kept and (os.sep in path or _TLS in said):  # else tried again
+            from cudaguard.features.extensions.refusals import library_refused
 
-            self._keep(refused(path, error))
+            self._keep(library_refused(path, said))
 
     def refused(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
         """Return an error that says why an extension was refused, in mode `strict`."""
@@ -85,14 +80,14 @@ class ExtensionDetector:
         if is_known or not sys.platform.startswith("linux"):
             return None
         try:
-            from cudaguard.features.extensions.repair import explained
+            from cudaguard.features.extensions.refusals import extension_refused
         except ours(ImportError):  # a Python without ctypes has nothing to look with
             return None
-        refusal, better = explained(spec, error)
-        if refusal is None or any(map(self._core.reporter.is_told_about, refusal.missing)):
+        found = extension_refused(spec, error)
+        if found is None or any(map(self._core.reporter.is_told_about, found[0].missing)):
             return None
-        self._keep(refusal._replace(is_carried=is_carried))
-        return better if is_carried else None
+        self._keep(found[0]._replace(is_carried=is_carried))
+        return found[1] if is_carried else None
 
     def _keep(self, refusal: Refusal | None) -> None:
         if refusal is None:
@@ -113,75 +108,17 @@ class ExtensionDetector:
 
             texts = "\n".join(map(text_of, _shown_with(error)))
             for said in [said for said in list(self._kept) if said in texts]:
-                self._tell(self._kept.pop(said))
+                _, finding, place, _, is_carried = self._kept.pop(said)
+                try:
+                    self._core.reporter.found(finding, place, carried_by_error=is_carried)
+                except ON_PURPOSE as warning:  # the program's own error is the one to be raised
+                    print_instead(warning)
         except ours(Exception) as failure:
             self._core.broken("looking at an error", failure)
-
-    def _tell(self, refusal: Refusal) -> None:
-        try:
-            self._core.reporter.found(
-                refusal.finding, refusal.place, carried_by_error=refusal.is_carried
-            )
-        except ON_PURPOSE as warning:  # the program's own error is the one to be raised
-            print_instead(warning)
 
     def forget(self) -> None:
         """Forget them."""
         self._kept.clear()
-
-
-class StaticTlsDetector:
-    """Tells of a library that was refused for want of static TLS, once that error matters.
-
-    A process sets aside a fixed number of bytes for the thread-local variables of libraries that
-    it loads later and that want them at a fixed place (DF_STATIC_TLS: OpenMP runtimes,
-    allocators). Who comes last gets nothing, so the order of imports decides. The error names the
-    victim only. Source: ``elf/dl-reloc.c`` of glibc (``_dl_try_allocate_static_tls``).
-
-    Args:
-        core: Is told.
-    """
-
-    def __init__(self, core: Dispatch) -> None:
-        self._core = core
-        self._kept: dict[str, tuple[Finding, UserLine | None]] = {}  # by the loader's words
-
-    def load_failed(self, error: Exception, _: str) -> None:
-        """Look why a library was refused; a program that does without it hears nothing."""
-        from cudaguard.core.known_errors import text_of
-
-        said = text_of(error)
-        victim = said.partition(_SAID)[0]
-        if _SAID not in said or said in self._kept:
-            return
-        from cudaguard.elf.library_facts import static_tls_of
-        from cudaguard.elf.process import mapped_files
-        from cudaguard.features.extensions import findings
-
-        frame = caller_frame()
-        users = sorted(
-            (
-                (size, file)
-                for file in mapped_files()
-                if not os.path.basename(file).startswith(_THERE_AT_START)
-                for size in [static_tls_of(file)]
-                if size
-            ),
-            reverse=True,
-        )
-        wanted = static_tls_of(victim)
-        finding = findings.no_room(victim, wanted, users, describe(frame))
-        self._kept[said] = finding, None if frame is None else UserLine(frame)
-        self._core.end.put_up()
-
-    def error_passes(self, error: BaseException) -> None:
-        """Tell of it if this error is about it."""
-        from cudaguard.core.known_errors import text_of
-
-        text = text_of(error)
-        for said in [said for said in self._kept if said in text]:
-            finding, place = self._kept.pop(said)
-            self._core.reporter.found(finding, place)
 
 
 def _shown_with(error: BaseException) -> Iterator[BaseException]:

@@ -8,6 +8,7 @@ import shlex
 from cudaguard.core.known_errors import LIKELY, Explainer, KnownError
 from cudaguard.elf.process import mapped_files
 from cudaguard.features.extensions import known_symbols
+from cudaguard.features.extensions.findings import NO_ROOM
 from cudaguard.files import os
 from cudaguard.system.name_owners import cuda_of, requirement_of, wheel_of
 from cudaguard.system.preload import CUDA_FOLDERS, installed
@@ -37,6 +38,12 @@ _SYSTEM = {
     "libaio.so": "libaio1", "libtbb.so": "libtbb12", "libz.so": "zlib1g",
 }  # fmt: skip
 
+
+def _absent(*libraries: str) -> tuple[str, ...]:
+    """Return what the loader says of libraries that it does not find."""
+    return tuple(f"{library}{_NOT_FOUND}: No such file or directory" for library in libraries)
+
+
 # --- torch's own --------------------------------------------------------------------------------
 
 TORCH_FIRST = KnownError(
@@ -51,10 +58,7 @@ TORCH_FIRST = KnownError(
     links=("https://github.com/pytorch/extension-cpp/issues/50",),
     nouns=("a library of torch",),
     words=lambda match: (match[1],) if _TORCHS.match(match[1]) else None,
-    examples=(
-        ("ImportError: libc10.so: cannot open shared object file: No such file or directory"),
-        ("ImportError: libtorch_cpu.so: cannot open shared object file: No such file or directory"),
-    ),
+    examples=_absent("libc10.so", "libtorch_cpu.so"),
 )
 TORCH_FOR_CUDA = KnownError(
     "CG882",
@@ -69,13 +73,7 @@ TORCH_FOR_CUDA = KnownError(
     links=("https://github.com/pytorch/extension-cpp/issues/127",),
     nouns=("a library of torch for GPUs",),
     words=lambda match: (match[1],) if _TORCHS_CUDA.match(match[1]) else None,
-    examples=(
-        ("ImportError: libc10_cuda.so: cannot open shared object file: No such file or directory"),
-        (
-            "ImportError: libtorch_cuda.so: cannot open shared object file: No such file or "
-            "directory"
-        ),
-    ),
+    examples=_absent("libc10_cuda.so", "libtorch_cuda.so"),
 )
 
 # --- NVIDIA's -----------------------------------------------------------------------------------
@@ -122,14 +120,7 @@ MISSING_CUDA = KnownError(
     "CG046)",
     nouns=("A library of CUDA", "what needs it was built for another release", "nvidia-*", ""),
     tell=_of_nvidia,
-    examples=(
-        (
-            "ImportError: libcudart.so.11.0: cannot open shared object file: No such file or "
-            "directory"
-        ),
-        ("OSError: libcublas.so.13: cannot open shared object file: No such file or directory"),
-        ("ImportError: libcudnn.so.8: cannot open shared object file: No such file or directory"),
-    ),
+    examples=_absent("libcudart.so.11.0", "libcublas.so.13", "libcudnn.so.8"),
 )
 
 
@@ -143,17 +134,19 @@ def _of_others(match: re.Match[str]) -> Finding | None:
         return None
     start = library[: library.index(".so") + 3]
     package = _SYSTEM.get(start, "")
+    remedy = (
+        "install the package that has it (apt-file search, conda search), or a build of the "
+        "program that includes it"
+    )
     if start.startswith("libpython"):
-        return OTHER_PYTHON_LIBRARY.with_words(library)
-    if package:
-        wanted = f"the FFmpeg that has {library}" if package == "ffmpeg" else "it"
-        return MISSING.with_words(
-            library, f"install {wanted} (Debian, Ubuntu: apt-get install {package})"
+        remedy = (
+            "build what needs it again with this interpreter: python -m pip install "
+            "--no-cache-dir --force-reinstall --no-deps PACKAGE"
         )
-    return MISSING.with_words(
-        library, "install the package that has it (apt-file search, conda search), or a build of "
-        "the program that includes it"
-    )  # fmt: skip
+    elif package:
+        wanted = f"the FFmpeg that has {library}" if package == "ffmpeg" else "it"
+        remedy = f"install {wanted} (Debian, Ubuntu: apt-get install {package})"
+    return MISSING.with_words(library, remedy)
 
 
 MISSING = KnownError(
@@ -166,28 +159,7 @@ MISSING = KnownError(
     command="cudaguard check-extension FILE",
     nouns=("A library", "install the package that has it"),
     tell=_of_others,
-    examples=(
-        ("ImportError: libGL.so.1: cannot open shared object file: No such file or directory"),
-        ("OSError: libsndfile.so.1: cannot open shared object file: No such file or directory"),
-    ),
-)
-OTHER_PYTHON_LIBRARY = KnownError(
-    "CG703",
-    "an extension needs the library of another Python",
-    ("libpython",),
-    r"(libpython\d[\w.]{0,20}\.so[\d.]{0,8})" + _NOT_FOUND,
-    "The extension needs {0}: it was built for another release of Python, or for one with a shared "
-    "library.",
-    "build it again with this interpreter: python -m pip install --no-cache-dir --force-reinstall "
-    "--no-deps PACKAGE",
-    nouns=("a library of Python",),
-    command="cudaguard check-extension FILE",
-    examples=(
-        (
-            "ImportError: libpython3.8.so.1.0: cannot open shared object file: No such file "
-            "or directory"
-        ),
-    ),
+    examples=_absent("libGL.so.1", "libsndfile.so.1", "libpython3.8.so.1.0"),
 )
 
 # --- versions -----------------------------------------------------------------------------------
@@ -255,17 +227,15 @@ NO_MODULE = KnownError(
     ),
 )
 STATIC_TLS = KnownError(
-    "CG821",
-    "the dynamic loader had no room for thread-local variables",
+    NO_ROOM.id,
+    NO_ROOM.title,
     ("in static TLS block", "object with static TLS"),
     r"(?:(?<![^\s'\"])([^\s:'\"]{1,400}): )?cannot (?:allocate memory in static TLS block|load any "
     r"more object with static TLS)",
     "The loader has no room left for the thread-local variables of {0}, which must be loaded "
     "early.",
-    "import what needs it first, before torch, TensorFlow and other large libraries; or set "
-    "GLIBC_TUNABLES=glibc.rtld.optional_static_tls=16384 before Python starts (glibc 2.32 and "
-    "later)",
-    command="export GLIBC_TUNABLES=glibc.rtld.optional_static_tls=16384",
+    NO_ROOM.remedy,
+    command=NO_ROOM.command,
     links=("https://github.com/opencv/opencv/issues/14884",),
     nouns=("a library",),
     words=lambda match: (
@@ -281,33 +251,27 @@ STATIC_TLS = KnownError(
 )
 
 OF_LIBRARIES = (
-    TORCH_FIRST, TORCH_FOR_CUDA, MISSING_CUDA, MISSING, OTHER_PYTHON_LIBRARY, OLD_STDCXX,
-    OLD_GLIBC, NO_MODULE, STATIC_TLS,
+    TORCH_FIRST, TORCH_FOR_CUDA, MISSING_CUDA, MISSING, OLD_STDCXX, OLD_GLIBC,
+    NO_MODULE, STATIC_TLS,
 )  # fmt: skip
 
 # --- Packages that must be of one release with torch, and say so in words of their own ------------
 
-_NO_OPERATOR = (
-    (
-        "No operator of xformers takes these inputs: its compiled part was not loaded, or they are "
-        "of a device, type or shape that it does not support"
-    ),
-    "read the reasons below the message; if xFormers was not built for CUDA, ",
+_NOT_LOADED = (
+    "The compiled part of {} was not loaded, probably because it was built for another torch, or "
+    "for CPUs"
 )
 
 
-def _not_loaded(package: str) -> str:
-    return (
-        f"The compiled part of {package} was not loaded, probably because it was built for "
-        "another torch, or for CPUs"
-    )
-
-
 def _of_operator(vision: str | None, attention: str | None, formers: str | None) -> tuple[str, str]:
+    """Return what is wrong, and what to do first."""
     if attention:
-        return _NO_OPERATOR
-    package = "torchvision" if vision else "xformers" if formers else "the package"
-    return _not_loaded(package), ""
+        what = (
+            "No operator of xformers takes these inputs: its compiled part was not loaded, or they "
+            "are of a device, type or shape that it does not support"
+        )
+        return what, "read the reasons below the message; if xFormers was not built for CUDA, "
+    return _NOT_LOADED.format(vision or formers or "the package"), ""
 
 
 def _of_numpy(*, is_for_one: bool) -> tuple[str, str, str]:
@@ -343,7 +307,7 @@ OF_PAIRS = (
                 "RuntimeError: Detected that PyTorch and torch_scatter were compiled with "
                 "different CUDA versions."
             ),
-            ("WARNING[XFORMERS]: xFormers can't load C++/CUDA extensions. xFormers was built for:"),
+            "WARNING[XFORMERS]: xFormers can't load C++/CUDA extensions. xFormers was built for:",
         ),
     ),
     KnownError(
@@ -362,7 +326,7 @@ OF_PAIRS = (
         "its README), all from one index: pip install --force-reinstall --no-deps PACKAGE",
         command="pip list | grep -i torch",
         links=("https://github.com/pytorch/vision/issues/8461",),
-        nouns=(_not_loaded("a package"), ""),
+        nouns=(_NOT_LOADED.format("a package"), ""),
         words=lambda match: _of_operator(*match.groups()),
         examples=(
             "RuntimeError: operator torchvision::nms does not exist",
@@ -513,54 +477,33 @@ OF_PAIRS = (
     ),
 )
 
-_MISSING, _OLDER = MISSING_CUDA.id, known_symbols.OLDER_COPY.id
+_OLDER = known_symbols.OLDER_COPY.id
 _SONAME = re.compile(r"\blib[\w+-]{1,60}\.so(?:\.\d+)*")
-_TORCH_LIBRARIES = os.path.join("torch", "lib")
 
 
 def with_files(finding: Finding) -> Finding:
-    """Return what a message means, with the files here that it is about.
-
-    Args:
-        finding: What is known of the message.
-    """
-    soname = _SONAME.findall(finding.what)
-    if not soname:
+    """Return what a message means, with the files here that it is about."""
+    sonames = _SONAME.findall(finding.what)
+    if not sonames:
         return finding
-    return _ADDING[finding.id](finding, soname[-1])
-
-
-def _of_missing(finding: Finding, soname: str) -> Finding:
-    """Tell where the library is, if a package here has it: then nothing is to be installed."""
-    found = _installed(soname)
-    if not found:
-        return finding
-    return finding.replace(
-        evidence=(*finding.evidence, *(f"installed: {file}" for file in found)),
-        remedy=f"load the installed {soname} by its path: import torch first if it uses this "
-        "release, or have a rule open it (preload)",
-        command="",
-    )
-
-
-def _of_older(finding: Finding, soname: str) -> Finding:
-    """Tell which file of the library is in this process, and which others there are."""
-    stem = soname.partition(".so")[0] + ".so"
-    mapped = sorted(file for file in mapped_files() if os.path.basename(file).startswith(stem))
-    others = [file for file in _installed(soname) if os.path.realpath(file) not in mapped]
-    return finding.replace(
-        evidence=(
-            *finding.evidence,
-            *(f"in this process: {file}" for file in mapped),
-            *(f"installed: {file}" for file in others),
+    soname = sonames[-1]
+    folders = (CUDA_FOLDERS, os.path.join("torch", "lib"))
+    found = [file for folder in folders for file in installed(os.path.join(folder, soname))]
+    mapped: list[str] = []
+    if finding.id == _OLDER:
+        stem = f"{soname.partition('.so')[0]}.so"
+        mapped = sorted(file for file in mapped_files() if os.path.basename(file).startswith(stem))
+        found = [file for file in found if os.path.realpath(file) not in mapped]
+    elif found:  # then nothing is to be installed
+        finding = finding.replace(
+            remedy=f"load the installed {soname} by its path: import torch first if it uses this "
+            "release, or have a rule open it (preload)",
+            command="",
         )
-    )
+    more = (*(f"in this process: {file}" for file in mapped), *(f"installed: {f}" for f in found))
+    return finding.replace(evidence=(*finding.evidence, *more))
 
 
-def _installed(soname: str) -> tuple[str, ...]:
-    folders = (CUDA_FOLDERS, _TORCH_LIBRARIES)
-    return tuple(file for folder in folders for file in installed(os.path.join(folder, soname)))
-
-
-_ADDING = {_MISSING: _of_missing, _OLDER: _of_older}
-EXPLAINER = Explainer((*known_symbols.KNOWN, *OF_LIBRARIES, *OF_PAIRS), with_files, _ADDING)
+EXPLAINER = Explainer(
+    (*known_symbols.KNOWN, *OF_LIBRARIES, *OF_PAIRS), with_files, (MISSING_CUDA.id, _OLDER)
+)

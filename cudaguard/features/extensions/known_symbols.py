@@ -8,18 +8,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from functools import partial
 
 from cudaguard.core.known_errors import LIKELY, KnownError
 from cudaguard.elf.library_facts import in_short
-from cudaguard.system.name_owners import (
-    NVIDIA,
-    OTHER,
-    PYTHON,
-    RUNTIME,
-    TORCH,
-    NameOwner,
-    owner_of,
-)
+from cudaguard.system.name_owners import NVIDIA, PYTHON, TORCH, NameOwner, owner_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,10 +24,6 @@ _PATTERN = (
     r"(?:, version (lib[\w.+-]{1,60}))?"
 )
 _EXTENSION = re.compile(r"\.cpython-|\.abi3\.so$|\.pypy|(?:^|/)_[A-Za-z]\w*\.so$")
-_ITT = "libittnotify"
-_CHECK = "cudaguard check-extension {}"
-# Functions of the CUDA runtime that later releases have not: until which one they were there.
-_REMOVED = {"cudaSetupArgument": "9", "cudaLaunch": "9", "cudaConfigureCall": "9"}
 _INTERFACE = re.compile(r"(?:aoti_)?torch_")
 _TYPES = re.compile(r"_ZT[VISC]")
 _REBUILD = (
@@ -43,32 +32,47 @@ _REBUILD = (
 )
 
 
+def _of_symbol(id: str, match: re.Match[str]) -> Finding | None:
+    """Return what a message means, None if another id is for it."""
+    if match.string.endswith("AttributeError: ", 0, match.start()):  # asked for by way of ctypes
+        return None
+    if match.lastindex is not None and match.lastindex > 3:
+        return OTHER_PYTHON.with_words(
+            "The extension", f"was compiled for Python {match[4]}, and this is Python {match[5]}"
+        )
+    needer, name, version = match[1] or "", match[2], match[3] or ""
+    needer = needer if "." in needer or "/" in needer else ""
+    owner = owner_of(name)
+    if owner is not None and owner.library == "libittnotify":
+        return None  # see NEW_MKL
+    kind = owner.kind if owner is not None else ""
+    if kind == PYTHON:
+        found = OTHER_PYTHON.with_words(
+            _named(needer), f"calls {name}, which this Python does not have"
+        )
+    elif kind == TORCH:
+        found = OTHER_TORCH.with_words(_named(needer), _short(name), _why_other_torch(name))
+    elif version or (owner is not None and not _is_extension(needer)):
+        # An extension may not be linked to that library at all, unless it names the version.
+        found = _of_older_copy(needer, name, version, owner)
+    elif owner is not None and kind == NVIDIA:
+        why = f"the extension was built for another CUDA, or without linking {owner.library}"
+        found = OTHER_CUDA.with_words(_named(needer), name, owner.title, why)
+    else:
+        found = _of_nobody(needer, name, owner)
+    if found.id != id:
+        return None
+    file = shlex.quote(needer) if needer else "FILE"
+    return found.replace(command=found.command.replace("FILE", file))
+
+
 def _is_extension(path: str) -> bool:
     """Return True for an extension module: a library has a name that begins with ``lib``."""
     return bool(_EXTENSION.search(path)) or not os.path.basename(path).startswith("lib")
 
 
-def _read(match: re.Match[str]) -> tuple[str, str, str]:
-    """Return needer, name and library of the version; nothing where no library needs the name."""
-    if match.string.endswith("AttributeError: ", 0, match.start()):  # asked for by way of ctypes
-        return "", "", ""
-    needer, name, version = match[1] or "", match[2] or "", match[3] or ""
-    return (needer if "." in needer or "/" in needer else ""), name, version
-
-
-def _asked(match: re.Match[str], *kinds: str) -> tuple[str, str, str, NameOwner] | None:
-    """Return needer, name, library of the version and owner, for names of some kinds."""
-    needer, name, version = _read(match)
-    owner = owner_of(name)
-    return (needer, name, version, owner) if owner is not None and owner.kind in kinds else None
-
-
 def _named(path: str) -> str:
     return os.path.basename(path) or "A library"
-
-
-def _check(path: str) -> str:
-    return _CHECK.format(shlex.quote(path) if path else "FILE")
 
 
 def _short(name: str) -> str:
@@ -78,26 +82,54 @@ def _short(name: str) -> str:
     return in_short(name)
 
 
-# --- a library whose other copy came first ------------------------------------------------------
+def _why_other_torch(name: str) -> str:
+    if _INTERFACE.match(name):
+        return "it is part of torch's stable interface, and probably newer than the installed torch"
+    if _TYPES.match(name):
+        return "it was built for another torch, or without linking torch's libraries"
+    if name.startswith("_ZN3c104cuda") or "cuda" in name.lower():
+        return "it was built for another torch, or for one with CUDA where this is a build for CPUs"
+    return "it was built for another torch, or with the other C++ ABI"
 
 
-def _of_older_copy(match: re.Match[str]) -> Finding | None:
-    needer, name, version = _read(match)
-    owner = owner_of(name) or (NameOwner(OTHER, version, version) if version else None)
-    if owner is None or owner.kind not in (NVIDIA, OTHER, RUNTIME) or owner.library == _ITT:
-        return None
-    if _is_extension(needer) and not version:
-        return None  # it may not be linked to that library at all
-    file = version or (f"{owner.library}.so" if owner.kind == NVIDIA else f"copy of {owner.title}")
+def _of_older_copy(needer: str, name: str, version: str, owner: NameOwner | None) -> Finding:
+    """Return what is said of a library whose other copy came first."""
+    title = owner.title if owner is not None else version
+    is_of_nvidia = owner is not None and owner.kind == NVIDIA
+    file = version or (f"{owner.library}.so" if owner and is_of_nvidia else f"copy of {title}")
     gets = "gets" if version else "probably gets"  # with a version the loader asked for that file
-    found = OLDER_COPY.with_words(_named(needer), _short(name), owner.title, file, gets)
-    if owner.kind == NVIDIA:
+    found = OLDER_COPY.with_words(_named(needer), _short(name), title, file, gets)
+    if is_of_nvidia:
         return found
     return found.replace(
-        remedy=f"import the package with the newer {owner.title} first (cudaguard bisect finds the "
+        remedy=f"import the package with the newer {title} first (cudaguard bisect finds the "
         "order that works), or take both packages from one source: all from conda, or all from pip",
         command="cudaguard doctor --only CG903",
     )
+
+
+def _of_nobody(needer: str, name: str, owner: NameOwner | None) -> Finding:
+    """Return what is said of a name that no library defines that is known for it."""
+    words = partial(NO_OWNER.with_words, _named(needer), _short(name))
+    if owner is not None:
+        return words(f"it was not linked with {owner.title}, or an older one is used").replace(
+            remedy=f"install {owner.title} of the release that the package names, or build it "
+            "again here"
+        )
+    if needer and _is_extension(needer):
+        return words(
+            "it was probably linked without the object file that has it. A build without nvcc "
+            "leaves out CUDA sources"
+        )
+    return words(
+        "another release of a library that it needs was loaded first, or it was built for another "
+        "one"
+    ).replace(remedy="find out which library should define it, and which file of it is loaded")
+
+
+def _examples(*pairs: tuple[str, str]) -> tuple[str, ...]:
+    """Return what an import raises, for pairs of a file and the symbol that it lacks."""
+    return tuple(f"ImportError: {file}: undefined symbol: {symbol}" for file, symbol in pairs)
 
 
 OLDER_COPY = KnownError(
@@ -117,39 +149,13 @@ OLDER_COPY = KnownError(
         "https://github.com/cupy/cupy/issues/5211",
     ),
     nouns=("A library", "a function", "another library", "copy of it", "gets"),
-    tell=_of_older_copy,
-    examples=(
-        (
-            "ImportError: libcusparse.so.12: undefined symbol: __nvJitLinkComplete_12_4, "
-            "version libnvJitLink.so.12"
-        ),
-        "ImportError: libtorch_cuda.so: undefined symbol: ncclCommRegister",
-        (
-            "ImportError: libcublas.so.11: undefined symbol: cublasLtGetStatusString, "
-            "version libcublasLt.so.11"
-        ),
+    tell=partial(_of_symbol, "CG842"),
+    examples=_examples(
+        ("libcusparse.so.12", "__nvJitLinkComplete_12_4, version libnvJitLink.so.12"),
+        ("libtorch_cuda.so", "ncclCommRegister"),
+        ("libcublas.so.11", "cublasLtGetStatusString, version libcublasLt.so.11"),
     ),
 )
-
-
-# --- the CUDA runtime, by an extension ----------------------------------------------------------
-
-
-def _of_cuda(match: re.Match[str]) -> Finding | None:
-    asked = _asked(match, NVIDIA)
-    if asked is None or not _is_extension(asked[0]) or asked[2]:
-        return None
-    needer, name, _, owner = asked
-    last = _REMOVED.get(name, "")
-    why = (
-        f"{owner.title} has not had it since CUDA {int(last) + 1}, so the extension was built for "
-        f"CUDA {last} or earlier"
-        if last
-        else f"the extension was built for another CUDA, or without linking {owner.library}"
-    )
-    found = OTHER_CUDA.with_words(_named(needer), name, owner.title, why)
-    return found.replace(command=_check(needer))
-
 
 OTHER_CUDA = KnownError(
     "CG701",
@@ -162,39 +168,12 @@ OTHER_CUDA = KnownError(
     links=("https://github.com/fundamentalvision/Deformable-DETR/issues/3",),
     certainty=LIKELY,
     nouns=("An extension", "a function", "the CUDA runtime", "it was built for another CUDA"),
-    tell=_of_cuda,
-    examples=(
-        (
-            "ImportError: MultiScaleDeformableAttention.cpython-37m-x86_64-linux-gnu.so: "
-            "undefined symbol: cudaSetupArgument"
-        ),
-        (
-            "ImportError: _ext.cpython-311-x86_64-linux-gnu.so: undefined symbol: "
-            "__cudaRegisterFatBinaryEnd"
-        ),
+    tell=partial(_of_symbol, "CG701"),
+    examples=_examples(
+        ("MultiScaleDeformableAttention.cpython-37m-x86_64-linux-gnu.so", "cudaSetupArgument"),
+        ("_ext.cpython-311-x86_64-linux-gnu.so", "__cudaRegisterFatBinaryEnd"),
     ),
 )
-
-
-# --- torch --------------------------------------------------------------------------------------
-
-
-def _of_torch(match: re.Match[str]) -> Finding | None:
-    asked = _asked(match, TORCH)
-    if asked is None:
-        return None
-    needer, name, _, _ = asked
-    if _INTERFACE.match(name):
-        why = "it is part of torch's stable interface, and probably newer than the installed torch"
-    elif _TYPES.match(name):
-        why = "it was built for another torch, or without linking torch's libraries"
-    elif name.startswith("_ZN3c104cuda") or "cuda" in name.lower():
-        why = "it was built for another torch, or for one with CUDA where this is a build for CPUs"
-    else:
-        why = "it was built for another torch, or with the other C++ ABI"
-    found = OTHER_TORCH.with_words(_named(needer), _short(name), why)
-    return found.replace(command=_check(needer))
-
 
 OTHER_TORCH = KnownError(
     "CG869",
@@ -207,27 +186,23 @@ OTHER_TORCH = KnownError(
     command="cudaguard check-extension FILE",
     links=("https://github.com/Dao-AILab/flash-attention/issues/1644",),
     nouns=("An extension", "a function", "it was built for another torch"),
-    tell=_of_torch,
-    examples=(
+    tell=partial(_of_symbol, "CG869"),
+    examples=_examples(
+        ("flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so", "_ZN3c104cuda9SetDeviceEi"),
         (
-            "ImportError: flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so: undefined "
-            "symbol: _ZN3c104cuda9SetDeviceEi"
+            "flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so",
+            (
+                "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIc"
+                "ESaIcEEE"
+            ),
         ),
         (
-            "ImportError: flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so: undefined "
-            "symbol: "
-            "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIc"
-            "ESaIcEEE"
+            "mmcv/_ext.cpython-38-x86_64-linux-gnu.so",
+            "_ZNK3c1010TensorImpl36is_contiguous_nondefault_policy_implENS_12MemoryFormatE",
         ),
-        (
-            "ImportError: mmcv/_ext.cpython-38-x86_64-linux-gnu.so: undefined symbol: "
-            "_ZNK3c1010TensorImpl36is_contiguous_nondefault_policy_implENS_12MemoryFormatE"
-        ),
-        ("OSError: libtorchaudio.so: undefined symbol: _ZNK5torch8autograd4Node4nameB5cxx11Ev"),
+        ("libtorchaudio.so", "_ZNK5torch8autograd4Node4nameB5cxx11Ev"),
     ),
 )
-
-# --- Python -------------------------------------------------------------------------------------
 
 OTHER_PYTHON = KnownError(
     "CG883",
@@ -240,67 +215,16 @@ OTHER_PYTHON = KnownError(
     "--no-cache-dir --force-reinstall --no-deps PACKAGE",
     command="cudaguard check-extension FILE",
     nouns=("An extension", "is refused"),
-    tell=lambda match: _of_python_version(match) if match[4] else _of_python_symbol(match),
+    tell=partial(_of_symbol, "CG883"),
     examples=(
         (
             "ImportError: Python version mismatch: module was compiled for Python 3.10, but "
             "the interpreter version is incompatible: 3.11.7 (main, Dec  8 2023) [GCC "
             "12.2.0]."
         ),
-        ("ImportError: _ext.cpython-38-x86_64-linux-gnu.so: undefined symbol: _PyUnicode_Ready"),
+        *_examples(("_ext.cpython-38-x86_64-linux-gnu.so", "_PyUnicode_Ready")),
     ),
 )
-
-
-def _of_python_version(match: re.Match[str]) -> Finding:
-    return OTHER_PYTHON.with_words(
-        "The extension", f"was compiled for Python {match[4]}, and this is Python {match[5]}"
-    )
-
-
-def _of_python_symbol(match: re.Match[str]) -> Finding | None:
-    asked = _asked(match, PYTHON)
-    if asked is None:
-        return None
-    said = f"calls {asked[1]}, which this Python does not have"
-    return OTHER_PYTHON.with_words(_named(asked[0]), said)
-
-
-# --- names of nobody that is known --------------------------------------------------------------
-
-
-def _of_nobody(match: re.Match[str]) -> Finding | None:
-    needer, name, version = _read(match)
-    owner = owner_of(name)
-    if not name or version or (owner is not None and owner.kind not in (OTHER, RUNTIME)):
-        return None
-    if owner is not None and owner.library == _ITT:
-        return None
-    if owner is not None and not _is_extension(needer):
-        return None
-    short, command = _short(name), _check(needer)
-    if owner is not None:
-        return NO_OWNER.with_words(
-            _named(needer), short, f"it was not linked with {owner.title}, or an older one is used"
-        ).replace(
-            remedy=f"install {owner.title} of the release that the package names, or build it again"
-            " here",
-            command=command,
-        )
-    if _is_extension(needer) and needer:
-        return NO_OWNER.with_words(
-            _named(needer), short,
-            "it was probably linked without the object file that has it. A build without nvcc "
-            "leaves out CUDA sources",
-        ).replace(command=command)  # fmt: skip
-    return NO_OWNER.with_words(
-        _named(needer), short, "another release of a library that it needs was loaded first, or it "
-        "was built for another one"
-    ).replace(
-        remedy="find out which library should define it, and which file of it is loaded",
-        command=command,
-    )  # fmt: skip
-
 
 NO_OWNER = KnownError(
     "CG871",
@@ -314,11 +238,11 @@ NO_OWNER = KnownError(
     links=("https://github.com/fundamentalvision/Deformable-DETR/issues/225",),
     certainty=LIKELY,
     nouns=("A library", "a function", "it was not linked, or belongs to a library that is another"),
-    tell=_of_nobody,
-    examples=(
+    tell=partial(_of_symbol, "CG871"),
+    examples=_examples(
         (
-            "ImportError: MultiScaleDeformableAttention.so: undefined symbol: "
-            "_Z27ms_deform_attn_cuda_forwardRKN2at6TensorES2_S2_S2_S2_i"
+            "MultiScaleDeformableAttention.so",
+            "_Z27ms_deform_attn_cuda_forwardRKN2at6TensorES2_S2_S2_S2_i",
         ),
     ),
 )
@@ -333,7 +257,7 @@ NEW_MKL = KnownError(
     command="conda install 'mkl<2024.1'",
     links=("https://github.com/pytorch/pytorch/issues/123097",),
     nouns=("functions for profilers",),
-    examples=("ImportError: libtorch_cpu.so: undefined symbol: iJIT_NotifyEvent",),
+    examples=_examples(("libtorch_cpu.so", "iJIT_NotifyEvent")),
 )
 
 KNOWN = (NEW_MKL, OLDER_COPY, OTHER_CUDA, OTHER_TORCH, OTHER_PYTHON, NO_OWNER)

@@ -68,3 +68,21 @@ def test_import_leaves_the_gil_as_it_is(child):
     done = child.python(f"import sys\n{GIL}\nimport cudaguard; cudaguard.install()\n{GIL}\n")
     before, after = done.stdout.split()
     assert (before, done.stderr) == (after, "")
+
+
+def test_what_another_thread_repairs_while_a_repair_is_looked_up():
+    from cudaguard.core.dispatch import Dispatch
+
+    class Subject(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            reporter.repaired("CG001", "preload", "another thread's")
+            return str.__eq__(self, other)
+
+    reporter = Dispatch().reporter
+    for path in (Subject("/one.so"), "/x.so"):
+        reporter.repaired("CG001", "preload", path, "loaded before torch")
+    assert reporter.repair_of("/x.so").how == "loaded before torch"
+    assert reporter.repair_of("another thread's") is not None

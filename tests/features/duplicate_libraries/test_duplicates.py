@@ -13,7 +13,6 @@ import shutil
 import sys
 import sysconfig
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -177,28 +176,19 @@ def test_older_one_in_its_place_is_told_of(strayed, mode):
     assert found["what"].endswith(
         f"uses an older file of the CUDA runtime than its run path names: {old}."
     )
-    serving, asking, _ = found["evidence"]
-    assert serving.startswith(f"{old} (12.1.105) ")
+    used, asking, _ = found["evidence"]
+    program, at = f"{scene.folder}/program.py", 5 if first else 4
+    came = f"came with consumer ({program}:{at})"
+    assert came in asking
     assert asking.endswith(f"and its run path leads to {good} (12.8.90)")
+    if first:
+        came = f"was loaded by taker._load ({scene.line}), imported at {program}:3"
+    else:
+        assert f"without {scene.folder}/old in LD_LIBRARY_PATH" in found["remedy"]
+    assert used == f"{old} (12.1.105) {came}"
     assert "functions can be missing" in found["consequence"]
     assert len(ran.warned) == (mode != "observe")
     assert ran.errors == "" or "ImportOrderWarning: [CG843]" in ran.errors
-
-
-def test_it_says_who_loaded_the_wrong_one(strayed):
-    scene, first, variables = strayed
-    ran = scene.told(first, ASK, **variables)
-    serving, asking, _ = ran.only["evidence"]
-    program, at = f"{scene.folder}/program.py", 5 if first else 4
-    came = f"came with consumer ({program}:{at})"
-    if first:
-        assert serving.endswith(
-            f"was loaded by taker._load ({scene.line}), imported at {program}:3"
-        )
-    else:
-        assert serving.endswith(came)
-        assert f"without {scene.folder}/old in LD_LIBRARY_PATH" in ran.only["remedy"]
-    assert came in asking
 
 
 def test_rule_that_is_proposed_cures(strayed):
@@ -208,12 +198,8 @@ def test_rule_that_is_proposed_cures(strayed):
     scene.child.write("cudaguard.toml", "[[rules]]" + rule)
     assert f"load the right file before {'taker' if first else 'consumer'}:" in before
     ran = scene.told(first, ASK, mode="strict", CUDAGUARD_CONFIG="cudaguard.toml", **variables)
-    assert ran.lines == ["consumer 12080"]
-    assert ran.errors == ""
-    # The other one is there as well where it is opened by its path; it serves nobody else.
-    assert ran.ids == ([("CG842", "info")] if first else [])
-    if first:
-        assert "was loaded before taker by LOCAL001" in ran.only["evidence"][0]
+    # The other one is there as well where it is opened by its path; nobody else uses it.
+    assert (ran.lines, ran.findings, ran.errors) == (["consumer 12080"], [], "")
 
 
 def test_strict_raises_from_the_import(strayed):
@@ -252,8 +238,7 @@ def test_newer_one_in_its_place_is_no_fault(scene):
     scene.consumer()
     scene.taker()
     ran = scene.told("import taker", ASK, mode="strict")
-    assert (ran.ids, ran.errors) == ([("CG843", "info")], "")
-    assert ran.only["remedy"] == ""
+    assert (ran.findings, ran.errors) == ([], "")
 
 
 def test_what_somebody_has_preloaded_is_there_on_purpose(scene):
@@ -261,8 +246,9 @@ def test_what_somebody_has_preloaded_is_there_on_purpose(scene):
     scene.wheel()
     scene.consumer()
     ran = scene.told(ASK, mode="strict", LD_PRELOAD=str(old))
-    assert (ran.lines, ran.ids, ran.errors) == (["consumer 12010"], [("CG843", "info")], "")
-    assert "was there before the guard" in ran.only["evidence"][0]
+    assert (ran.lines, ran.findings, ran.errors) == (["consumer 12010"], [], "")
+    ran = scene.told(opened(scene.folder / WHEEL), mode="strict", LD_PRELOAD=str(old))
+    assert (ran.findings, ran.errors) == ([], "")
 
 
 def test_guard_that_comes_late_says_so(scene):
@@ -320,23 +306,11 @@ def test_two_files_the_older_one_first(scene):
     assert ran.warned == [f"{good}: ImportOrderWarning: [CG842] {found['what']}"]
 
 
-@pytest.mark.parametrize(
-    ("version", "says"),
-    [("12.9.79", "which is newer"), ("12.8.90", "of the same release")],
-)
-def test_two_files_the_older_one_second(scene, version, says):
+@pytest.mark.parametrize("version", ["12.9.79", "12.8.90"])
+def test_two_files_the_older_one_not_first(scene, version):
     old, wheel = scene.old(13000, version), scene.wheel()
     ran = scene.told(opened(old, wheel), mode="strict")
-    assert (ran.ids, ran.errors) == ([("CG842", "info")], "")
-    assert says in ran.only["consequence"]
-
-
-def test_libraries_of_one_pair_of_folders_are_told_of_once(scene):
-    """FFmpeg has five, and packages bring them all."""
-    names = ("libavutil.so.5{}", "libavcodec.so.5{}", "libavformat.so.5{}")
-    files = [scene.put(f"{at}/{name.format(at)}", at) for at in (7, 8) for name in names]
-    ran = scene.told(opened(*files))
-    assert ran.ids == [("CG842", "info")]
+    assert (ran.findings, ran.errors) == ([], "")
 
 
 def test_faults_of_one_folder_are_warned_of_once(scene):
@@ -354,28 +328,12 @@ def test_faults_of_one_folder_are_warned_of_once(scene):
     assert f"cudaguard.status() lists all libraries that come from {scene.folder}/old" in ran.errors
 
 
-def test_library_whose_symbols_have_versions_may_be_the_older_one(scene):
-    """The loader has refused by then whatever it is too old for."""
-    files = []
-    for version in ("6.0.30", "6.0.33"):
-        file = scene.put(f"{version}/libstdc++.so.6", int(version[-2:]))
-        file.rename(file.with_name(f"libstdc++.so.{version}"))
-        file.symlink_to(f"libstdc++.so.{version}")
-        files.append(file)
-    ran = scene.told(opened(*files), mode="strict")
-    own = [found for found in ran.findings if str(scene.folder) in found["what"]]
-    assert {found["severity"] for found in own} == {"info"}
-    assert ran.errors == ""
-
-
 @pytest.mark.parametrize("names", [("libomp.so.5", "libiomp5.so"), ("libiomp5.so", "libiomp5.so")])
 @pytest.mark.parametrize("allowed", ["", "TRUE"])
 def test_two_of_llvms_openmp(scene, names, allowed):
     files = [scene.put(f"{at}/{name}", at) for at, name in enumerate(names)]
     ran = scene.told(opened(*files), KMP_DUPLICATE_LIB_OK=allowed)
-    assert ran.ids == [("CG842", "info" if allowed else "warning")]
-    said = "KMP_DUPLICATE_LIB_OK is set: " if allowed else "the second one to initialize ends"
-    assert ran.only["consequence"].startswith(said)
+    assert ran.ids == ([] if allowed else [("CG842", "warning")])
 
 
 # --- parts of one library -----------------------------------------------------------------------
@@ -408,13 +366,13 @@ def test_libraries_without_their_like_are_not_judged(scene):
     """What judges is not light, and nearly every program has several of the libraries."""
     main = cudnn(scene, "lib", "libcudnn", "9.8.0")
     part = cudnn(scene, "lib", "libcudnn_ops", "9.8.0")
-    other = scene.put("lib/libgomp.so.1", 1)
+    other = scene.put("lib/libnvrtc.so.12", 1)
     is_there = (
         "import sys; print('cudaguard.features.duplicate_libraries.judgement' in sys.modules)"
     )
     ran = scene.told(opened(main, part, other), is_there, opened(scene.old()), is_there)
     assert (ran.lines, ran.ids) == (["False", "False"], [])
-    second = scene.put("second/libgomp.so.1", 2)
+    second = scene.put("second/libnvrtc.so.12", 2)
     assert scene.told(opened(other, second), is_there).lines == ["True"]
 
 
@@ -475,7 +433,7 @@ def test_looking_loads_nothing(scene):
 
 def test_threads_that_load_at_once(scene):
     """Each library is seen, whoever looks first."""
-    files = [str(scene.put(f"{at}/libgomp-{at:08x}.so.1", at)) for at in range(24)]
+    files = [str(scene.put(f"libiomp5-{at:08x}.so", at)) for at in range(24)]
     code = f"""
 import threading
 files = {files!r}
@@ -485,10 +443,10 @@ threads = [threading.Thread(target=load, args=(files[at::4],)) for at in range(4
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 """
-    ran = scene.told(code, mode="strict")
-    assert set(ran.ids) == {("CG842", "info")}
+    ran = scene.told(code, mode="observe")
+    assert set(ran.ids) == {("CG842", "warning")}
     assert ran.errors == ""
-    seen = " ".join(found["what"] for found in ran.findings)
+    seen = " ".join(line for found in ran.findings for line in found["evidence"])
     assert all(file in seen for file in files)
 
 
@@ -506,27 +464,6 @@ def test_what_an_extension_imports_while_it_is_mapped_is_not_blamed(scene, compi
     ran = scene.told("import outer", opened(scene.folder / WHEEL), LD_LIBRARY_PATH="old")
     assert ran.ids == [("CG842", "warning")]
     assert "came with outer, which was just being imported" in ran.only["evidence"][0]
-
-
-def test_what_other_threads_note_meanwhile_does_no_harm():
-    from cudaguard.core.dispatch import Dispatch
-    from cudaguard.features.duplicate_libraries.detector import DuplicateDetector  # needs ctypes
-
-    class Subject(str):
-        __slots__ = ()
-        __hash__ = str.__hash__
-
-        def __eq__(self, other):
-            reporter.repaired("CG001", "preload", "another thread's")
-            return str.__eq__(self, other)
-
-    reporter = Dispatch().reporter
-    for path in (Subject("/one.so"), "/x.so"):
-        reporter.repaired("CG001", "preload", path, "loaded before torch")
-    detector = SimpleNamespace(_core=SimpleNamespace(reporter=reporter))
-    found = DuplicateDetector._by_rule(detector, "/x.so")
-    assert reporter.repair_of("another thread's") is not None
-    assert found == "was loaded before torch by CG001"
 
 
 @pytest.mark.parametrize("record", ["", "journal.jsonl"])

@@ -10,8 +10,6 @@ import sysconfig
 import pytest
 
 import cudaguard
-from cudaguard.elf.forecast import Forecast, Lack
-from cudaguard.features.extensions.repair import _as_said
 
 CALL = {"body": "int absent_f(void);", "call": "absent_f();"}
 
@@ -292,41 +290,14 @@ def test_older_copy_of_a_library_that_is_first(build, check, child):
     assert check(links)["ok"] is check(comes)["ok"] is True
     assert check(alone)["cause"] == "cuda-not-linked"
     assert check(alone)["remedy"].startswith("add -lnvJitLink to")
-    code = f"""
-        import sys, ctypes, cudaguard
-        cudaguard.install("strict")
-        ctypes.CDLL({str(older)!r})
-        sys.path.insert(0, {str(build.folder)!r})
-        print(cudaguard.check_extension({str(links)!r}).cause)
-        try:
-            import {{}}
-        except ImportError as error:
-            print(error)
-        """
-    for name, needer in (("links", links.name), ("comes", f"libthrough.so (which {comes.name}")):
-        done = child.python(code.format(name))
-        cause, said = done.stdout.split("\n", 1)
-        assert cause == "older-library"
-        assert f"{needer}" in said
-        assert (
-            f"`__nvJitLinkCreate_12_9`, but gets an older libnvJitLink.so.12 without it: {older}"
-            in said
-        )
-        assert "the loader: " in said
-    done = child.python(
-        f"import cudaguard; print(cudaguard.check_extension({str(links)!r}).message)",
-        env={"LD_LIBRARY_PATH": str(older.parent)},
-    )
-    assert f"without it: {older}" in done.stdout
-
-
-def test_library_that_the_loader_names_is_the_one_that_lacks_a_symbol():
-    """The forecast of torch's own extension does not go down to libcusparse."""
-    said = "/x/libcusparse.so.12: undefined symbol: __nvJitLinkComplete_12_4, version y"
-    found = _as_said(Forecast("/x/_C.so"), said)
-    assert found.symbols == (Lack("__nvJitLinkComplete_12_4", "/x/libcusparse.so.12"),)
-    found = _as_said(Forecast("/x/_C.so"), "undefined symbol: f")
-    assert found.symbols == (Lack("f", "/x/_C.so"),)
+    for path, needer in ((links, links.name), (comes, f"libthrough.so (which {comes.name} needs)")):
+        for found in (
+            check(path, older),
+            check(path, env={"LD_LIBRARY_PATH": str(older.parent)}),
+        ):
+            assert found["cause"] == "older-library"
+            lacks = "`__nvJitLinkCreate_12_9`, but gets an older libnvJitLink.so.12 without it"
+            assert found["message"] == f"{needer} needs {lacks}: {older}"
 
 
 # --- how it is asked -----------------------------------------------------------------------------

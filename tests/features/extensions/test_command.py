@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import sysconfig
 
 import pytest
 
@@ -198,61 +197,3 @@ def test_gpu_that_makes_no_sense(command):
     status, lines, told = command("--gpu", "H100", "anything")
     assert (status, lines) == (2, [])
     assert "--gpu: got 'H100', expected a compute capability such as sm_90 or 9.0" in told
-
-
-# --- another torch -------------------------------------------------------------------------------
-
-SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
-SITE = f"lib/python3.{sys.version_info[1]}/site-packages"
-
-
-def torch(build, version, function):
-    """An environment with a torch: a libc10.so that has a function, and what needs that."""
-    folder = build.folder / version / SITE / "torch"
-    library = build(
-        folder / "lib" / "libc10.so", f"int {function}(void) {{ return 1; }}",
-        "-Wl,-soname,libc10.so",
-    )  # fmt: skip
-    (folder / "version.py").write_text(f"__version__ = '{version}'\ncuda = None\n")
-    (folder / "__init__.py").touch()
-    # By a name on the link line, as the linker would note the path of a file.
-    build(
-        folder / f"_C{SUFFIX}", "int unused;", "-Wl,--no-as-needed",
-        f"-L{library.parent}", "-lc10", "-Wl,-rpath,$ORIGIN/lib",
-    )  # fmt: skip
-    (build.folder / version / "bin").mkdir()
-    (build.folder / version / "bin" / "python").symlink_to(sys.executable)
-    return folder
-
-
-@pytest.fixture
-def torches(build):
-    """The folders of two: 2.9, and 2.1, which lacks a function."""
-    return torch(build, "2.9", "absent_f"), torch(build, "2.1", "other_f")
-
-
-@pytest.mark.parametrize("place", ["", "bin/python", SITE, f"{SITE}/torch"])
-def test_judged_with_another_torch(torches, command, build, place):
-    path = build.module("needing", f"-L{torches[0] / 'lib'}", "-lc10", **CALL)
-    status, lines, told = command("--torch", build.folder / "2.9" / place, path)
-    assert (status, told) == (0, "")
-    assert lines[0] == f"{path}: would load (once torch is imported)"
-    status, lines, _ = command("--torch", build.folder / "2.1" / place, path)
-    assert status == 1
-    assert "absent_f" in lines[1]
-
-
-def test_torch_that_cannot_be_judged_with(torches, command, build):
-    def said(path):
-        status, lines, told = command("--torch", path, build.folder)
-        assert (status, lines) == (2, [])
-        return told
-
-    newer, older = torches
-    assert "--torch: there is no torch at" in said(build.folder)
-    site = build.folder / "2.9" / "lib" / "python3.6" / "site-packages"
-    site.mkdir(parents=True)
-    (site / "torch").symlink_to(older)
-    assert "has more than one torch" in said(build.folder / "2.9")
-    (newer / f"_C{SUFFIX}").rename(newer / "_C.cpython-36m-x86_64-linux-gnu.so")
-    assert "is for Python 3.6, this is Python" in said(newer)

@@ -1,4 +1,4 @@
-"""Extensions that the loader refuses are explained; what would kill the process is kept out."""
+"""Why the dynamic loader has refused an extension or library, and which files end too early."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import NamedTuple
 
 from cudaguard.core.caller import UserLine, caller_frame, describe, frame_outside_of
 from cudaguard.elf.forecast import Forecast, Lack, forecast
+from cudaguard.elf.library_facts import static_tls_of
+from cudaguard.elf.process import mapped_files
 from cudaguard.elf.reader import needed_libraries
 from cudaguard.errors import ExtensionError
-from cudaguard.features.extensions.findings import error_text, not_loaded
+from cudaguard.features.extensions import findings
 from cudaguard.files import os
 from cudaguard.system.extensions import OF_TORCH, judged
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from cudaguard.elf.forecast import ExtensionCheck
     from cudaguard.model import Finding
 
+NO_STATIC_TLS = ": cannot allocate memory in static TLS block"
+_THERE_AT_START = ("libc.so.", "ld-")  # what these want is set aside besides
 _UNDEFINED, _NOT_FOUND = "undefined symbol: ", ": cannot open shared object file"
 _NO_VERSION = ": version `"
 # Causes that hold for any library.
@@ -51,8 +55,8 @@ def truncated(
     if check.cause != "truncated":
         return None
     frame = caller_frame()
-    finding = not_loaded(check, "", describe(frame))
-    return finding, ExtensionError(error_text(check, ""), name=name, path=path), frame
+    error = ExtensionError(findings.error_text(check, ""), name=name, path=path)
+    return findings.truncated(check, describe(frame)), error, frame
 
 
 class Refusal(NamedTuple):
@@ -69,43 +73,63 @@ class Refusal(NamedTuple):
     said: str
     finding: Finding
     place: UserLine | None
-    missing: tuple[str, ...]
+    missing: tuple[str, ...] = ()
     is_carried: bool = False
 
 
-def explained(spec: ModuleSpec, error: ImportError) -> tuple[Refusal | None, ImportError | None]:
-    """Return why the loader has refused an extension, and an error that says so; or nothing.
+def extension_refused(spec: ModuleSpec, error: ImportError) -> tuple[Refusal, ImportError] | None:
+    """Return why the loader has refused an extension, and an error that says so.
 
     Args:
         spec: The extension.
         error: What the import has raised.
     """
     if error.path != spec.origin:  # not the loader's: it was mapped, and says so itself
-        return None, None
+        return None
     said = str(error)
     check = _check_as_said(spec.origin or "", said)
     if check is None:
-        return None, None
+        return None
     refusal = _refusal(check, said, caller_frame(), is_import=True)
-    return refusal, ExtensionError(error_text(check, said), name=error.name, path=error.path)
+    text = findings.error_text(check, said)
+    return refusal, ExtensionError(text, name=error.name, path=error.path)
 
 
-def refused(path: str, error: Exception) -> Refusal | None:
+def library_refused(path: str, said: str) -> Refusal | None:
     """Return why a library was not loaded by its path.
 
     Of one that is no extension for torch only what is certain: who has its functions is unknown.
 
     Args:
         path: The library.
-        error: What ctypes has raised, and goes on to raise.
+        said: The loader's words.
     """
-    check = _check_as_said(path, str(error))
+    if NO_STATIC_TLS in said:
+        return _no_static_tls(said)
+    check = _check_as_said(path, said)
     if check is None:
         return None
     is_for_torch = not OF_TORCH.isdisjoint(needed_libraries(path))
     if not is_for_torch and check.cause not in _CERTAIN:
         return None
-    return _refusal(check, str(error), frame_outside_of("torch"), is_import=False)
+    return _refusal(check, said, frame_outside_of("torch"), is_import=False)
+
+
+def _no_static_tls(said: str) -> Refusal:
+    """Return who has taken the static TLS that a library was refused for want of.
+
+    A process sets aside a fixed number of bytes for the thread-local variables of libraries that
+    it loads later and that want them at a fixed place (DF_STATIC_TLS: OpenMP runtimes,
+    allocators). Who comes last gets nothing, so the order of imports decides. The error names the
+    victim only. Source: ``elf/dl-reloc.c`` of glibc (``_dl_try_allocate_static_tls``).
+    """
+    victim, frame = said.partition(NO_STATIC_TLS)[0], caller_frame()
+    files = (f for f in mapped_files() if not os.path.basename(f).startswith(_THERE_AT_START))
+    users = sorted(((static_tls_of(file), file) for file in files), reverse=True)
+    finding = findings.no_room(
+        victim, static_tls_of(victim), [user for user in users if user[0]], describe(frame)
+    )
+    return Refusal(said, finding, None if frame is None else UserLine(frame))
 
 
 def _check_as_said(path: str, said: str) -> ExtensionCheck | None:
@@ -117,7 +141,7 @@ def _check_as_said(path: str, said: str) -> ExtensionCheck | None:
 def _refusal(
     check: ExtensionCheck, said: str, frame: FrameType | None, *, is_import: bool
 ) -> Refusal:
-    finding = not_loaded(check, said, describe(frame), is_import=is_import)
+    finding = findings.not_loaded(check, said, describe(frame), is_import=is_import)
     place = None if frame is None else UserLine(frame)
     return Refusal(said, finding, place, tuple(check.missing_libraries))
 
@@ -135,7 +159,7 @@ def _as_said(found: Forecast, said: str) -> Forecast | None:
         needer = said.partition(f": {_UNDEFINED}")[0]
         needer = needer if os.path.isabs(needer) else found.path
         return Forecast(found.path, needed=found.needed, symbols=(Lack(symbol, needer),))
-    if said.partition(_NOT_FOUND)[1]:
+    if _NOT_FOUND in said:
         library = said.partition(_NOT_FOUND)[0]
         if found.problem or any(lack.name == library for lack in found.libraries):
             return found
