@@ -19,7 +19,6 @@ INDEX = ROOT / "cudaguard" / "features" / "_index.py"
 FEATURES = (
     "symbol_scope", "import_order", "duplicate_libraries", "cuda_init", "array_interface",
     "cuda_graphs", "gpu_architectures", "builds", "extensions",
-    "other_errors",
 )  # fmt: skip
 HEAD = '''\
 """All features, as the core knows them. Generated: after a change, python .ci/make_index.py.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cudaguard.elf.reader import ElfFile, UnreadableError
+from cudaguard.elf.reader import ElfFile, UnreadableError, number, words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ _FLAG = 64  # bytes of memory for a name in a set
 _MOST_IMAGES = 1 << 18
 _MOST_RECORDS = 1 << 16
 _MOST_PADDING = 1 << 12
+_SECTION, _NO_BITS = 64, 8  # bytes of an entry of the table of sections; type of one without data
+_MOST_TEXT = 1 << 20
 
 
 class GpuCode(NamedTuple):
@@ -57,8 +59,7 @@ def gpu_code(path: str) -> GpuCode:
     """Return what a library has for GPUs; nothing for one without fat binaries.
 
     Raises:
-        OSError: The file cannot be read.
-        OverflowError, ValueError: Its tables make no sense.
+        OSError: The file cannot be read, or its tables make no sense.
     """
     with ElfFile(path) as file:
         return _Reader(file).read()
@@ -78,7 +79,7 @@ class _Reader:
 
     def read(self) -> GpuCode:
         """Return what the file has."""
-        sections = self._file.sections((_LINKED, _TO_LINK, _RECORDS))
+        sections = _sections(self._file)
         if _LINKED not in sections and _TO_LINK not in sections:
             return GpuCode()
         linked = list(self._binaries(*sections.get(_LINKED, (0, 0))))
@@ -111,7 +112,7 @@ class _Reader:
         data = self._file.at(at, size)
         found = []
         for place, binary in zip(range(0, len(data), _RECORD), binaries):
-            magic, version = _number(data, place, 4), _number(data, place + 4, 4)
+            magic, version = number(data, place, 4), number(data, place + 4, 4)
             if magic != _RECORD_MAGIC:
                 return binaries
             if version != _OF_DEVICE_LINKER:
@@ -124,11 +125,11 @@ class _Reader:
         while place + _HEADER <= end:
             self._count()
             header = self._file.at(place, _HEADER)
-            if _number(header, 0, 4) != _MAGIC:
+            if number(header, 0, 4) != _MAGIC:
                 place = self._past_padding(place, end)
                 continue
-            first = place + max(_HEADER, _number(header, 6, 2))
-            place = first + _number(header, 8, 8)
+            first = place + max(_HEADER, number(header, 6, 2))
+            place = first + number(header, 8, 8)
             if place > end:
                 raise UnreadableError("a fat binary is longer than its section")
             yield list(self._images(first, place))
@@ -137,11 +138,11 @@ class _Reader:
         while place + _IMAGE <= end:
             self._count()
             header = self._file.at(place, _IMAGE)
-            length = _number(header, 4, 4)
+            length = number(header, 4, 4)
             if length < _IMAGE or len(header) < _IMAGE:
                 raise UnreadableError("its fat binaries make no sense")
             yield _image(header)
-            place += length + _number(header, 8, 8)
+            place += length + number(header, 8, 8)
 
     def _count(self) -> None:
         self._left -= 1
@@ -157,13 +158,13 @@ class _Reader:
 
 
 def _image(header: bytes) -> _Image:
-    kind, options = _number(header, 0, 2), _number(header, 40, 8)
+    kind, options = number(header, 0, 2), number(header, 40, 8)
     name = {_PTX: "compute", _MACHINE_CODE: "sm"}.get(kind)
     if name is None:
         return _Image("", (0, 0))
     letter = next((letter for bit, letter in _LETTERS if options & bit), "")
-    version = _number(header, 26, 2), _number(header, 24, 2)
-    return _Image(f"{name}_{_number(header, 28, 4)}{letter}", version)
+    version = number(header, 26, 2), number(header, 24, 2)
+    return _Image(f"{name}_{number(header, 28, 4)}{letter}", version)
 
 
 def _flags(binary: list[_Image]) -> frozenset[str]:
@@ -175,5 +176,25 @@ def _order(flag: str) -> tuple[bool, int, str]:
     return name != "sm", int(number.rstrip("af")), number
 
 
-def _number(data: bytes, place: int, length: int) -> int:
-    return int.from_bytes(data[place : place + length], "little")
+def _sections(file: ElfFile) -> dict[str, tuple[int, int]]:
+    """Return name -> (place in the file, length) of the sections about GPUs that it has.
+
+    Of several of one name the first. The loader needs none, and a file may have lost them.
+    """
+    header = file.header
+    table, size = number(header, 40, 8), number(header, 58, 2)
+    count, last = number(header, 60, 2), number(header, 62, 2)
+    if not table or size != _SECTION or not last < count:
+        return {}
+    numbers = words(file.at(table, size * count), _SECTION)
+    rows = [numbers[at : at + 8] for at in range(0, len(numbers), 8)]
+    if not last < len(rows):
+        return {}
+    texts = file.at(rows[last][3], min(rows[last][4], _MOST_TEXT))
+    found: dict[str, tuple[int, int]] = {}
+    for first, _, _, place, length, *_ in rows:
+        start = first & 0xFFFFFFFF
+        for name in (_LINKED, _TO_LINK, _RECORDS):
+            if texts.startswith(name.encode() + b"\0", start) and first >> 32 != _NO_BITS:
+                found.setdefault(name, (place, length))
+    return found

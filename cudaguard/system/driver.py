@@ -10,8 +10,7 @@ Management" and "Context Management".
 
 from __future__ import annotations
 
-from cudaguard.elf.loaded import entries
-from cudaguard.elf.memory import Memory
+from cudaguard.elf.process import Memory, library_at
 from cudaguard.files import os, ours
 from cudaguard.model import Record
 from cudaguard.system.loader_list import LoaderNews
@@ -123,8 +122,7 @@ class Driver:
         try:
             with Memory() as memory:
                 # The handle is the address of the library's entry in the loader's list.
-                _, _, name, _ = next(entries(memory, self._handle))
-                return os.path.realpath(os.fsdecode(memory.text(name)))
+                return library_at(memory, self._handle)[0].file
         except ours(OSError):  # no /proc: it is loaded all the same
             return SONAME
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cudaguard.elf.reader import exported_runtime, needed_libraries
+from cudaguard.elf.reader import read_elf
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux") or sys.byteorder != "little" or sys.maxsize < 2**32,
@@ -41,7 +41,7 @@ def library(tmp_path_factory):
 
 @needs_cc
 def test_needed_libraries_come_by_soname_in_order(library):
-    found = needed_libraries(str(library))
+    found = read_elf(str(library)).needed
     assert found[:2] == ("libfirst.so.7", "libsecond.so")
     assert any(name.startswith(("libc.so", "libc.musl")) for name in found)
 
@@ -58,7 +58,7 @@ def test_agrees_with_readelf_on_the_extensions_of_this_interpreter():
         expected = [
             line.split("[")[1].rstrip("]") for line in told.splitlines() if "NEEDED" in line
         ]
-        assert list(needed_libraries(str(file))) == expected, file
+        assert list(read_elf(str(file)).needed) == expected, file
 
 
 @pytest.mark.parametrize(
@@ -74,17 +74,17 @@ def test_agrees_with_readelf_on_the_extensions_of_this_interpreter():
 )
 def test_what_is_no_such_file_needs_nothing(tmp_path, content):
     (tmp_path / "odd.so").write_bytes(content)
-    assert needed_libraries(str(tmp_path / "odd.so")) == ()
+    assert read_elf(str(tmp_path / "odd.so")).needed == ()
 
 
 @pytest.mark.parametrize("path", ["missing.so", ".", "nul\0byte", "/dev/null", ""])
 def test_what_cannot_be_read_needs_nothing(path):
-    assert needed_libraries(path) == ()
+    assert read_elf(path).needed == ()
 
 
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.so")
-    assert needed_libraries(str(tmp_path / "pipe.so")) == ()
+    assert read_elf(str(tmp_path / "pipe.so")).needed == ()
 
 
 @needs_cc
@@ -93,7 +93,7 @@ def test_truncated_at_every_length_never_raises(library, tmp_path):
     short = tmp_path / "short.so"
     for length in [*range(256), *range(256, len(whole), 97)]:
         short.write_bytes(whole[:length])
-        assert isinstance(needed_libraries(str(short)), tuple)
+        assert isinstance(read_elf(str(short)).needed, tuple)
 
 
 @needs_cc
@@ -110,7 +110,7 @@ def test_damaged_files_never_raise(library, tmp_path_factory, data):
         struct.pack_into("<Q", content, place, value)
     damaged = tmp_path_factory.getbasetemp() / "damaged.so"
     damaged.write_bytes(content)
-    found = needed_libraries(str(damaged))
+    found = read_elf(str(damaged)).needed
     assert isinstance(found, tuple)
     assert sum(map(len, found)) < 2**23
 
@@ -152,8 +152,8 @@ def cxx(tmp_path_factory):
 @pytest.mark.parametrize("hashes", ["gnu", "both"])
 def test_runtime_of_its_own_that_everybody_sees(cxx, hashes):
     library = cxx(*STATIC, f"-Wl,--hash-style={hashes}")
-    assert "libstdc++.so.6" not in needed_libraries(str(library))
-    names = exported_runtime(str(library))
+    assert "libstdc++.so.6" not in read_elf(str(library)).needed
+    names = read_elf(str(library)).runtime
     assert NUMPUT in names
     assert len(set(names)) == len(names) > 20
     assert all(name.startswith("_ZNSt") and name.endswith("2idE") for name in names)
@@ -167,7 +167,7 @@ def test_exported_runtime_agrees_with_readelf(cxx):
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     rows = [line.split() for line in told.splitlines() if " UNIQUE " in line]
     ids = [row[7] for row in rows if row[7].startswith("_ZNSt") and row[7].endswith("2idE")]
-    assert sorted(exported_runtime(str(library))) == sorted(ids)
+    assert sorted(read_elf(str(library)).runtime) == sorted(ids)
     assert len(rows) > len(ids)  # there are unique objects of other names
 
 
@@ -183,7 +183,7 @@ def test_exported_runtime_agrees_with_readelf(cxx):
     ids=" ".join,
 )
 def test_runtime_that_is_shared_or_hidden(cxx, flags):
-    assert exported_runtime(str(cxx(*flags))) == ()
+    assert read_elf(str(cxx(*flags))).runtime == ()
 
 
 OWN_FACETS = """
@@ -209,18 +209,18 @@ def test_every_object_counts_and_those_of_the_shared_runtime_s_users_do_not(
     content = library.read_bytes()
     names = [b"_ZNSt7num_putIcPcE2idE", b"_ZNSt7num_getIcPKcE2idE"]
     assert all(name in content for name in names)
-    found = exported_runtime(str(library))
+    found = read_elf(str(library)).runtime
     assert sorted(found) == ([] if links_runtime else sorted(name.decode() for name in names))
 
 
 @needs_cc
 def test_library_in_c_has_no_runtime(library):
-    assert exported_runtime(str(library)) == ()
+    assert read_elf(str(library)).runtime == ()
 
 
 @pytest.mark.parametrize("path", ["missing.so", ".", "nul\0byte", "/dev/null", ""])
 def test_what_cannot_be_read_has_no_runtime(path):
-    assert exported_runtime(path) == ()
+    assert read_elf(path).runtime == ()
 
 
 @needs_cxx
@@ -229,7 +229,7 @@ def test_runtime_of_a_truncated_file_never_raises(cxx, tmp_path):
     short = tmp_path / "short.so"
     for length in [*range(0, 4096, 61), *range(4096, len(whole), len(whole) // 150)]:
         short.write_bytes(whole[:length])
-        assert set(exported_runtime(str(short))) <= set(exported_runtime(str(cxx(*STATIC))))
+        assert set(read_elf(str(short)).runtime) <= set(read_elf(str(cxx(*STATIC))).runtime)
 
 
 @needs_cxx
@@ -252,7 +252,7 @@ def test_runtime_of_a_damaged_file_never_raises(cxx, tmp_path_factory, data):
         struct.pack_into("<Q", content, place, value)
     damaged = tmp_path_factory.getbasetemp() / "damaged-runtime.so"
     damaged.write_bytes(content)
-    assert isinstance(exported_runtime(str(damaged)), tuple)
+    assert isinstance(read_elf(str(damaged)).runtime, tuple)
 
 
 def _places(content: bytes) -> tuple[int, int]:

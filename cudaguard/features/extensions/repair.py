@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from cudaguard.core.caller import UserLine, caller_frame, describe, frame_outside_of
 from cudaguard.elf.forecast import Forecast, Lack, forecast
-from cudaguard.elf.reader import needed_libraries
+from cudaguard.elf.reader import read_elf
 from cudaguard.errors import ExtensionError
 from cudaguard.features.extensions.findings import error_text, not_loaded
 from cudaguard.files import os
@@ -102,7 +102,7 @@ def refused(path: str, error: Exception) -> Refusal | None:
     check = _check_as_said(path, str(error))
     if check is None:
         return None
-    is_for_torch = any(name in (*TORCH_LIBRARIES, *ACCELERATED) for name in needed_libraries(path))
+    is_for_torch = any(name in (*TORCH_LIBRARIES, *ACCELERATED) for name in read_elf(path).needed)
     if not is_for_torch and check.cause not in _CERTAIN:
         return None
     return _refusal(check, str(error), frame_outside_of("torch"), is_import=False)

@@ -29,12 +29,11 @@ def preload_newest(request: Request) -> Iterator[Outcome]:
         files = _of_environment(soname) if soname else []
         files += _of_package(soname, request.path or "") if soname else []
         if files:
-            from cudaguard.features.import_order.findings import newest_first
             from cudaguard.system.preload import newer_in_environment, open_all
 
             file = newer_in_environment(soname, files, request.path or "")
             if file and open_all((file,))[0]:
-                yield Done(file, newest_first(request.name))
+                yield Done(file, f"loaded before {request.name}, as the newest copy")
 
 
 def _of_environment(soname: str) -> list[str]:

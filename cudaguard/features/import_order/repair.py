@@ -94,7 +94,7 @@ def fetch(request: Request, missing: str) -> Iterator[Outcome]:
         return
     opened, _ = open_all(files)
     for file in opened:
-        yield Done(file, findings.fetched(request.name))
+        yield Done(file, f"loaded for {request.name}, which does not find it")
 
 
 def preload_static_tls(request: Request) -> Iterator[Outcome]:
@@ -161,7 +161,7 @@ def _wanted(action: Mapping[str, Any]) -> tuple[str, ...]:
     if not has_driver():
         return ()
     library = action["preload"]
-    return unmet_needs(library) if action.get("dependencies") else unfound((library,))
+    return unmet_needs(library) if action.get("dependencies") else unfound(library)
 
 
 def _installed(action: Mapping[str, Any]) -> tuple[str, ...]:

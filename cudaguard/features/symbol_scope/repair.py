@@ -9,7 +9,6 @@ from cudaguard.core.request import MISSED, Done, Refused, Scope, WouldDo
 from cudaguard.features.symbol_scope import findings
 from cudaguard.features.symbol_scope.facts import runtime_in
 from cudaguard.files import os
-from cudaguard.system.facts import Facts
 from cudaguard.system.symbol_families import GLOBAL_ON_PURPOSE
 
 TYPE_CHECKING = False
@@ -101,7 +100,7 @@ def hide(request: Request, *, is_late: bool = False) -> Iterator[Outcome]:
 
     rule = request.rule
     wanted_back.discard(rule.id)
-    done = demote(rule, Facts().machine)
+    done = demote(rule)
     if done.state in ("absent", "local"):
         return
     if is_late:

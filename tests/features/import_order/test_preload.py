@@ -493,36 +493,11 @@ def test_what_the_loader_finds_by_its_variable_is_not_opened(runner):
         assert runner.lines(needing(), START) == ["runs on 8"]
 
 
-CACHE = """
-with open("cache", "wb") as file:
-    file.write({content!r})
-from cudaguard.system import preload
-preload.LOADER_CACHE = "cache"
-"""
-
-
-@pytest.mark.parametrize(
-    ("content", "is_there"),
-    [
-        (b"x\0libdeep.so.9\0/usr/lib/libdeep.so.9\0y", True),
-        (b"/usr/lib/libdeep.so.9\0", True),
-        (b"/usr/lib/libdeep.so.91\0/usr/lib/libdeep.so\0", False),
-        (b"/usr/lib/xlibdeep.so.9\0", False),
-        (b"", False),
-    ],
-)
-def test_what_the_loader_has_in_its_cache_is_not_opened(runner, content, is_there):
-    opened = runner.opened(CACHE.format(content=content), needing(), "import runner")
-    assert sorted(opened) == (NEEDED[1:] if is_there else NEEDED)
-
-
 def test_library_of_the_system_is_found_in_the_real_cache(runner):
     """libresolv comes with glibc, and a Python that has not opened a socket has not mapped it."""
     runner.put("nvidia/odd/lib/libresolv.so.2", "int odd;")
     runner.plugin("-lresolv")
     assert sorted(runner.opened(needing(), "import runner")) == NEEDED
-    none = "from cudaguard.system import preload; preload.LOADER_CACHE = '/nowhere'"
-    assert len(runner.opened(none, needing(), "import runner")) == 1 + len(NEEDED)
 
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"#!/bin/sh\n" * 100])

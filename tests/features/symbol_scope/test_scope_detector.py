@@ -39,7 +39,7 @@ import cudaguard.core.own_imports as own
 def find(name, real=own._find_and_load):
     if name == "cudaguard.features.symbol_scope.detector":
         own._find_and_load = real
-        from cudaguard.elf.image import GlobalNames
+        from cudaguard.elf.symbols import GlobalNames
         looking = GlobalNames.owners
         def owners(*args):
             CALLS[0] += 1
@@ -270,7 +270,7 @@ import cudaguard.core.own_imports as own
 def find(name, real=own._find_and_load):
     if name == "cudaguard.features.symbol_scope.detector":
         own._find_and_load = real
-        from cudaguard.elf.image import GlobalNames
+        from cudaguard.elf.symbols import GlobalNames
         def broken(*args): raise AttributeError('names')
         GlobalNames.{method} = as_ours(broken)
     return real(name)
@@ -314,9 +314,9 @@ def test_nothing_is_looked_at_without_glibc(scene, platform):
 # A glibc to come may keep its private data elsewhere: the loader is asked, once ctypes is there.
 LATER_GLIBC = {
     "as-it-is": "",
-    "scope-further-behind": "rendezvous._ENTRY = rendezvous._PUBLIC + 64",
-    "program-elsewhere": "rendezvous._PT_DYNAMIC, rendezvous._PT_PHDR = 2, 0x6474E551",
-    "no-structure-for-debuggers": "rendezvous._DT_DEBUG = 0x7FFF",
+    "scope-further-behind": "process._WHOLE_ENTRY = process._PUBLIC + 64",
+    "program-elsewhere": "process._PT_PHDR = 0x6474E551",
+    "no-structure-for-debuggers": "process._DT_DEBUG = 0x7FFF",
 }
 
 
@@ -324,7 +324,7 @@ LATER_GLIBC = {
 def test_glibc_that_is_laid_out_otherwise(scene, change):
     ran = scene.bare(
         "import cudaguard",
-        "from cudaguard.elf import rendezvous",
+        "from cudaguard.elf import process",
         LATER_GLIBC[change],
         INSTALL,
         "import one, ctypes",
