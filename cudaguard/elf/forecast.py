@@ -389,15 +389,11 @@ class Load:
 
     def _missing_versions(self, one: _Object) -> list[Lack]:
         found = []
-        for _, need in one.symbols.requirements():
-            if need.is_weak:
-                continue
-            library = need.library.decode("utf-8", "replace")
-            server = self._served.get(library)
-            if server is None:
-                continue  # it is missing, or has come in by another name
-            symbols = self._symbols_of(server)
-            if symbols.lacks_version(need.version):
+        for need in one.symbols.requirements():
+            server = self._served.get(need.library.decode("utf-8", "replace"))
+            if need.is_weak or server is None:
+                continue  # None: it is missing, or has come in by another name
+            if self._symbols_of(server).lacks_version(need.version):
                 version = need.version.decode("utf-8", "replace")
                 found.append(Lack(version, one.path, self._file_of(server)))
         return found

@@ -15,7 +15,6 @@ from cudaguard.files import os
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from types import TracebackType
 
     from typing_extensions import Self
 
@@ -72,12 +71,7 @@ class Resident:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for handle in filter(None, self._handles.values()):
             self._close(handle)
         self._forget_error()  # of what nobody has: the next caller may ask for his own

@@ -61,8 +61,9 @@ class Wanted(NamedTuple):
 
 
 class Requirement(NamedTuple):
-    """A version that an object asks of a library."""
+    """A version that an object asks of a library; by the index its symbols refer to it."""
 
+    index: int
     library: bytes
     version: bytes
     is_weak: bool
@@ -102,7 +103,7 @@ class SharedObject:
         self._versions = source.address(_DT_VERSYM)
         self._hashes: GnuTable | OldTable | None = None
         self._defined: dict[int, tuple[int, int]] | None = None
-        self._required: list[tuple[int, Requirement]] | None = None
+        self._required: list[Requirement] | None = None
         self._texts = b""
 
     def table(self) -> SymbolTable:
@@ -118,19 +119,15 @@ class SharedObject:
 
     # --- what it asks for -------------------------------------------------------------
 
-    def requirements(self) -> list[tuple[int, Requirement]]:
-        """Return the versions that it needs of its libraries, each with its index."""
-        if self._required is None:
-            # All names at once: of such an object many are asked.
-            size = self._source.value(DT_STRSZ)
-            if 0 < size <= _MOST_TEXT:
-                self._texts = self._source.exactly(self._strings, size)
-            self._required = self._requirements()
-        return self._required
-
-    def _requirements(self) -> list[tuple[int, Requirement]]:
-        found: list[tuple[int, Requirement]] = []
-        exactly, place = self._source.exactly, self._source.address(_DT_VERNEED)
+    def requirements(self) -> list[Requirement]:
+        """Return the versions that it needs of its libraries."""
+        if self._required is not None:
+            return self._required
+        exactly, size = self._source.exactly, self._source.value(DT_STRSZ)
+        if 0 < size <= _MOST_TEXT:  # all names at once: of such an object many are asked
+            self._texts = exactly(self._strings, size)
+        found: list[Requirement] = []
+        place = self._source.address(_DT_VERNEED)
         for _ in range(min(self._source.value(_DT_VERNEEDNUM), _MOST_VERSIONS)):
             entry = exactly(place, 16)
             library = self._text(number(entry, 4, 4))
@@ -139,11 +136,12 @@ class SharedObject:
                 if len(found) > _MOST_VERSIONS:
                     raise UnreadableError("it needs more versions than there are")
                 aux = exactly(part, 16)
-                is_weak = bool(number(aux, 4, 2) & _IS_WEAK)
-                needed = Requirement(library, self._text(number(aux, 8, 4)), is_weak)
-                found.append((number(aux, 6, 2) & 0x7FFF, needed))
+                index, is_weak = number(aux, 6, 2) & 0x7FFF, bool(number(aux, 4, 2) & _IS_WEAK)
+                version = self._text(number(aux, 8, 4))
+                found.append(Requirement(index, library, version, is_weak))
                 part += number(aux, 12, 4)
             place += number(entry, 12, 4)
+        self._required = found
         return found
 
     def wanted(self) -> list[Wanted]:
@@ -156,11 +154,9 @@ class SharedObject:
             raise UnreadableError("it has more symbols than there are")
         exactly = self._source.exactly
         table = exactly(self._symbols + first * SYMBOL, (last + 1 - first) * SYMBOL)
-        versions = {index: need.version for index, need in self.requirements()}
-        marks = memoryview(b"").cast("H")
-        if self._versions:
-            marks = memoryview(exactly(self._versions + 2 * first, 2 * (last + 1 - first)))
-            marks = marks.cast("H")
+        versions = {need.index: need.version for need in self.requirements()}
+        length = 2 * (last + 1 - first) if self._versions else 0
+        marks = memoryview(exactly(self._versions + 2 * first, length)).cast("H")
         found = []
         for index in indices:
             place = (index - first) * SYMBOL

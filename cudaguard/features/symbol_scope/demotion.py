@@ -26,7 +26,6 @@ from cudaguard.elf.symbols import DT_PLTRELSZ, SharedObject
 from cudaguard.features.symbol_scope.facts import packages_of, pattern_of_names, runtime_among
 from cudaguard.files import os, ours
 from cudaguard.system.loader_list import LoaderNews
-from cudaguard.system.modules import peek
 from cudaguard.system.packages import Packages
 from cudaguard.system.symbol_families import GLOBAL_ON_PURPOSE
 
@@ -411,20 +410,10 @@ def _next_owner(
 def _by_module(
     users: Iterable[tuple[Image, frozenset[int]]], packages: Packages
 ) -> tuple[tuple[str, int], ...]:
-    """Return the modules or packages of users, files where these are unknown, and how often."""
-    modules = {
-        os.path.realpath(file): name
-        for name, module in list(sys.modules.items())
-        for file in [getattr(peek(module, "__spec__"), "origin", None)]
-        if isinstance(file, str) and ".so" in file
-    }
+    """Return the modules of users, files where these are unknown, and how often they are bound."""
     counts: dict[str, int] = {}
     for image, bound in users:
-        path = image.library.path
-        package = packages.of(path)
-        if package in sys.modules and package != modules.get(path):
-            name = package
-        else:
-            name = modules.get(path) or os.path.basename(path)
+        package = packages.of(image.library.path)
+        name = package if package in sys.modules else os.path.basename(image.library.path)
         counts[name] = counts.get(name, 0) + len(bound)
     return tuple(counts.items())
