@@ -61,9 +61,9 @@ class Wanted(NamedTuple):
 
 
 class Requirement(NamedTuple):
-    """A version that an object asks of a library; by the index its symbols refer to it."""
+    """A version that an object asks of a library; its symbols have the mark."""
 
-    index: int
+    mark: int
     library: bytes
     version: bytes
     is_weak: bool
@@ -136,9 +136,9 @@ class SharedObject:
                 if len(found) > _MOST_VERSIONS:
                     raise UnreadableError("it needs more versions than there are")
                 aux = exactly(part, 16)
-                index, is_weak = number(aux, 6, 2) & 0x7FFF, bool(number(aux, 4, 2) & _IS_WEAK)
+                mark, is_weak = number(aux, 6, 2) & 0x7FFF, bool(number(aux, 4, 2) & _IS_WEAK)
                 version = self._text(number(aux, 8, 4))
-                found.append(Requirement(index, library, version, is_weak))
+                found.append(Requirement(mark, library, version, is_weak))
                 part += number(aux, 12, 4)
             place += number(entry, 12, 4)
         self._required = found
@@ -154,7 +154,7 @@ class SharedObject:
             raise UnreadableError("it has more symbols than there are")
         exactly = self._source.exactly
         table = exactly(self._symbols + first * SYMBOL, (last + 1 - first) * SYMBOL)
-        versions = {need.index: need.version for need in self.requirements()}
+        versions = {need.mark: need.version for need in self.requirements()}
         length = 2 * (last + 1 - first) if self._versions else 0
         marks = memoryview(exactly(self._versions + 2 * first, length)).cast("H")
         found = []

@@ -134,15 +134,12 @@ def watch(request: Request) -> None:
     """Have the calls that a rule names looked at, where they are there."""
     for action in actions_of(request.rule, "check_call"):
         if _may_share(action.get("sharing")):
-            look_at(request, action["check_call"], _teller(request, action))
 
+            def look(*_: object, action: Mapping[str, Any] = action) -> bool:
+                _tell(request, action)
+                return True
 
-def _teller(request: Request, action: Mapping[str, Any]) -> Look:
-    def look(_: tuple[Any, ...], __: Mapping[str, Any]) -> bool:
-        _tell(request, action)
-        return True
-
-    return look
+            look_at(request, action["check_call"], look)
 
 
 def _may_share(pattern: str | None) -> bool:
@@ -203,21 +200,13 @@ _SEARCH_PATH = "LD_LIBRARY_PATH"
 
 
 class SearchPathDetector:
-    """Tells of libraries that lie in a folder which was added too late.
-
-    Args:
-        core: Is told.
-    """
+    """Tells of libraries that lie in a folder which was added too late."""
 
     def __init__(self, core: Dispatch) -> None:
         self._core = core
 
     def not_found(self, missing: str) -> None:
-        """Look why a library was not found.
-
-        Args:
-            missing: The library, as the loader names it.
-        """
+        """Look why a library was not found, as the loader names it."""
         if os.sep in missing:  # a path: the variable has no part in that
             return
         said = os.environ.get(_SEARCH_PATH, "")

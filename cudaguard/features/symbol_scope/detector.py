@@ -27,11 +27,7 @@ _NAMES = tuple(name.encode() for name, _ in CANARIES)
 
 
 class ScopeDetector:
-    """Compares where the canary names are with where they were at the last look.
-
-    Args:
-        core: Is told.
-    """
+    """Compares where the canary names are with where they were at the last look."""
 
     def __init__(self, core: Dispatch) -> None:
         self._core = core
@@ -41,12 +37,7 @@ class ScopeDetector:
         self._owners: list[Library | None] = [None] * len(_NAMES)
 
     def begin(self, since: str) -> None:
-        """Look for the first time.
-
-        Args:
-            since: Why what it finds was not seen to come: ``guard`` or ``ctypes``, see
-                `cudaguard.features.symbol_scope.findings`.
-        """
+        """Look for the first time; what it finds was not seen to come (see `hijacked`)."""
         self._look(None, since)
 
     def unseen(self) -> None:
@@ -111,22 +102,13 @@ def _asked() -> list[Library | None]:
 
 
 class RuntimeDetector:
-    """Tells of extensions that were linked with -static-libstdc++ and show that runtime to all.
-
-    Args:
-        core: Is told.
-    """
+    """Tells of extensions that were linked with -static-libstdc++ and show that runtime to all."""
 
     def __init__(self, core: Dispatch) -> None:
         self._core = core
 
     def runtime_exported(self, extension: str, library: str, names: tuple[str, ...]) -> None:
-        """Tell of an extension that exports a C++ runtime.
-
-        Args:
-            extension: Name of the module.
-            library: Its file.
-            names: The ``std::...::id`` objects that it exports.
+        """Tell of an extension that exports the ``std::...::id`` objects of a C++ runtime.
 
         Raises:
             ImportOrderError: in `strict`.

@@ -53,12 +53,25 @@ STATIC_RUNTIME = Kind(
         "https://github.com/CVCUDA/CV-CUDA/issues/113",
     ),
 )
-# When it was that names moved and nobody saw by whom.
+# When it was that names moved and nobody saw by whom: what is said of that, and what to do.
 GUARD, CTYPES, UNSEEN = "guard", "ctypes", "unseen"
+_NAMES_THE_LINE = "the message then names the line that does it"
 _SINCE = {
-    GUARD: "was put into the global symbol scope before the guard was installed",
-    CTYPES: "was put into the global symbol scope before `import ctypes`",
-    UNSEEN: "was put into the global symbol scope by code that cudaguard does not see",
+    GUARD: (
+        "before the guard was installed",
+        f"call cudaguard.install() before the first import: {_NAMES_THE_LINE}",
+    ),
+    CTYPES: (
+        "before `import ctypes`",
+        f"put `import ctypes` directly after cudaguard.install(): {_NAMES_THE_LINE}",
+    ),
+    UNSEEN: (
+        "by code that cudaguard does not see",
+        (
+            "find the code that opens it without Python's importer and ctypes.CDLL (cffi, "
+            "_ctypes.dlopen, C code), and remove RTLD_GLOBAL there"
+        ),
+    ),
 }
 _MOST_NAMES, _MOST_DANGERS = 3, 2  # in a message
 _PROGRAM = ("", "__main__", "__mp_main__")
@@ -71,24 +84,16 @@ class Hijack(NamedTuple):
     Args:
         owner: Its file.
         package: The package that it belongs to, or an empty string.
-        names: The symbols that tell, each with the file that owned it before, if any.
-        families: Keys of the families of symbols that they stand for.
+        names: The symbols that tell: name, key of the family, and the file that owned it before.
     """
 
     owner: str
     package: str
-    names: tuple[tuple[str, str], ...]
-    families: tuple[str, ...]
+    names: tuple[tuple[str, str, str], ...]
 
 
 class Culprit(NamedTuple):
-    """The line that loaded it.
-
-    Args:
-        module: Name of the Python module that contains the line; may be empty.
-        where: ``file:line``; may be empty.
-        imported_at: ``file:line`` of the code outside its package that imported it, if any.
-    """
+    """Who loaded it: a module, its line, and the line outside its package that imported it."""
 
     module: str
     where: str
@@ -96,11 +101,7 @@ class Culprit(NamedTuple):
 
 
 def hijacked(
-    hijacks: tuple[Hijack, ...],
-    load: NativeLoad | None,
-    culprit: Culprit,
-    since: str,
-    runtime: str = "",
+    hijacks: list[Hijack], load: NativeLoad | None, culprit: Culprit, since: str, runtime: str = ""
 ) -> Finding:
     """Copies of other people's symbols have come into the global scope, and no rule knows it.
 
@@ -111,22 +112,25 @@ def hijacked(
         since: If nobody saw it: one of `GUARD`, `CTYPES` and `UNSEEN`.
         runtime: The file among them that contains its own C++ runtime, if any.
     """
-    first = os.path.basename(hijacks[0].owner)
-    more = f" and {len(hijacks) - 1} more" if len(hijacks) > 1 else ""
-    families = [FAMILIES[key] for key in dict.fromkeys(k for h in hijacks for k in h.families)]
+    what = os.path.basename(hijacks[0].owner)
+    what += f" and {len(hijacks) - 1} more" if hijacks[1:] else ""
+    keys = tuple(dict.fromkeys(family for hijack in hijacks for _, family, _ in hijack.names))
+    cause: tuple[str, ...] = ()
     if load is None:
-        what = f"{first}{more} {_SINCE[since]}"
+        when, remedy = _SINCE[since]
+        what += f" was put into the global symbol scope {when}"
     else:
         actor = load.extension or culprit.module or "the program"
-        what = f"{actor} put {first}{more} into the global symbol scope"
-    dangers = "; ".join(family.danger for family in families[:_MOST_DANGERS])
+        what = f"{actor} put {what} into the global symbol scope"
+        cause, remedy = _cause(load, culprit), _remedy(hijacks, load, culprit, keys)
+    dangers = "; ".join(FAMILIES[key].danger for key in keys[:_MOST_DANGERS])
     return HIJACKED.found(
-        f"{what}, with symbols of {listed(family.title for family in families)}.",
-        *(_cause(load, culprit) if load is not None else ()),
+        f"{what}, with symbols of {listed(FAMILIES[key].title for key in keys)}.",
+        *cause,
         *map(_taken, hijacks),
         own_runtime(runtime),
         consequence=f"libraries loaded from now on can use these copies: {dangers}.",
-        remedy=STAY_GLOBAL if runtime else _remedy(hijacks, load, culprit, since),
+        remedy=STAY_GLOBAL if runtime else remedy,
     )
 
 
@@ -151,34 +155,23 @@ def _cause(load: NativeLoad, culprit: Culprit) -> tuple[str, str]:
 
 
 def _taken(hijack: Hijack) -> str:
-    names = [name for name, _ in hijack.names]
+    names = [name for name, _, _ in hijack.names]
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    before = sorted({was for _, was in hijack.names if was})
+    before = sorted({was for _, _, was in hijack.names if was})
     was = f", before to {listed(before)}" if before else ""
     several = "resolve" if len(names) > 1 else "resolves"
     return f"{', '.join(names[:_MOST_NAMES])}{more} now {several} to {hijack.owner}{was}"
 
 
 def _remedy(
-    hijacks: tuple[Hijack, ...], load: NativeLoad | None, culprit: Culprit, since: str
+    hijacks: list[Hijack], load: NativeLoad, culprit: Culprit, keys: tuple[str, ...]
 ) -> str:
-    if load is None:
-        if since == CTYPES:
-            how = "put `import ctypes` directly after cudaguard.install()"
-        elif since == GUARD:
-            how = "call cudaguard.install() before the first import"
-        else:
-            return (
-                "find the code that opens it without Python's importer and ctypes.CDLL (cffi, "
-                "_ctypes.dlopen, C code), and remove RTLD_GLOBAL there"
-            )
-        return f"{how}: the message then names the line that does it"
-    asking = load.flags_by if load.extension else (culprit.module, culprit.where)
-    if load.is_global and asking[0] in _PROGRAM:
+    asking, where = load.flags_by if load.extension else (culprit.module, culprit.where)
+    if load.is_global and asking in _PROGRAM:
         call = "sys.setdlopenflags call" if load.extension else "call"
-        return f"remove RTLD_GLOBAL from the {call}{f' at {asking[1]}' if asking[1] else ''}"
+        return f"remove RTLD_GLOBAL from the {call}{f' at {where}' if where else ''}"
     if load.is_global:
-        package, bundled = asking[0].partition(".")[0], ""
+        package, bundled = asking.partition(".")[0], ""
         actions: list[dict[str, object]] = [{"load_local": _pattern(load.library)}]
     else:
         package = (load.extension or culprit.module).partition(".")[0]
@@ -188,22 +181,18 @@ def _remedy(
                 "ask its authors to load it without RTLD_GLOBAL; until then import the packages in "
                 "danger before it"
             )
-        keys = tuple(dict.fromkeys(key for hijack in hijacks for key in hijack.families))
         actions = [{"hide_symbols": _pattern(hijack.owner), "names": keys} for hijack in hijacks]
-    advice = "save this rule as cudaguard.toml and set CUDAGUARD_CONFIG=cudaguard.toml:"
-    # What a wheel bundles lies in a folder named after the distribution, not the module.
-    dist = [f"dist = [{toml_text(bundled)}]"] if bundled and bundled != package else []
-    return RULE_LINE.join(
-        (
-            advice,
-            "[[rules]]",
-            'id = "LOCAL001"',
-            f'watch = ["{package}"]',
-            *dist,
-            f"actions = {toml_text(actions)}",
-            f'why = "{package} puts its libraries into the global symbol scope"',
-        )
+    lines = (
+        "save this rule as cudaguard.toml and set CUDAGUARD_CONFIG=cudaguard.toml:",
+        "[[rules]]",
+        'id = "LOCAL001"',
+        f'watch = ["{package}"]',
+        # What a wheel bundles lies in a folder named after the distribution, not the module.
+        f"dist = [{toml_text(bundled)}]" if bundled not in ("", package) else "",
+        f"actions = {toml_text(actions)}",
+        f'why = "{package} puts its libraries into the global symbol scope"',
     )
+    return RULE_LINE.join(filter(None, lines))
 
 
 def _pattern(library: str) -> str:
@@ -234,14 +223,7 @@ def static_runtime(extension: str, library: str, names: tuple[str, ...], where: 
 
 
 def went_global(rule: Rule, opening: Opening, by: str, where: str) -> Finding:
-    """What a rule keeps local was loaded globally, since the mode forbids repairs.
-
-    Args:
-        rule: The rule.
-        opening: What was loaded.
-        by: The module that loaded it; may be empty.
-        where: Its line; may be empty.
-    """
+    """What a rule keeps local was loaded globally by a module, since the mode forbids repairs."""
     actor = by.partition(".")[0] or "The program"
     remedy, command = have_it_repaired(rule)
     at = f": RTLD_GLOBAL requested at {where}" if where else ""

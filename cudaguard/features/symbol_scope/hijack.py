@@ -45,7 +45,7 @@ def judge(
         ImportOrderError: in `strict`, from an import.
     """
     packages, facts = Packages(), Facts()
-    hijacks = []
+    hijacks: list[Hijack] = []
     owners = dict.fromkeys(new for _, _, new, _ in moved)
     runtime = runtime_among(owners)
     for owner in owners:
@@ -55,9 +55,8 @@ def judge(
             for rule in _rules_about(core, owner, package, load)
         ):
             continue
-        own = [(name, family, old) for name, family, new, old in moved if new == owner]
-        names = tuple((name, old) for name, _, old in own)
-        hijacks.append(Hijack(owner, package, names, tuple(family for _, family, _ in own)))
+        own = tuple((name, family, old) for name, family, new, old in moved if new == owner)
+        hijacks.append(Hijack(owner, package, own))
     if not hijacks:
         return
     frame = caller_frame()
@@ -65,7 +64,7 @@ def judge(
     stop: ImportOrderError | Later = LATER
     if load is not None:
         culprit = Culprit(module_of(frame), describe(frame), describe(frame_outside(frame)))
-    finding = hijacked(tuple(hijacks), load, culprit, since, runtime)
+    finding = hijacked(hijacks, load, culprit, since, runtime)
     if load is not None and is_importing():
         name = load.extension or culprit.module
         stop = ImportOrderError(finding.as_error(), name=name, path=load.library)

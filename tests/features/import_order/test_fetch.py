@@ -183,6 +183,12 @@ def test_error_that_would_end_the_program(scene, who):
     assert "engine 20\n" in scene.run(GUARD.format("fix"), ENDS[who]).stdout
 
 
+def test_disabled(scene):
+    scene.engine()
+    done = scene.run(GUARD.format("fix"), "import engine", DONE, CUDAGUARD_RULES="-CG046")
+    assert done.stdout == f"OSError {CUBLAS}\n"
+
+
 def test_what_the_loader_finds_is_as_it_was(scene):
     scene.engine()
     other = scene.put("elsewhere/" + CUBLAS, "int cublas(void) { return 7; }")
