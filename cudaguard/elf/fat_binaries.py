@@ -13,11 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cudaguard.elf.reader import ElfFile, UnreadableError, number, words
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from cudaguard.elf.reader import STEP, ElfFile, UnreadableError, number, words
 
 _LINKED, _TO_LINK, _RECORDS = ".nv_fatbin", "__nv_relfatbin", ".nvFatBinSegment"
 _MAGIC, _RECORD_MAGIC = 0xBA55ED50, 0x466243B1
@@ -26,8 +22,8 @@ _OF_DEVICE_LINKER = 2  # version of a record
 _IMAGE = 48  # bytes of an image's header that are looked at; more follow
 _PTX, _MACHINE_CODE = 1, 2
 _LETTERS = ((1 << 20, "a"), (1 << 21, "f"))
+_UNKNOWN = ""  # stands for images of kinds that are not known here
 _FLAG = 64  # bytes of memory for a name in a set
-_MOST_IMAGES = 1 << 18
 _MOST_RECORDS = 1 << 16
 _MOST_PADDING = 1 << 12
 _SECTION, _NO_BITS = 64, 8  # bytes of an entry of the table of sections; type of one without data
@@ -62,113 +58,83 @@ def gpu_code(path: str) -> GpuCode:
         OSError: The file cannot be read, or its tables make no sense.
     """
     with ElfFile(path) as file:
-        return _Reader(file).read()
-
-
-class _Image(NamedTuple):
-    flag: str  # empty for one of an unknown kind
-    version: tuple[int, int]
-
-
-class _Reader:
-    """Reads the fat binaries of one file."""
-
-    def __init__(self, file: ElfFile) -> None:
-        self._file = file
-        self._left = _MOST_IMAGES
-
-    def read(self) -> GpuCode:
-        """Return what the file has."""
-        sections = _sections(self._file)
-        if _LINKED not in sections and _TO_LINK not in sections:
-            return GpuCode()
-        linked = list(self._binaries(*sections.get(_LINKED, (0, 0))))
-        to_link = list(self._binaries(*sections.get(_TO_LINK, (0, 0))))
+        sections = _sections(file)
+        linked = _binaries(file, *sections.get(_LINKED, (0, 0)))
+        to_link = _binaries(file, *sections.get(_TO_LINK, (0, 0)))
         if not to_link:
-            linked = self._without_stubs(linked, *sections.get(_RECORDS, (0, 0)))
-        images = [image for binary in (*linked, *to_link) for image in binary]
-        ptx: dict[str, tuple[int, int]] = {}
-        for image in images:
-            if image.flag.startswith("compute"):
-                ptx[image.flag] = max(image.version, ptx.get(image.flag, (0, 0)))
+            linked = _without_stubs(file, linked, *sections.get(_RECORDS, (0, 0)))
         parts = [_flags(binary) for binary in linked]
         if to_link:  # the driver links these for a GPU that all of them have something for
             common = frozenset.intersection(*map(_flags, to_link))
-            self._file.budget.spend(_FLAG * len(common) * len(parts))
+            file.budget.spend(_FLAG * len(common) * len(parts))
             parts = [part | common for part in parts] or [common]
-        return GpuCode(
-            tuple(part for part in parts if part), ptx, any(not image.flag for image in images)
-        )
+    ptx: dict[str, tuple[int, int]] = {}
+    for binary in (*linked, *to_link):
+        for flag, version in binary.items():
+            if flag.startswith("compute"):
+                ptx[flag] = max(version, ptx.get(flag, version))
+    has_more = any(_UNKNOWN in binary for binary in (*linked, *to_link))
+    return GpuCode(tuple(filter(None, parts)), ptx, has_more)
 
-    def _without_stubs(
-        self, binaries: list[list[_Image]], at: int, size: int
-    ) -> list[list[_Image]]:
-        """Leave out what the device linker adds where there is nothing to link: it has no kernels.
 
-        Records and fat binaries are in the same order, that of the object files.
-        """
-        if size // _RECORD != len(binaries) or len(binaries) > _MOST_RECORDS:
-            return binaries
-        data = self._file.at(at, size)
-        found = []
-        for place, binary in zip(range(0, len(data), _RECORD), binaries):
-            magic, version = number(data, place, 4), number(data, place + 4, 4)
-            if magic != _RECORD_MAGIC:
-                return binaries
-            if version != _OF_DEVICE_LINKER:
-                found.append(binary)
-        return found or binaries
+def _without_stubs(
+    file: ElfFile, binaries: list[dict[str, tuple[int, int]]], at: int, size: int
+) -> list[dict[str, tuple[int, int]]]:
+    """Leave out what the device linker adds where there is nothing to link: it has no kernels.
 
-    def _binaries(self, place: int, size: int) -> Iterator[list[_Image]]:
-        """Yield the images of each fat binary of a section."""
-        end = place + size
-        while place + _HEADER <= end:
-            self._count()
-            header = self._file.at(place, _HEADER)
-            if number(header, 0, 4) != _MAGIC:
-                place = self._past_padding(place, end)
-                continue
-            first = place + max(_HEADER, number(header, 6, 2))
-            place = first + number(header, 8, 8)
-            if place > end:
-                raise UnreadableError("a fat binary is longer than its section")
-            yield list(self._images(first, place))
+    Records and fat binaries are in the same order, that of the object files.
+    """
+    if size // _RECORD != len(binaries) or len(binaries) > _MOST_RECORDS:
+        return binaries
+    data = file.at(at, size)
+    places = range(0, len(data), _RECORD)
+    if any(number(data, place, 4) != _RECORD_MAGIC for place in places):
+        return binaries
+    versions = [number(data, place + 4, 4) for place in places]
+    found = [one for one, version in zip(binaries, versions) if version != _OF_DEVICE_LINKER]
+    return found or binaries
 
-    def _images(self, place: int, end: int) -> Iterator[_Image]:
-        while place + _IMAGE <= end:
-            self._count()
-            header = self._file.at(place, _IMAGE)
+
+def _binaries(file: ElfFile, place: int, size: int) -> list[dict[str, tuple[int, int]]]:
+    """Return the images of each fat binary of a section: architecture -> release of PTX."""
+    end, found = place + size, []
+    while place + _HEADER <= end:
+        file.budget.spend(STEP)
+        header = file.at(place, _HEADER)
+        if number(header, 0, 4) != _MAGIC:
+            data = file.at(place, min(_MOST_PADDING, end - place))
+            padding = len(data) - len(data.lstrip(b"\0"))
+            if not padding // 4:
+                raise UnreadableError("it has something else where fat binaries should be")
+            place += padding // 4 * 4
+            continue
+        at = place + max(_HEADER, number(header, 6, 2))
+        place = at + number(header, 8, 8)
+        if place > end:
+            raise UnreadableError("a fat binary is longer than its section")
+        images = {}
+        while at + _IMAGE <= place:
+            file.budget.spend(STEP)
+            header = file.at(at, _IMAGE)
             length = number(header, 4, 4)
             if length < _IMAGE or len(header) < _IMAGE:
                 raise UnreadableError("its fat binaries make no sense")
-            yield _image(header)
-            place += length + number(header, 8, 8)
-
-    def _count(self) -> None:
-        self._left -= 1
-        if self._left < 0:
-            raise UnreadableError("it has more fat binaries than can be looked at")
-
-    def _past_padding(self, place: int, end: int) -> int:
-        data = self._file.at(place, min(_MOST_PADDING, end - place))
-        padding = len(data) - len(data.lstrip(b"\0"))
-        if not padding // 4:
-            raise UnreadableError("it has something else where fat binaries should be")
-        return place + padding // 4 * 4
+            images[_flag_of(header)] = number(header, 26, 2), number(header, 24, 2)
+            at += length + number(header, 8, 8)
+        found.append(images)
+    return found
 
 
-def _image(header: bytes) -> _Image:
-    kind, options = number(header, 0, 2), number(header, 40, 8)
-    name = {_PTX: "compute", _MACHINE_CODE: "sm"}.get(kind)
-    if name is None:
-        return _Image("", (0, 0))
+def _flag_of(header: bytes) -> str:
+    """Return the architecture of an image, as in ``sm_90a``."""
+    options = number(header, 40, 8)
+    name = {_PTX: "compute", _MACHINE_CODE: "sm"}.get(number(header, 0, 2))
     letter = next((letter for bit, letter in _LETTERS if options & bit), "")
-    version = number(header, 26, 2), number(header, 24, 2)
-    return _Image(f"{name}_{number(header, 28, 4)}{letter}", version)
+    return f"{name}_{number(header, 28, 4)}{letter}" if name else _UNKNOWN
 
 
-def _flags(binary: list[_Image]) -> frozenset[str]:
-    return frozenset(image.flag for image in binary if image.flag)
+def _flags(binary: dict[str, tuple[int, int]]) -> frozenset[str]:
+    return frozenset(binary) - {_UNKNOWN}
 
 
 def _order(flag: str) -> tuple[bool, int, str]:
