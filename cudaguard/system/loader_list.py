@@ -11,6 +11,7 @@ Source: ``link.h``; ``process_vm_readv(2)``, ``proc(5)``.
 
 from __future__ import annotations
 
+import errno
 from _thread import RLock
 
 from cudaguard.elf.process import ENTRY, Library, Memory, entries, first_entry, rendezvous
@@ -86,6 +87,17 @@ class LoaderList:
         """
         self.look()
         return self._libraries
+
+    def global_scope(self) -> bytes:
+        """Return the program's search list as it is now.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        self.look()
+        if not self.scope:
+            raise OSError(errno.ENOSYS, "the global symbol scope cannot be read")
+        return self.scope
 
     @property
     def has_scope(self) -> bool:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from cudaguard.core.patterns import actions_of, matches, texts_of
 from cudaguard.elf.process import Image, uses_glibc
-from cudaguard.elf.reader import SYMBOL, UNIQUE_OBJECT, is_runtime_id
+from cudaguard.elf.reader import SYMBOL, UNIQUE_OBJECT, is_runtime_id, words
 from cudaguard.elf.resident import Resident, bound_addresses
 from cudaguard.elf.symbols import DT_PLTRELSZ, SharedObject
 from cudaguard.features.symbol_scope.facts import packages_of, pattern_of_names, runtime_among
@@ -32,14 +32,13 @@ from cudaguard.system.symbol_families import GLOBAL_ON_PURPOSE
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from cudaguard.elf.process import Library
     from cudaguard.elf.symbols import SymbolTable
     from cudaguard.model import Rule
 
 _MACHINES = ("x86_64", "AMD64", "aarch64") if sys.maxsize >> 32 else ()  # where it was tried
-_SAMPLES = 16  # names of a library by which it is told whether it is global
 _HIDDEN = 2  # STV_HIDDEN
 _SHOWN = (0, 3)  # STV_DEFAULT, STV_PROTECTED
 _PLAIN = (0, 1, 2)  # STT_NOTYPE, STT_OBJECT, STT_FUNC
@@ -179,6 +178,7 @@ def _demote(rule: Rule, resident: Resident) -> Demotion:
     try:
         for lib in named:
             _refuse_library(lib, lib in group, own)
+        scope = words(LoaderNews.everything.global_scope())
         # The library that the rule names may have none of the names itself, or stand before
         # another one of the package that has them too: all of the package is looked at.
         hides = None if "*" in hide else pattern_of_names(hide)  # None: all
@@ -188,7 +188,7 @@ def _demote(rule: Rule, resident: Resident) -> Demotion:
             for lib in group
             if not matches(os.path.basename(lib.path), GLOBAL_ON_PURPOSE)
         ]
-        members = [member for member in members if member.hidden and _is_global(member, resident)]
+        members = [m for m in members if m.hidden and resident.handle(m.path) in scope]
         if not members:
             return done._replace(state="local")
         bad = runtime_among(member.path for member in members if _has_runtime_ids(member))
@@ -215,7 +215,7 @@ def _demote(rule: Rule, resident: Resident) -> Demotion:
         members = [member for member, owner in zip(members, owners) if not owner]
         if not members:
             raise _RefusedError(left[0])
-        reason, counts = _hide(members, resident)
+        reason, counts = _hide(members)
     except _RefusedError as refused:
         return done._replace(reason=str(refused))
     except ours(OSError) as error:
@@ -230,7 +230,7 @@ def _demote(rule: Rule, resident: Resident) -> Demotion:
     )
 
 
-def _hide(members: list[_Member], resident: Resident) -> tuple[str, list[int]]:
+def _hide(members: list[_Member]) -> tuple[str, list[int]]:
     """Hide the names of all members; if that fails, show them again.
 
     Returns:
@@ -242,7 +242,7 @@ def _hide(members: list[_Member], resident: Resident) -> tuple[str, list[int]]:
             member.write(is_hidden=True)
         counts = [member.count_hidden() for member in members]
         for member, count in zip(members, counts):
-            if count < len(member.hidden) or _finds_any(member, member.hidden, resident):
+            if count < len(member.hidden):
                 raise OSError(errno.EIO, f"names of {member.path} are still found")
     except BaseException as error:
         for member in members:
@@ -276,24 +276,6 @@ def _planned(image: Image, hides: re.Pattern[bytes] | None, keeps: re.Pattern[by
         and not keeps.match(strings, name)
     ]
     return _Member(image, symbols, tuple(hidden))
-
-
-def _is_global(member: _Member, resident: Resident) -> bool:
-    """Return True if names of this very library are found globally."""
-    if _finds_any(member, member.hidden, resident):
-        return True
-    # None of those that are to be hidden may have its address in the table: take all names.
-    table = member.symbols.table
-    rows = enumerate(zip(table[4::SYMBOL], table[6::SYMBOL], table[7::SYMBOL]))
-    defined = [index for index, (info, low, high) in rows if info > 15 and (low or high)]
-    return _finds_any(member, defined, resident)
-
-
-def _finds_any(member: _Member, indices: Sequence[int], resident: Resident) -> bool:
-    some = member.of_kind(indices[:: max(1, len(indices) // _SAMPLES)], _PLAIN)
-    some = some or member.of_kind(indices, _PLAIN)[:_SAMPLES]
-    names = zip(member.names(some), member.addresses(some))
-    return any(resident.address(resident.program, name) == address for name, address in names)
 
 
 def _has_runtime_ids(member: _Member) -> bool:
