@@ -158,33 +158,6 @@ def test_runtime_that_is_shared_or_hidden(cxx, flags):
     assert read_elf(str(cxx(*flags))).runtime == ()
 
 
-OWN_FACETS = """
-#include <locale>
-template class std::num_put<char, char *>;
-template class std::num_get<char, const char *>;
-"""
-
-
-@needs_cxx
-@pytest.mark.parametrize("links_runtime", [False, True], ids=["alone", "with-runtime"])
-def test_every_object_counts_and_those_of_the_shared_runtime_s_users_do_not(
-    tmp_path, links_runtime
-):
-    """Two definitions in one chain of the hash table: the last one is found as well."""
-    (tmp_path / "facets.cpp").write_text(OWN_FACETS, encoding="utf-8")
-    (tmp_path / "ids.map").write_text("{ global: _ZNSt*E2idE; local: *; };", encoding="utf-8")
-    runtime = ["-Wl,--no-as-needed"] if links_runtime else ["-nostdlib"]
-    library = tmp_path / "facets.so"
-    command = ["g++", "-shared", "-fPIC", "-o", library, "facets.cpp", *runtime]
-    command += ["-Wl,--version-script=ids.map", "-Wl,--hash-style=gnu"]
-    subprocess.run(command, cwd=tmp_path, check=True)
-    content = library.read_bytes()
-    names = [b"_ZNSt7num_putIcPcE2idE", b"_ZNSt7num_getIcPKcE2idE"]
-    assert all(name in content for name in names)
-    found = read_elf(str(library)).runtime
-    assert sorted(found) == ([] if links_runtime else sorted(name.decode() for name in names))
-
-
 @needs_cxx
 def test_truncated_file_never_raises(cxx, tmp_path):
     whole = cxx(*STATIC).read_bytes()

@@ -408,15 +408,6 @@ def test_what_the_plugin_needs_is_opened_and_nothing_else(runner, mode):
     assert opened.index(f"site/{LIGHT}") < opened.index(f"site/{MATH}")
 
 
-def test_libraries_of_one_folder_for_all_parts(runner):
-    """As the wheels for CUDA 13 have it."""
-    nvidia = runner.folder / "site" / "nvidia"
-    (nvidia / "cu13" / "lib").mkdir(parents=True)
-    for name in (MATH, LIGHT):
-        (runner.folder / "site" / name).rename(nvidia / "cu13" / "lib" / os.path.basename(name))
-    assert runner.lines(needing(), START) == [RUNS]
-
-
 # --- dependencies: when nothing is done ---------------------------------------------------
 
 
@@ -459,24 +450,6 @@ def test_library_of_the_system_is_found_in_the_real_cache(runner):
 def test_plugin_that_is_no_library_is_let_be(runner):
     (runner.folder / "site" / "runner" / "capi" / "libplugin.so").write_bytes(b"#!/bin/sh\n" * 100)
     assert runner.lines(needing(mode="strict"), "import runner", MAPPED, SAID) == [""]
-
-
-# --- dependencies: refusals ---------------------------------------------------------------
-
-
-def test_needed_library_that_is_refused_is_a_finding_and_the_import_goes_on(runner):
-    (runner.folder / "site" / LIGHT).unlink()
-    (runner.folder / "site" / DEEP).unlink()
-    what = WHAT.replace("taker", "runner")
-    reason = "libmathlt.so.12: cannot open shared object file: No such file or directory"
-    done = runner.run(needing(), START, SAID)
-    assert done.stdout.splitlines() == [
-        NOT_FOUND.format("math.so.12"),
-        f"finding LOCAL1 {what} OSError: {reason}",
-    ]
-    assert f"ImportOrderWarning: [LOCAL1] {what}" in done.stderr
-    done = runner.run(needing(mode="strict"), CAUGHT.format(name="runner"))
-    assert done.stdout.splitlines() == [f"ImportOrderError {what} runner OSError", "False"]
 
 
 # --- the built-in rules, with files that are called as the real ones -----------------------------

@@ -238,15 +238,12 @@ def test_consumer_that_comes_after_the_guard_has_its_own(scene):
         ({"names": ["which", "shown"]}, "2211"),
         ({"names": "wh*"}, "2111"),
         ({"names": "*ich"}, "2111"),
-        ({"names": "whic?"}, "2111"),
         ({"names": "whi?"}, "1111"),
         ({"names": "hich"}, "1111"),
-        ({"names": "whic"}, "1111"),
         ({"names": "w.*"}, "1111"),
         ({"names": "xcb"}, "1121"),
         ({"names": ["xcb", "which"]}, "2121"),
         ({"names": "xcb", "keep": "xcb_connect"}, "1111"),
-        ({"names": ["std", "zlib"]}, "1111"),
         ({"names": "*", "keep": "taker_*"}, "2222"),
         ({"names": "*", "keep": ["taker_*", "xcb"]}, "2212"),
     ],
@@ -378,31 +375,11 @@ def test_consumer_that_binds_at_its_first_call_is_cured_and_not_named(scene):
 # --- modes and grades ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["warn", "observe", "off"])
-def test_modes_that_repair_nothing_repair_nothing(scene, mode):
-    ran = scene.run("import taker", install({"names": "which"}, mode=mode), ASK, SAID)
+def test_mode_that_repairs_nothing(scene):
+    ran = scene.run("import taker", install({"names": "which"}, mode="warn"), ASK, SAID)
     assert ran.lines[0] == ALL_TAKEN
-    assert ("SymbolScopeWarning: [CG802] taker" in ran.err) is (mode == "warn")
-    found = {line.split()[1] for line in ran.lines[1:]}
-    assert found == (set() if mode == "off" else {"CG802"})
+    assert "SymbolScopeWarning: [CG802] taker" in ran.err
     assert not any(line.startswith("touched") for line in ran.lines)
-
-
-BOOTED = "import os; os.environ['CUDAGUARD'] = 'fix'; import cudaguard.api; cudaguard.api.boot()"
-
-
-@pytest.mark.parametrize("way", ["before the rule", "in a block that only warns"])
-def test_no_start_up_file_is_blamed_for_what_the_program_imports(scene, way):
-    """What the variable asks for comes into force again: that is not the start of Python."""
-    scene.consumer()
-    load = "import taker, consumer"
-    code = [load, install(HIDE).replace("install('fix', rules=", "add_rule(*")]
-    if way != "before the rule":
-        code = [code[1], f"with cudaguard.guard('warn'): {load}"]
-    ran = scene.run(BOOTED, *code, SAID)
-    assert "[CG802] taker was imported before cudaguard could repair it" in ran.err
-    assert "in mode 'fix' before the first `import taker`" in ran.err
-    assert ".pth" not in ran.err
 
 
 LATER = "cudaguard.add_rule(cudaguard.Rule('LOCAL2', ('later',), 'It comes later.'))"
