@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from cudaguard.elf.process import uses_glibc
-from cudaguard.elf.reader import PT_DYNAMIC, ElfFile, UnreadableError
+from cudaguard.elf.reader import PT_DYNAMIC, STEP, ElfFile, UnreadableError
 from cudaguard.elf.search_path import (
     DT_FLAGS_1,
     Place,
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.elf.resident import Resident
+
+    # The files that have the symbols which a library asks for, as `Load._identity` tells them.
+    Settled = frozenset[object]
 
 # --- The vocabulary of compiled extensions: would one load, and if not, what is missing -----------
 
@@ -159,25 +162,12 @@ class Surroundings(NamedTuple):
 
 
 _MOST_FILES = 256  # to be open at once
-_MOST_LOOKUPS = 1 << 18
 _MOST_LACKS = 1 << 16
 _IS_PROGRAM, _NOT_FOR_DLOPEN = 0x08000000, 0x40
 _SHARED = b"\x03\0"  # e_type
 _MAGIC = b"\x7fELF"
 _MACHINES = {3: "x86", 8: "MIPS", 21: "PowerPC", 22: "S/390", 40: "ARM", 62: "x86-64",
              183: "AArch64", 243: "RISC-V", 258: "LoongArch"}  # fmt: skip
-
-
-class Settled(NamedTuple):
-    """A library that lacks no symbol.
-
-    Args:
-        asked: How many symbols it asks others for.
-        owners: The files of those that have them, as `Load._identity` tells them.
-    """
-
-    asked: int
-    owners: frozenset[object]
 
 
 def forecast(
@@ -188,9 +178,9 @@ def forecast(
     Args:
         path: The extension.
         given: Files that are to be taken for loaded already, along with what they need.
-        settled: What earlier forecasts have found out, for many that follow one another while
-            nothing changes; is added to. A library is looked at again where not all of the owners
-            are there.
+        settled: Libraries that lack no symbol, for many forecasts that follow one another while
+            nothing changes; is added to. One is looked at again where not all of the files that
+            have what it asks for are there.
     """
     path = os.path.abspath(path)
     try:
@@ -266,7 +256,7 @@ class Load:
         file: ElfFile,
         resident: Resident,
         opened: ExitStack,
-        given: Iterable[str],
+        given: Iterable[str] = (),
     ) -> None:
         self._resident = resident
         self._opened = opened
@@ -402,27 +392,21 @@ class Load:
         found: list[Lack] = []
         scope: list[int | _Object] = [*self._handles, *self.objects]
         there = {self._identity(one) for one in scope}
-        left = _MOST_LOOKUPS
         for one in new:
             known = settled.get(self._identity(one))
-            if known is not None and known.owners <= there:
-                left -= known.asked
+            if known is not None and known <= there:
                 continue
-            wanted = one.symbols.wanted()
-            left -= len(wanted)
-            if left < 0:
-                raise UnreadableError("it has more symbols than can be looked up")
             owners: set[int | _Object] = set()
             missing = []
-            for symbol in wanted:
+            for symbol in one.symbols.wanted():
+                self._budget.spend(STEP)
                 owner = self._owner(symbol, scope)
                 if owner is None:
                     missing.append(Lack(symbol.name.decode("utf-8", "replace"), one.path))
                 else:
                     owners.add(owner)
             if not missing:
-                files = frozenset(self._identity(owner) for owner in owners)
-                settled[self._identity(one)] = Settled(len(wanted), files)
+                settled[self._identity(one)] = frozenset(map(self._identity, owners))
             found += missing
         return found
 

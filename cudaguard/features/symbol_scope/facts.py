@@ -68,7 +68,7 @@ def _mapped_by(path: str) -> list[str]:
             resident = opened.enter_context(Resident())
             if resident.handle(CXX_RUNTIME):
                 return []
-            load = Load(path, opened.enter_context(ElfFile(path)), resident, opened, ())
+            load = Load(path, opened.enter_context(ElfFile(path)), resident, opened)
             load.map_libraries()
             return [one.path for one in load.objects if one.is_new]
     except ours(OSError, AttributeError, ImportError):  # no such file
