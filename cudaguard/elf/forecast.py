@@ -233,14 +233,11 @@ def _machine(header: bytes) -> str:
 
 
 class _Object:
-    """A library that the loader would map, or that is to be taken for mapped."""
+    """A library in a file: the loader would map it, or it is to be taken for mapped."""
 
     def __init__(self, path: str, file: ElfFile, loader: Place | None, *, is_new: bool) -> None:
-        self.path = path
-        self.file = file
-        self.is_new = is_new
-        self.place = Place(path, file, loader)
-        self.symbols = SharedObject(file)
+        self.path, self.file, self.is_new = path, file, is_new
+        self.place, self.symbols = Place(path, file, loader), SharedObject(file)
 
 
 class Load:
@@ -258,8 +255,7 @@ class Load:
         opened: ExitStack,
         given: Iterable[str] = (),
     ) -> None:
-        self._resident = resident
-        self._opened = opened
+        self._resident, self._opened = resident, opened
         self._budget = file.budget  # for all of it
         self._count = 0
         # The closest to the extension first.

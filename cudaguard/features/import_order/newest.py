@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 
+from cudaguard.core.patterns import values_of
 from cudaguard.core.request import Done
 from cudaguard.files import os, ours
 
@@ -24,10 +25,8 @@ def preload_newest(request: Request) -> Iterator[Outcome]:
     """Open the environment's copy of a library where the loader would take an older one."""
     if not request.permit.acts:  # nothing is known to fail yet
         return
-    for action in request.rule.actions:
-        soname = action.get("preload_newest", "")
-        files = _of_environment(soname) if soname else []
-        files += _of_package(soname, request.path or "") if soname else []
+    for soname in values_of(request.rule, "preload_newest"):
+        files = [*_of_environment(soname), *_of_package(soname, request.path or "")]
         if files:
             from cudaguard.system.preload import newer_in_environment, open_all
 
@@ -41,10 +40,9 @@ def _of_environment(soname: str) -> list[str]:
     found = []
     for folder in dict.fromkeys((f"{sys.prefix}/lib", f"{sys.base_prefix}/lib")):
         try:
-            names = os.listdir(folder)
+            found += [f"{folder}/{name}" for name in os.listdir(folder) if name.startswith(soname)]
         except ours(OSError):
             continue
-        found += [f"{folder}/{name}" for name in names if name.startswith(soname)]
     return found
 
 

@@ -137,7 +137,7 @@ def hijacked(
 def own_runtime(library: str) -> str:
     """Return the evidence that a library must stay as it is; empty for no library."""
     words = "contains its own C++ runtime, and would break with local scope or hidden symbols"
-    return f"{library} {words}" if library else ""
+    return library and f"{library} {words}"
 
 
 def _cause(load: NativeLoad, culprit: Culprit) -> tuple[str, str]:
