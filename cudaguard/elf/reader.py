@@ -263,7 +263,10 @@ class ElfFile(ElfObject):
         hashes = GnuTable(self.exactly, table, self.budget)
         first = self.address(DT_SYMTAB) + hashes.first * SYMBOL
         entries = self.some(first, (hashes.end() - hashes.first) * SYMBOL)
-        places = [SYMBOL * at for at, one in enumerate(entries[4::SYMBOL]) if one == UNIQUE_OBJECT]
+        kinds = entries[4::SYMBOL]
+        if UNIQUE_OBJECT not in kinds:  # most have none
+            return ()
+        places = [SYMBOL * at for at, kind in enumerate(kinds) if kind == UNIQUE_OBJECT]
         names = [self._text(number(entries, place, 4)) for place in places]
         return tuple(name for name in names if is_runtime_id(name.encode()))
 
