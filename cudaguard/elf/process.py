@@ -300,8 +300,8 @@ def rendezvous(memory: Memory) -> tuple[int, int]:
         OSError: They cannot be found.
     """
     with open_file("/proc/self/auxv", "rb", buffering=0) as file:
-        told = words(file.readall())
-    known = dict(zip(told[::2], told[1::2]))
+        vector = words(file.readall())
+    known = dict(zip(vector[::2], vector[1::2]))
     headers, count = known.get(_AT_PHDR, 0), known.get(_AT_PHNUM, 0)
     # Without a base of the loader it is the program itself, as in `ld.so python`.
     if not headers or not 0 < count <= _MOST_SEGMENTS or not known.get(_AT_BASE):
