@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cudaguard.core.detection import NativeLoad
     from cudaguard.core.request import Opening
-    from cudaguard.features.symbol_scope.demotion import Demotion
+    from cudaguard.features.symbol_scope.hiding import Hiding
     from cudaguard.model import Finding, Rule
 
 KEPT_LOCAL = "kept in local symbol scope"
@@ -249,13 +249,13 @@ def left_global(rule: Rule, subject: str, runtime: str, where: str) -> Finding:
     )
 
 
-def hidden(done: Demotion) -> str:
+def hidden(done: Hiding) -> str:
     """Return what has become of a library whose names were hidden."""
     others = f" of it and {done.libraries - 1} of its dependencies" if done.libraries > 1 else ""
     return f"{counted(done.names, 'symbols')}{others} hidden from the global symbol scope"
 
 
-def _evidence(done: Demotion) -> tuple[str, ...]:
+def _evidence(done: Hiding) -> tuple[str, ...]:
     if done.state == "done":
         what = f"{os.path.basename(done.library)}: {hidden(done)}"
     else:
@@ -265,7 +265,7 @@ def _evidence(done: Demotion) -> tuple[str, ...]:
     return (f"{what}; still bound to them: {users}" if users else what, *done.left)
 
 
-def taken_back_late(rule: Rule, module: str, done: Demotion, *, at_start: bool) -> Finding:
+def taken_back_late(rule: Rule, module: str, done: Hiding, *, at_start: bool) -> Finding:
     """A library was global before its rule was in force, and not all of that could be undone."""
     consequence = rule.why
     if done.state == "done" and done.bound:
@@ -278,7 +278,7 @@ def taken_back_late(rule: Rule, module: str, done: Demotion, *, at_start: bool) 
     return late.replace(remedy=STAY_GLOBAL, command="") if done.runtime else late
 
 
-def not_taken_back(rule: Rule, module: str, done: Demotion) -> Finding:
+def not_taken_back(rule: Rule, module: str, done: Hiding) -> Finding:
     """Names came into the global scope in spite of a rule, and could not all be taken back."""
     if done.state == "done":
         fault, remedy = (

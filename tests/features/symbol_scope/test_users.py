@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(
     sys.platform != "linux"
     or platform.machine() not in ("x86_64", "aarch64")
     or not platform.libc_ver()[0].startswith("glibc"),
-    reason="demotion is supported on x86-64 and AArch64 with glibc only",
+    reason="hiding is supported on x86-64 and AArch64 with glibc only",
 )
 
 NAMES = """

@@ -54,8 +54,8 @@ os.register_at_fork(
 )
 
 
-class Demotion(NamedTuple):
-    """What became of a demotion.
+class Hiding(NamedTuple):
+    """What became of the names that were to be hidden.
 
     Args:
         state: ``done``, ``local`` (nothing to do: none of it is global), ``absent`` (not
@@ -141,22 +141,22 @@ class _Member(NamedTuple):
         return [now[index] & 3 for index in self.hidden].count(_HIDDEN)
 
 
-def demote(rule: Rule) -> Demotion:
+def hide_symbols(rule: Rule) -> Hiding:
     """Hide the names of the libraries that a rule names, and of what their package bundles.
 
     Args:
         rule: A rule with the action ``hide_symbols``.
     """
     if os.uname().machine not in _MACHINES or not uses_glibc():
-        return Demotion("refused", "it is supported on x86-64 and AArch64 with glibc only")
+        return Hiding("refused", "it is supported on x86-64 and AArch64 with glibc only")
     try:
         with _lock, Resident() as resident:
-            return _demote(rule, resident)
+            return _hide_symbols(rule, resident)
     except ours(OSError) as error:
-        return Demotion("failed", f"{error.strerror or error}")
+        return Hiding("failed", f"{error.strerror or error}")
 
 
-def _demote(rule: Rule, resident: Resident) -> Demotion:
+def _hide_symbols(rule: Rule, resident: Resident) -> Hiding:
     everything = resident.libraries()
     files = [os.path.basename(lib.path) for lib in everything]
     actions = [
@@ -167,14 +167,14 @@ def _demote(rule: Rule, resident: Resident) -> Demotion:
     patterns = [action["hide_symbols"] for action in actions]
     named = [lib for file, lib in zip(files, everything) if matches(file, patterns)]
     if not named:
-        return Demotion("absent")
+        return Hiding("absent")
     packages, own = Packages(), packages_of(rule)
     group = [lib for lib in everything if packages.of(lib.path).lower() in own]
     hide, keep = (
         tuple(text for action in actions for text in texts_of(action.get(parameter, ())))
         for parameter in ("names", "keep")
     )
-    done = Demotion("refused", library=named[0].path)
+    done = Hiding("refused", library=named[0].path)
     try:
         for lib in named:
             _refuse_library(lib, lib in group, own)

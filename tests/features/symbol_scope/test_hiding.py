@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(
     sys.platform != "linux"
     or platform.machine() not in ("x86_64", "aarch64")
     or not platform.libc_ver()[0].startswith("glibc"),
-    reason="demotion is supported on x86-64 and AArch64 with glibc only",
+    reason="hiding is supported on x86-64 and AArch64 with glibc only",
 )
 
 TAKER = """
@@ -278,7 +278,7 @@ def test_package_goes_on_using_its_own(scene):
     assert scene.lines(fetch, install(HIDE), use, ASK)[:2] == ["1 1 1", HIDDEN]
 
 
-def test_rule_that_only_demotes_acts_after_the_import(scene):
+def test_rule_that_only_hides_acts_after_the_import(scene):
     """The guard is there in time, and C code makes the library global."""
     for load in (BY_C, BY_PYTHON):
         scene.package(load=load)
@@ -464,7 +464,7 @@ def test_library_that_is_bound_lazily_is_let_be(scene):
 
 @pytest.mark.parametrize("flags", [LAZILY, BY_C], ids=["asked", "not-asked"])
 @pytest.mark.parametrize("link", ["-Wl,-z,now", "-fno-plt"])
-def test_library_that_cannot_be_bound_lazily_is_demoted(scene, link, flags):
+def test_library_that_cannot_be_bound_lazily_is_hidden(scene, link, flags):
     scene.package(link, NO_CALLS, load=flags)
     assert scene.lines("import taker", install(HIDE), ASK)[0] == HIDDEN
 
@@ -474,10 +474,7 @@ def test_library_that_cannot_be_bound_lazily_is_demoted(scene, link, flags):
     [
         "import os; os.uname = lambda: type('uname', (), {'machine': 'riscv64'})",
         "import sys; sys.maxsize = 2**31 - 1  # a Python of 32 bits on a kernel of 64",
-        (
-            "from cudaguard.features.symbol_scope import demotion\n"
-            "demotion.uses_glibc = lambda: False"
-        ),
+        ("from cudaguard.features.symbol_scope import hiding\nhiding.uses_glibc = lambda: False"),
     ],
     ids=["machine", "width", "libc"],
 )
@@ -490,9 +487,9 @@ def test_machine_that_is_not_supported(scene, pretend):
 
 STATE = """
 import cudaguard
-from cudaguard.features.symbol_scope.demotion import demote
+from cudaguard.features.symbol_scope.hiding import hide_symbols
 rule = next(rule for rule in cudaguard.active_rules() if rule.id.startswith("LOCAL"))
-print(demote(rule).state)
+print(hide_symbols(rule).state)
 """
 
 
@@ -554,8 +551,8 @@ os.open = refuse
     ),
     "nothing-written": (
         (
-            "from cudaguard.features.symbol_scope import demotion\n"
-            "demotion._Member.write = lambda member, is_hidden: None"
+            "from cudaguard.features.symbol_scope import hiding\n"
+            "hiding._Member.write = lambda member, is_hidden: None"
         ),
         "",
         "names of {folder}/taker/libtaker.so are still found",
@@ -591,13 +588,13 @@ def test_half_of_it_that_cannot_be_undone_is_told(scene):
 
 THREADS = """
 import cudaguard, ctypes, os, sys, threading, taker
-from cudaguard.features.symbol_scope.demotion import demote
+from cudaguard.features.symbol_scope.hiding import hide_symbols
 sys.setswitchinterval(1e-5)
 rules = [cudaguard.Rule(f"L{n}", ("taker",), "x", actions=({"hide_symbols": "libtaker.so",
          "names": [f"taker_{n}*"]},)) for n in (1, 2, 3)]
 def hide(rule):
     barrier.wait()
-    demote(rule)
+    hide_symbols(rule)
 """
 TOGETHER = """
 for _ in range(10):
@@ -656,7 +653,7 @@ int spin(const char *path) {
 """
 UNLOADED = """
 import cudaguard, ctypes, threading, time
-from cudaguard.features.symbol_scope.demotion import demote
+from cudaguard.features.symbol_scope.hiding import hide_symbols
 rule = cudaguard.Rule("L1", ("taker",), "x", actions=({"hide_symbols": "libtaker.so",
                       "names": "taker_*"},))
 spin, found, seen = ctypes.CDLL("./spin.so"), [], set()
@@ -664,7 +661,7 @@ thread = threading.Thread(target=lambda: found.append(spin.spin(b"./taker/libtak
 thread.start()
 end = time.monotonic() + 2
 while time.monotonic() < end:
-    seen.add(demote(rule).state)
+    seen.add(hide_symbols(rule).state)
 ctypes.c_int.in_dll(spin, "stop").value = 1
 thread.join()
 print(found, "done" in seen, ctypes.c_int.in_dll(spin, "rounds").value > 9)
@@ -688,7 +685,7 @@ def test_library_that_another_thread_unloads_is_held_meanwhile(scene):
 # --- afterwards ----------------------------------------------------------------------------------
 
 
-def test_uninstall_leaves_it_demoted_and_says_so(scene):
+def test_uninstall_leaves_it_hidden_and_says_so(scene):
     lines = scene.lines("import taker", install(HIDE), "cudaguard.uninstall()", ASK, SAID)
     assert lines[0] == HIDDEN
     assert lines[1].startswith(f"touched {TAKEN_BACK} by")
