@@ -36,6 +36,7 @@ def readable(symbols: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _of_the_runtime() -> Callable[[str], str] | None:
+    """Return what the C++ runtime makes a name readable by, empty for others; None without one."""
     from cudaguard.elf.resident import Resident
 
     with Resident() as resident:
@@ -43,16 +44,14 @@ def _of_the_runtime() -> Callable[[str], str] | None:
         address = resident.address(resident.handle("libstdc++.so.6"), b"__cxa_demangle")
     if not address:
         return None
-    call = ctypes.PYFUNCTYPE(
-        ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
-    )(address)
+    kinds = (ctypes.c_void_p, ctypes.c_char_p, *[ctypes.c_void_p] * 3)
+    call = ctypes.PYFUNCTYPE(*kinds)(address)
     free = ctypes.pythonapi["free"]
     free.argtypes, free.restype = (ctypes.c_void_p,), None
 
     def demangle(name: str) -> str:
-        if not name.startswith("_Z") or len(name) > LONGEST:
-            return ""
-        text = call(name.encode(), None, None, None)
+        is_mangled = name.startswith("_Z") and len(name) <= LONGEST
+        text = call(name.encode(), None, None, None) if is_mangled else None
         if not text:
             return ""
         try:
