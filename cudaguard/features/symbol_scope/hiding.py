@@ -186,9 +186,10 @@ def _hide_symbols(rule: Rule, resident: Resident) -> Hiding:
         members = [
             _planned(Image(resident.memory, lib), hides, keeps)
             for lib in group
-            if not matches(os.path.basename(lib.path), GLOBAL_ON_PURPOSE)
+            if resident.handle(lib.path) in scope
+            and not matches(os.path.basename(lib.path), GLOBAL_ON_PURPOSE)
         ]
-        members = [m for m in members if m.hidden and resident.handle(m.path) in scope]
+        members = [member for member in members if member.hidden]
         if not members:
             return done._replace(state="local")
         bad = runtime_among(member.path for member in members if _has_runtime_ids(member))
