@@ -19,7 +19,6 @@ INDEX = ROOT / "cudaguard" / "features" / "_index.py"
 FEATURES = (
     "symbol_scope", "import_order", "duplicate_libraries", "cuda_init", "array_interface",
     "cuda_graphs", "gpu_architectures", "builds", "extensions",
-    "other_errors",
 )  # fmt: skip
 HEAD = '''\
 """All features, as the core knows them. Generated: after a change, python .ci/make_index.py.
@@ -122,8 +121,6 @@ def index() -> str:
     for kind in kinds(findings):
         if ids.setdefault(kind.id, (kind.title, kind.category)) != (kind.title, kind.category):
             raise SystemExit(f"{kind.id} has two titles: {ids[kind.id][0]!r} and {kind.title!r}")
-    for table in tables.values():  # XXX until all are kinds
-        ids.update(getattr(table, "IDS", {}))
     prerequisites = {
         word: entry(name, what)
         for name, table in tables.items()

@@ -196,12 +196,12 @@ def demotion(folder):
     ctypes.CDLL(f"{folder}/benchmark_package/names.so", ctypes.RTLD_GLOBAL)
     print("load", process_time() - start)
     from cudaguard import Rule
-    from cudaguard.features.symbol_scope.demotion import demote
+    from cudaguard.features.symbol_scope.hiding import hide_symbols
 
     actions = ({"hide_symbols": "names.so", "names": "*", "keep": ["benchmark_1"]},)
     rule = Rule("BENCHMARK", ("benchmark_package",), "its names are taken back", actions=actions)
     start = process_time()
-    done = demote(rule, "x86_64")
+    done = hide_symbols(rule)
     print("cpu", process_time() - start)
     assert done.state == "done", done
 

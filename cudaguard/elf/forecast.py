@@ -10,9 +10,16 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from cudaguard.elf.process import uses_glibc
-from cudaguard.elf.reader import ElfFile, UnreadableError
-from cudaguard.elf.search_path import Place, SearchPath, header_of, machine_of, own_machine
-from cudaguard.elf.shared_object import SharedObject, Wanted
+from cudaguard.elf.reader import PT_DYNAMIC, STEP, ElfFile, UnreadableError
+from cudaguard.elf.search_path import (
+    DT_FLAGS_1,
+    Place,
+    SearchPath,
+    header_of,
+    machine_of,
+    own_machine,
+)
+from cudaguard.elf.symbols import SharedObject, Wanted
 from cudaguard.files import os, ours
 from cudaguard.model import Record
 
@@ -22,6 +29,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.elf.resident import Resident
+
+    # The files that have the symbols which a library asks for, as `Load._identity` tells them.
+    Settled = frozenset[object]
 
 # --- The vocabulary of compiled extensions: would one load, and if not, what is missing -----------
 
@@ -152,26 +162,12 @@ class Surroundings(NamedTuple):
 
 
 _MOST_FILES = 256  # to be open at once
-_MOST_LOOKUPS = 1 << 18
 _MOST_LACKS = 1 << 16
-_DT_FLAGS_1, _DT_SONAME = 0x6FFFFFFB, 14
 _IS_PROGRAM, _NOT_FOR_DLOPEN = 0x08000000, 0x40
 _SHARED = b"\x03\0"  # e_type
 _MAGIC = b"\x7fELF"
 _MACHINES = {3: "x86", 8: "MIPS", 21: "PowerPC", 22: "S/390", 40: "ARM", 62: "x86-64",
              183: "AArch64", 243: "RISC-V", 258: "LoongArch"}  # fmt: skip
-
-
-class Settled(NamedTuple):
-    """A library that lacks no symbol.
-
-    Args:
-        asked: How many symbols it asks others for.
-        owners: The files of those that have them, as `Load._identity` tells them.
-    """
-
-    asked: int
-    owners: frozenset[object]
 
 
 def forecast(
@@ -182,9 +178,9 @@ def forecast(
     Args:
         path: The extension.
         given: Files that are to be taken for loaded already, along with what they need.
-        settled: What earlier forecasts have found out, for many that follow one another while
-            nothing changes; is added to. A library is looked at again where not all of the owners
-            are there.
+        settled: Libraries that lack no symbol, for many forecasts that follow one another while
+            nothing changes; is added to. One is looked at again where not all of the files that
+            have what it asks for are there.
     """
     path = os.path.abspath(path)
     try:
@@ -202,7 +198,7 @@ def forecast(
                 return Forecast(path, needed=file.needed)
             load = Load(path, file, resident, opened, given)
             return load.forecast({} if settled is None else settled)
-    except ours(OSError, OverflowError, ValueError, AttributeError, ImportError) as error:
+    except ours(OSError, AttributeError, ImportError) as error:
         return Forecast(path, "unknown", f"{type(error).__name__}: {error}")
 
 
@@ -220,10 +216,10 @@ def problem_of(file: ElfFile) -> tuple[str, str]:
         return "wrong-machine", f"it is for {_machine(header)}, this is {own}"
     if file.is_truncated:
         return "truncated", "it ends before the parts that its headers name"
-    flags = file.value(_DT_FLAGS_1)
+    flags = file.value(DT_FLAGS_1)
     if header[16:18] != _SHARED or flags & _IS_PROGRAM:
         return "not-elf", "it is an ELF file, and no shared library"
-    if not file.has_dynamic_section:
+    if not any(kind == PT_DYNAMIC and size for kind, _, _, _, size, _ in file.segments):
         return "not-elf", "it is an ELF file without anything for the loader (debug symbols?)"
     if flags & _NOT_FOR_DLOPEN:
         return "unknown", "it is marked as not to be opened by programs (DF_1_NOOPEN)"
@@ -237,14 +233,11 @@ def _machine(header: bytes) -> str:
 
 
 class _Object:
-    """A library that the loader would map, or that is to be taken for mapped."""
+    """A library in a file: the loader would map it, or it is to be taken for mapped."""
 
     def __init__(self, path: str, file: ElfFile, loader: Place | None, *, is_new: bool) -> None:
-        self.path = path
-        self.file = file
-        self.is_new = is_new
-        self.place = Place(path, file, loader)
-        self.symbols = SharedObject(file)
+        self.path, self.file, self.is_new = path, file, is_new
+        self.place, self.symbols = Place(path, file, loader), SharedObject(file)
 
 
 class Load:
@@ -260,10 +253,9 @@ class Load:
         file: ElfFile,
         resident: Resident,
         opened: ExitStack,
-        given: Iterable[str],
+        given: Iterable[str] = (),
     ) -> None:
-        self._resident = resident
-        self._opened = opened
+        self._resident, self._opened = resident, opened
         self._budget = file.budget  # for all of it
         self._count = 0
         # The closest to the extension first.
@@ -274,8 +266,7 @@ class Load:
         self._given: dict[str, _Object] = {}
         self._symbols: dict[int, SharedObject] = {}  # of what is mapped
         program = self._program()
-        self._search = SearchPath(program)
-        self._program_place = program[0] if program else None
+        self._search, self._program_place = SearchPath(program), program[0]
         self._take_for_loaded(given)
         self._root = _Object(path, file, self._program_place, is_new=True)
 
@@ -283,28 +274,22 @@ class Load:
         self._count += 1
         if self._count > _MOST_FILES:
             raise UnreadableError("it needs more libraries than can be looked at")
-        return _Object(path, self._read(path), loader, is_new=is_new)
-
-    def _read(self, path: str) -> ElfFile:
-        return self._opened.enter_context(ElfFile(path, self._budget))
+        file = self._opened.enter_context(ElfFile(path, self._budget))
+        return _Object(path, file, loader, is_new=is_new)
 
     def _program(self) -> tuple[Place, ...]:
         """Return the program, and the library that Python is in if that is one of its own."""
-        program = Place(
-            os.path.realpath("/proc/self/exe"),
-            self._read("/proc/self/exe"),
-            None,
-        )
-        handle = self._resident.owner(self._resident.program, b"Py_Initialize")
-        path = self._resident.path(handle) if handle else ""
-        if ".so" not in path:
+        exe = os.path.realpath("/proc/self/exe")
+        program = self._open(exe, None, is_new=False).place
+        library = self._resident.owner(self._resident.program, b"Py_Initialize")
+        if ".so" not in library:
             return (program,)
-        return Place(path, self._read(path), program), program
+        return self._open(library, program, is_new=False).place, program
 
     def _take_for_loaded(self, files: Iterable[str]) -> None:
         waiting = [self._open(path, self._program_place, is_new=False) for path in files]
         for one in waiting:
-            for name in (one.file.text(_DT_SONAME), os.path.basename(one.path)):
+            for name in (one.file.soname, os.path.basename(one.path)):
                 if name:
                     self._given.setdefault(name, one)
         for one in waiting:  # which grows
@@ -315,7 +300,7 @@ class Load:
                 if path:
                     found = self._open(path, one.place, is_new=False)
                     self._given[name] = found
-                    self._given.setdefault(found.file.text(_DT_SONAME) or name, found)
+                    self._given.setdefault(found.file.soname or name, found)
                     waiting.append(found)
         self._global = [one for one in waiting if "_global_deps" in one.path]
 
@@ -375,7 +360,7 @@ class Load:
         if name in self._given:
             return self._given[name]
         for other in self.objects:
-            if name in (other.file.text(_DT_SONAME), other.path):
+            if name in (other.file.soname, other.path):
                 return other
         path = self._search.find(name, one.place)
         if not path:
@@ -390,15 +375,11 @@ class Load:
 
     def _missing_versions(self, one: _Object) -> list[Lack]:
         found = []
-        for _, need in one.symbols.requirements():
-            if need.is_weak:
-                continue
-            library = need.library.decode("utf-8", "replace")
-            server = self._served.get(library)
-            if server is None:
-                continue  # it is missing, or has come in by another name
-            symbols = self._symbols_of(server)
-            if symbols.lacks_version(need.version):
+        for need in one.symbols.requirements():
+            server = self._served.get(need.library.decode("utf-8", "replace"))
+            if need.is_weak or server is None:
+                continue  # None: it is missing, or has come in by another name
+            if self._symbols_of(server).lacks_version(need.version):
                 version = need.version.decode("utf-8", "replace")
                 found.append(Lack(version, one.path, self._file_of(server)))
         return found
@@ -407,27 +388,21 @@ class Load:
         found: list[Lack] = []
         scope: list[int | _Object] = [*self._handles, *self.objects]
         there = {self._identity(one) for one in scope}
-        left = _MOST_LOOKUPS
         for one in new:
             known = settled.get(self._identity(one))
-            if known is not None and known.owners <= there:
-                left -= known.asked
+            if known is not None and known <= there:
                 continue
-            wanted = one.symbols.wanted()
-            left -= len(wanted)
-            if left < 0:
-                raise UnreadableError("it has more symbols than can be looked up")
             owners: set[int | _Object] = set()
             missing = []
-            for symbol in wanted:
+            for symbol in one.symbols.wanted():
+                self._budget.spend(STEP)
                 owner = self._owner(symbol, scope)
                 if owner is None:
                     missing.append(Lack(symbol.name.decode("utf-8", "replace"), one.path))
                 else:
                     owners.add(owner)
             if not missing:
-                files = frozenset(self._identity(owner) for owner in owners)
-                settled[self._identity(one)] = Settled(len(wanted), files)
+                settled[self._identity(one)] = frozenset(map(self._identity, owners))
             found += missing
         return found
 
@@ -468,10 +443,10 @@ class Load:
         if not wanted.version:
             return None
         # A library that knows no versions serves as well, one that has only others does not.
-        plain = Wanted(wanted.name, b"")
+        plain = Wanted(wanted.name)
         for handle in self._handles:
             if has(handle, plain):
-                owner = self._resident.owner(handle, wanted.name)
+                owner = self._resident.handle(self._resident.owner(handle, wanted.name))
                 if not owner or self._symbols_of(owner).defines(wanted):
                     return handle
         return None

@@ -10,8 +10,9 @@ import ctypes
 import re
 from typing import NamedTuple
 
-from cudaguard.elf.reader import ElfFile
-from cudaguard.files import LARGEST, open_to_read, os, ours, read_bytes, read_start
+from cudaguard.elf.reader import ElfFile, number, words
+from cudaguard.elf.symbols import DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, RELOCATION
+from cudaguard.files import LARGEST, os, ours, read_bytes, read_start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def readable(symbols: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _of_the_runtime() -> Callable[[str], str] | None:
+    """Return what the C++ runtime makes a name readable by, empty for others; None without one."""
     from cudaguard.elf.resident import Resident
 
     with Resident() as resident:
@@ -42,16 +44,14 @@ def _of_the_runtime() -> Callable[[str], str] | None:
         address = resident.address(resident.handle("libstdc++.so.6"), b"__cxa_demangle")
     if not address:
         return None
-    call = ctypes.PYFUNCTYPE(
-        ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
-    )(address)
+    kinds = (ctypes.c_void_p, ctypes.c_char_p, *[ctypes.c_void_p] * 3)
+    call = ctypes.PYFUNCTYPE(*kinds)(address)
     free = ctypes.pythonapi["free"]
     free.argtypes, free.restype = (ctypes.c_void_p,), None
 
     def demangle(name: str) -> str:
-        if not name.startswith("_Z") or len(name) > LONGEST:
-            return ""
-        text = call(name.encode(), None, None, None)
+        is_mangled = name.startswith("_Z") and len(name) <= LONGEST
+        text = call(name.encode(), None, None, None) if is_mangled else None
         if not text:
             return ""
         try:
@@ -111,12 +111,8 @@ def _version_of_wheel(path: str, wheel: str) -> tuple[int, ...]:
         folder, last = os.path.split(folder)
     if last != "nvidia":
         return ()
-    try:
-        names = os.listdir(folder)
-    except ours(OSError):
-        return ()
     found = set()
-    for name in names:
+    for name in _names(folder):
         dist, _, rest = name.partition("-")
         version, is_metadata, _ = rest.partition(".dist-info")
         if is_metadata and (f"{dist}_".startswith(f"nvidia_{wheel}_")):
@@ -132,22 +128,15 @@ def _numbers(text: str) -> tuple[int, ...]:
 def is_same_build(one: str, other: str) -> bool:
     """Return True if two files are copies of one another, as far as size and beginning tell."""
     try:
-        return os.path.getsize(one) == os.path.getsize(other) and (
-            _beginning(one) == _beginning(other)
-        )
+        same_size = os.path.getsize(one) == os.path.getsize(other)
+        return same_size and read_start(one, _BEGINNING) == read_start(other, _BEGINNING)
     except ours(OSError):
         return False
 
 
-def _beginning(path: str) -> bytes:
-    return read_start(path, _BEGINNING)
-
-
 SITES = ("/site-packages/", "/dist-packages/")
-_DT_SONAME = 14
 _PT_NOTE, _NT_GNU_BUILD_ID = 4, 3
-_SEGMENT = 56  # bytes of an entry of the table of segments
-_LONGEST = 1 << 12  # bytes of a segment of notes
+_LONGEST_NOTES = 1 << 12  # bytes of a segment of notes
 
 
 class LibraryFile(NamedTuple):
@@ -169,44 +158,23 @@ def read_library(path: str) -> LibraryFile:
     try:
         size = os.stat(path).st_size
         with ElfFile(path) as file:
-            soname = file.text(_DT_SONAME)
-        return LibraryFile(soname, size, _build(path))
-    except ours(OSError, OverflowError, ValueError):
+            return LibraryFile(file.soname, size, _build(file))
+    except ours(OSError, ValueError):
         return LibraryFile("", None, "")
 
 
-def _build(path: str) -> str:
-    file = open_to_read(path)
-    try:
-        header = os.pread(file, 64, 0)
-        # A header may claim anything else, and gigabytes of it.
-        if header[:6] != b"\x7fELF\x02\x01" or _number(header, 54, 2) != _SEGMENT:
-            return ""
-        segments = os.pread(file, _SEGMENT * _number(header, 56, 2), _number(header, 32, 8))
-        for place in range(0, len(segments) - _SEGMENT + 1, _SEGMENT):
-            if _number(segments, place, 4) == _PT_NOTE:
-                length = min(_number(segments, place + 32, 8), _LONGEST)
-                found = _build_in(os.pread(file, length, _number(segments, place + 8, 8)))
-                if found:
-                    return found
-    finally:
-        os.close(file)
+def _build(file: ElfFile) -> str:
+    for kind, _, offset, _, size, _ in file.segments:
+        # A header may claim gigabytes.
+        notes = file.at(offset, min(size, _LONGEST_NOTES)) if kind == _PT_NOTE else b""
+        place = 0
+        while place + 12 <= len(notes):
+            name, length, note = (number(notes, place + at, 4) for at in (0, 4, 8))
+            start = place + 12 + (name + 3) // 4 * 4
+            if note == _NT_GNU_BUILD_ID and notes[place + 12 : place + 16] == b"GNU\0":
+                return notes[start : start + length].hex()[:16]
+            place = start + (length + 3) // 4 * 4
     return ""
-
-
-def _build_in(notes: bytes) -> str:
-    place = 0
-    while place + 12 <= len(notes):
-        name, length, kind = (_number(notes, place + at, 4) for at in (0, 4, 8))
-        start = place + 12 + (name + 3) // 4 * 4
-        if kind == _NT_GNU_BUILD_ID and notes[place + 12 : place + 16] == b"GNU\0":
-            return notes[start : start + length].hex()[:16]
-        place = start + (length + 3) // 4 * 4
-    return ""
-
-
-def _number(data: bytes, place: int, length: int) -> int:
-    return int.from_bytes(data[place : place + length], "little")
 
 
 def split_site(path: str) -> tuple[str, str]:
@@ -232,9 +200,13 @@ def distributions_of(paths: Iterable[str]) -> dict[str, str]:
     for folder, files in wanted.items():
         for name in _names(folder):
             dist, is_metadata, _ = name.partition(".dist-info")
-            if is_metadata and files:
-                for inside in _recorded(os.path.join(folder, name, "RECORD"), files):
-                    found[files.pop(inside)] = dist.replace("-", " ", 1)
+            try:
+                record = read_bytes(f"{folder}/{name}/RECORD", LARGEST) if is_metadata else b""
+            except ours(OSError):
+                continue
+            text = "\n" + record.decode("utf-8", "replace")
+            for inside in [inside for inside in files if f"\n{inside}," in text]:
+                found[files.pop(inside)] = dist.replace("-", " ", 1)
     return found
 
 
@@ -245,27 +217,17 @@ def _names(folder: str) -> list[str]:
         return []
 
 
-def _recorded(record: str, files: Iterable[str]) -> list[str]:
-    try:
-        text = "\n" + read_bytes(record, LARGEST).decode("utf-8", "replace")
-    except ours(OSError):
-        return []
-    return [inside for inside in files if f"\n{inside}," in text]
-
-
 # --- How much of the room for thread-local variables at fixed places a library wants --------------
 # A library says so by a flag (DF_STATIC_TLS). Older linkers for AArch64 leave it out, and the
 # loader goes by the relocations themselves there; so does this.
 #
 # Source: the gABI, ``elf/dl-reloc.c`` of glibc.
 
-_PT_TLS, _TLS_SEGMENT = 7, 56
-_DT_FLAGS, _DF_STATIC_TLS = 30, 0x10
-_DT_RELA, _DT_RELASZ, _DT_RELACOUNT, _DT_JMPREL, _DT_PLTRELSZ = 7, 8, 0x6FFFFFF9, 23, 2
-_RELOCATION = 24  # bytes
+_PT_TLS = 7
+_DT_FLAGS, _DF_STATIC_TLS, _DT_RELACOUNT = 30, 0x10, 0x6FFFFFF9
 # Machine -> the relocation that takes such a place: R_X86_64_TPOFF64, R_AARCH64_TLS_TPREL.
 _TAKES = {62: 18, 183: 1030}
-_MOST = 1 << 22  # bytes of relocations
+_MOST_RELOCATIONS = 1 << 22  # bytes
 
 
 def static_tls_of(path: str) -> int:
@@ -276,33 +238,22 @@ def static_tls_of(path: str) -> int:
     """
     try:
         with ElfFile(path) as file:
-            size = _size(file)
-            return size if size and _is_fixed(file) else 0
-    except ours(OSError, OverflowError, ValueError):
+            size = next((s[5] for s in file.segments if s[0] == _PT_TLS), 0)
+            return size if size and _has_fixed_places(file) else 0
+    except ours(OSError):
         return 0
 
 
-def _size(file: ElfFile) -> int:
-    """Return the bytes of thread-local variables."""
-    for segment in file.segments(_PT_TLS):
-        return int.from_bytes(segment[40:48], "little")
-    return 0
-
-
-def _is_fixed(file: ElfFile) -> bool:
+def _has_fixed_places(file: ElfFile) -> bool:
     if file.value(_DT_FLAGS) & _DF_STATIC_TLS:
         return True
-    wanted = _TAKES.get(int.from_bytes(file.header[18:20], "little"))
-    relative = file.value(_DT_RELACOUNT) * _RELOCATION  # these come first
-    start, size = file.value(_DT_RELA) + relative, file.value(_DT_RELASZ) - relative
-    return wanted is not None and (
-        _has(file, start, size, wanted)
-        or _has(file, file.value(_DT_JMPREL), file.value(_DT_PLTRELSZ), wanted)
-    )
-
-
-def _has(file: ElfFile, start: int, size: int, wanted: int) -> bool:
-    """Return True if a table of relocations has one of a kind."""
-    data = file.some(start, min(size, _MOST)) if size > 0 else b""
-    words = memoryview(data[: len(data) // _RELOCATION * _RELOCATION]).cast("Q").tolist()
-    return any(info & 0xFFFFFFFF == wanted for info in words[1::3])
+    wanted = _TAKES.get(number(file.header, 18, 2))
+    relative = file.value(_DT_RELACOUNT) * RELOCATION  # these come first
+    for start, size in (
+        (file.value(DT_RELA) + relative, file.value(DT_RELASZ) - relative),
+        (file.value(DT_JMPREL), file.value(DT_PLTRELSZ)),
+    ):
+        data = file.some(start, min(size, _MOST_RELOCATIONS)) if size > 0 else b""
+        if any(info & 0xFFFFFFFF == wanted for info in words(data, RELOCATION)[1::3]):
+            return True
+    return False

@@ -1,11 +1,45 @@
-"""The dynamic loader of this process, what it was told at the start, and what is mapped.
+"""This process: its memory, what the dynamic loader was told, what it has mapped, and where.
 
-Source: ``proc(5)``: no ctypes is needed.
+The loader's list (``link_map``) is part of glibc's debugger interface; ``dl_iterate_phdr`` would
+call back into Python under the loader's lock, which deadlocks as soon as a second thread loads
+something. All memory is read through ``/proc/self/mem``: an address that has been unmapped in the
+meantime is an error there and not a crash. No ctypes is needed.
+
+Source: ``link.h``, ``elf.h``, ``dlinfo(3)``, ``proc(5)``; System V ABI, chapter 5.
 """
 
 from __future__ import annotations
 
+import errno
+from typing import NamedTuple
+
+from cudaguard.elf.reader import (
+    PT_DYNAMIC,
+    PT_LOAD,
+    Budget,
+    ElfObject,
+    UnreadableError,
+    program_headers,
+    segments_of,
+    words,
+)
 from cudaguard.files import open_file, os, ours
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from typing_extensions import Self
+
+LONGEST_PATH = 1 << 12
+MOST_LIBRARIES = 1 << 16  # a damaged list may go round in circles
+MOST_TEXT = 1 << 30
+ENTRY = 32  # bytes of an entry that are public: base, name, dynamic section, next entry
+_PAGE = 1 << 12
+_MOST_TAGS = 1 << 12
+_MOST_MAPPED = 1 << 36  # the libraries of CUDA take gigabytes
+_PF_W = 2
+_RTLD_DI_LINKMAP = 2
 
 
 def uses_glibc() -> bool:
@@ -27,6 +61,12 @@ def at_start(variable: str) -> str:
     return next((os.fsdecode(e[len(name) :]) for e in entries if e.startswith(name)), "")
 
 
+def library_path() -> list[str]:
+    """Return the folders of LD_LIBRARY_PATH, as the loader has read it."""
+    said = at_start("LD_LIBRARY_PATH")
+    return [folder or "." for folder in said.replace(";", ":").split(":")] if said else []
+
+
 def mapped_files() -> set[str]:
     """Return the files of which code is mapped into this process; empty where nobody tells."""
     try:
@@ -41,3 +81,255 @@ def mapped_files() -> set[str]:
         if slash and b"x" in head[:64].partition(b" ")[2][:4]:
             found.add(os.fsdecode(b"/" + path))
     return found
+
+
+class Memory:
+    """The memory of this process, for reading; a context manager that holds a descriptor.
+
+    Raises:
+        OSError: by every method, for an address that cannot be read.
+    """
+
+    def __init__(self) -> None:
+        self._file = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._file)
+
+    def some(self, address: int, length: int) -> bytes:
+        """Return up to `length` bytes; fewer where readable memory ends."""
+        try:
+            return os.pread(self._file, length, address)
+        except ours(OverflowError, ValueError, MemoryError):  # no address, or no length
+            raise OSError(errno.EFAULT, f"no memory at {address:#x}") from None
+
+    def read(self, address: int, length: int) -> bytes:
+        """Return `length` bytes."""
+        data = self.some(address, length)
+        if len(data) != length:
+            raise OSError(errno.EFAULT, f"{length} bytes at {address:#x} cannot be read")
+        return data
+
+    def number(self, address: int) -> int:
+        """Return the 64-bit word at an address."""
+        return int.from_bytes(self.read(address, 8), "little")
+
+    def text(self, address: int, limit: int = LONGEST_PATH) -> bytes:
+        """Return the bytes up to the next zero byte, at most `limit`."""
+        found = b""
+        while len(found) < limit:
+            place = address + len(found)
+            # Up to the end of the page at most: the next one may not be there.
+            part = self.read(place, min(_PAGE - place % _PAGE, 256))
+            head, zero, _ = part.partition(b"\0")
+            found += head
+            if zero:
+                break
+        return found[:limit]
+
+
+# --- What the loader has mapped -------------------------------------------------------------------
+
+
+class Library(NamedTuple):
+    """One object that the dynamic loader has mapped.
+
+    Args:
+        path: Its file, as the loader found it; empty for the program.
+        base: What is added to the addresses that stand in the file.
+        dynamic: Address of its dynamic section in memory.
+    """
+
+    path: str
+    base: int
+    dynamic: int
+
+    @property
+    def file(self) -> str:
+        """The file with links resolved; empty for the program."""
+        return os.path.realpath(self.path) if self.path else ""
+
+
+def library_at(memory: Memory, entry: int) -> tuple[Library, int]:
+    """Return the library of an entry of the loader's list, and the address of the next entry."""
+    base, name, dynamic, following = words(memory.read(entry, ENTRY))
+    path = os.fsdecode(memory.text(name)) if name else ""
+    return Library(path, base, dynamic), following
+
+
+def entries(memory: Memory, entry: int) -> Iterator[tuple[int, Library]]:
+    """Walk the loader's list: address of the entry, and the library.
+
+    Args:
+        memory: Where the list lies.
+        entry: Address of the entry to begin with, as from `first_entry`.
+
+    Raises:
+        OSError: The list cannot be read.
+    """
+    seen: set[int] = set()
+    while entry and entry not in seen and len(seen) < MOST_LIBRARIES:
+        seen.add(entry)
+        library, following = library_at(memory, entry)
+        yield entry, library
+        entry = following
+
+
+def mapped_libraries() -> list[Library]:
+    """Return the libraries in the order in which they were mapped, the program first.
+
+    Raises:
+        OSError, AttributeError: The loader's list cannot be found or read.
+    """
+    with Memory() as memory:
+        return [library for _, library in entries(memory, first_entry())]
+
+
+def serving_file(name: str) -> str:
+    """Return the file that serves who asks for a library by name, as far as that is certain.
+
+    That is the first one in this process, or else in ``LD_LIBRARY_PATH``; otherwise empty.
+
+    Args:
+        name: As in ``libnvJitLink.so.12``, which may be a link to ``libnvJitLink.so.12.4.127``.
+    """
+    try:
+        mapped = [library.file for library in mapped_libraries()]
+    except ours(AttributeError, OSError):  # no glibc
+        mapped = []
+    found = [file for file in mapped if os.path.basename(file).startswith(name)]
+    found += filter(os.path.exists, (os.path.join(folder, name) for folder in library_path()))
+    return found[0] if found else ""
+
+
+def first_entry() -> int:
+    """Return the address of the first entry of the loader's list, which never changes."""
+    try:
+        with Memory() as memory:
+            return rendezvous(memory)[0]
+    except ours(OSError):
+        pass
+    import ctypes
+
+    program = ctypes.pythonapi  # the program itself, opened already
+    dlinfo = program["dlinfo"]
+    dlinfo.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
+    entry = ctypes.c_void_p()
+    if dlinfo(program._handle, _RTLD_DI_LINKMAP, ctypes.addressof(entry)) or not entry.value:
+        raise OSError(errno.ENOSYS, "the dynamic loader does not give its list of libraries")
+    return entry.value
+
+
+class Image(ElfObject):
+    """A mapped library; its dynamic section is read once.
+
+    Args:
+        memory: The process.
+        library: Which library.
+    """
+
+    def __init__(self, memory: Memory, library: Library) -> None:
+        super().__init__(Budget(float("inf")))  # the loader has read it already
+        self.memory, self.library, self.base = memory, library, library.base
+        for place in range(library.dynamic, library.dynamic + 16 * _MOST_TAGS, 512):
+            data = memory.some(place, 512)
+            if self._take(data):
+                return
+            if len(data) < 512:
+                break
+        raise UnreadableError(f"{library.path}: its dynamic section has no end")
+
+    def some(self, address: int, length: int) -> bytes:
+        """Return up to `length` bytes of memory; fewer where readable memory ends."""
+        return self.memory.some(address, length)
+
+    def segments(self) -> tuple[range, list[range]]:
+        """Return where the whole library lies, and those parts of its file that can be written.
+
+        The loader writes there; what it protects again afterwards is among them.
+        """
+        table, length = program_headers(self.memory.read(self.base, 64))
+        if not length:
+            raise UnreadableError(f"{self.library.path}: no ELF header at its base")
+        end, writable = 0, []
+        for kind, flags, _, address, size, span in segments_of(
+            self.memory.read(self.base + table, length)
+        ):
+            if kind != PT_LOAD:
+                continue
+            if max(address, span) > _MOST_MAPPED:
+                raise UnreadableError(f"{self.library.path}: a segment makes no sense")
+            end = max(end, address + span)
+            if flags & _PF_W:
+                start = self.base + address
+                writable.append(range(start, start + min(size, MOST_TEXT)))
+        return range(self.base, self.base + end), writable
+
+
+# --- Where the loader keeps its list and its global scope, found without asking it ----------------
+# The kernel tells where the program lies, the program's dynamic section where the loader has left
+# its structure for debuggers, and that where the list begins. The search list of the program is the
+# global scope; it stands in the private part of the program's entry, right behind three values that
+# the kernel tells as well. What does not look as expected is not taken for it.
+#
+# Source: ``getauxval(3)``, ``proc(5)``; ``link.h`` (``r_debug``, ``link_map``); ``include/link.h``
+# of glibc, of which several releases have these fields in this order. Tried with 2.36 and 2.43 on
+# x86-64, with 2.41 on AArch64.
+
+_AT_PHDR, _AT_PHNUM, _AT_BASE, _AT_ENTRY = 3, 5, 7, 9
+_PT_PHDR, _SEGMENT = 6, 56
+_DT_DEBUG = 21
+_R_MAP = 8  # in `r_debug`: where the address of the first entry lies
+_MOST_SEGMENTS = 64
+# Bytes of an entry: at most so many until the search list; the public part, with what precedes
+# it in the list, the entry itself and its name space behind it.
+_WHOLE_ENTRY, _PUBLIC = 1536, 56
+
+
+def rendezvous(memory: Memory) -> tuple[int, int]:
+    """Return where the loader's list and the global scope are.
+
+    Returns:
+        Address of the first entry of the list, that of the program; and of two words: that of the
+        search list, and how many entries it has; 0 if that cannot be told.
+
+    Raises:
+        OSError: They cannot be found.
+    """
+    with open_file("/proc/self/auxv", "rb", buffering=0) as file:
+        vector = words(file.readall())
+    known = dict(zip(vector[::2], vector[1::2]))
+    headers, count = known.get(_AT_PHDR, 0), known.get(_AT_PHNUM, 0)
+    # Without a base of the loader it is the program itself, as in `ld.so python`.
+    if not headers or not 0 < count <= _MOST_SEGMENTS or not known.get(_AT_BASE):
+        raise _unknown()
+    places = {one[0]: one[3] for one in segments_of(memory.read(headers, count * _SEGMENT))}
+    if PT_DYNAMIC not in places or _PT_PHDR not in places:
+        raise _unknown()
+    base = headers - places[_PT_PHDR]
+    dynamic = base + places[PT_DYNAMIC]
+    debug = Image(memory, Library("", base, dynamic)).value(_DT_DEBUG)
+    first = memory.number(debug + _R_MAP) if debug else 0
+    own = words(memory.read(first, _PUBLIC)) if first else [0] * 7
+    # It is that of the program, the first, itself, in the first name space.
+    if [own[0], own[2], *own[4:7]] != [base, dynamic, 0, first, 0]:
+        raise _unknown()
+    return first, _scope(memory, first, [headers, known.get(_AT_ENTRY, 0)], count)
+
+
+def _scope(memory: Memory, first: int, mark: list[int], segments: int) -> int:
+    """Return where the search list stands in the entry of the program, behind a mark."""
+    private = words(memory.some(first, _WHOLE_ENTRY))
+    for at in range(_PUBLIC // 8, len(private) - 4):
+        if private[at : at + 2] == mark and private[at + 2] & 0xFFFF == segments:
+            place, count = private[at + 3], private[at + 4] & 0xFFFFFFFF
+            if place and count and memory.number(place) == first:
+                return first + 8 * (at + 3)
+    return 0
+
+
+def _unknown() -> OSError:
+    return OSError(errno.ENOSYS, "the dynamic loader's list of libraries cannot be found")

@@ -1,6 +1,7 @@
 """What an ELF file says of itself, read from the file alone: nothing is loaded.
 
-Source: the ELF specification (System V ABI, chapters 4 and 5), ``elf(5)``.
+Source: the ELF specification (System V ABI, chapters 4 and 5), ``elf(5)``; the GNU hash table as
+the GNU linker writes it.
 """
 
 from __future__ import annotations
@@ -10,37 +11,40 @@ from cudaguard.model import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from types import TracebackType
+    from collections.abc import Callable
 
     from typing_extensions import Self
 
-# The dynamic section of a large library takes a few kilobytes, a soname a few dozen bytes.
-DYNAMIC_LIMIT = 1 << 16
-NAME_LIMIT = 1 << 10
-SYMBOLS_LIMIT = 1 << 20
-# Of most extensions, what is looked at lies here, but for the dynamic section: one system call.
-START = 1 << 14
-CXX_RUNTIME = "libstdc++.so.6"
-_PT_LOAD, _PT_DYNAMIC = 1, 2
-_DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_SYMTAB, _DT_GNU_HASH = 0, 1, 5, 6, 0x6FFFFEF5
-_DT_STRSZ = 10
-_END = b"2idE\0"
-_DT_SONAME, _DT_RPATH, _DT_RUNPATH = 14, 15, 29
-_SEGMENT = 56  # bytes of an entry of the table of segments
-_SECTION, _NO_BITS = 64, 8  # bytes of an entry of the table of sections; type of one without data
-_SYMBOL = 24  # bytes of an entry of the symbol table
+    # Given an address and a length: that many bytes, or an error.
+    Read = Callable[[int, int], bytes]
+
+PT_LOAD, PT_DYNAMIC = 1, 2
+_DT_NULL, _DT_NEEDED = 0, 1
+DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_HASH, DT_GNU_HASH = 5, 6, 10, 4, 0x6FFFFEF5
+DT_SONAME, DT_RPATH, DT_RUNPATH = 14, 15, 29
+SYMBOL = 24  # bytes of an entry of the symbol table
 UNIQUE_OBJECT = 0xA1  # STB_GNU_UNIQUE and STT_OBJECT
+CXX_RUNTIME = "libstdc++.so.6"
+_END_OF_ID = b"2idE\0"
+_SEGMENT = 56  # bytes of an entry of the table of segments
+# The dynamic section of a large library takes a few kilobytes, a soname a few dozen bytes.
+_DYNAMIC_LIMIT = 1 << 16
+_NAME_LIMIT = 1 << 10
+# Of most extensions, what is looked at lies here, but for the dynamic section: one system call.
+_START = 1 << 14
 # What a question about a file, or about a load, may cost: bytes that are read, and what stands for
 # the rest. libtorch_python.so of torch 2.13 with all that it needs takes 6 % of it.
 BUDGET = 1 << 28
 STEP, LOOKUP = 1 << 8, 1 << 12  # a step along a hash chain, or a name; a look for a file
+_MOST_SYMBOLS = 1 << 22
+_LONGEST_CHAIN = 1 << 12
+_COMMON_CHAIN = 64  # entries that are read at once, at most
 # Files that were whole when they were looked at: device, number, size, time of the last change.
 _whole: set[tuple[int, int, int, int]] = set()
-MOST_WHOLE = 256
+_MOST_WHOLE = 256
 
 
-class UnreadableError(ValueError):
+class UnreadableError(OSError):
     """The object makes no sense, or not to this reader."""
 
 
@@ -57,29 +61,345 @@ class Budget:
         self.left = left
 
     def spend(self, work: int) -> None:
-        """Take note of some work.
-
-        Raises:
-            UnreadableError: That is more than was left.
-        """
+        """Take note of some work; raise UnreadableError if that is more than was left."""
         self.left -= work
         if self.left < 0:
             raise UnreadableError("it takes more work than any real library: it is damaged")
+
+
+# Not `struct`, whose first import maps a library of its own into the process.
+
+
+def words(data: bytes, size: int = 8) -> list[int]:
+    """Return the 64-bit words of a table, without an entry that is not whole."""
+    return memoryview(data[: len(data) // size * size]).cast("Q").tolist()
+
+
+def number(data: bytes, place: int, length: int) -> int:
+    """Return the number that stands at a place."""
+    return int.from_bytes(data[place : place + length], "little")
+
+
+def program_headers(header: bytes) -> tuple[int, int]:
+    """Return where in a file its table of segments is, and its bytes; zeros if it is no ELF file.
+
+    Args:
+        header: The first 64 bytes; only 64-bit little-endian files count.
+    """
+    if len(header) < 64 or header[:6] != b"\x7fELF\x02\x01" or number(header, 54, 2) != _SEGMENT:
+        return 0, 0
+    return number(header, 32, 8), _SEGMENT * number(header, 56, 2)
+
+
+def segments_of(table: bytes) -> list[tuple[int, int, int, int, int, int]]:
+    """Return the segments: kind, flags, offset, address, size in the file, size in memory."""
+    rows = words(table, _SEGMENT)
+    return [
+        (kind & 0xFFFFFFFF, kind >> 32, offset, address, size, length)
+        for kind, offset, address, size, length in zip(
+            rows[::7], rows[1::7], rows[2::7], rows[4::7], rows[5::7]
+        )
+    ]
+
+
+class ElfObject:
+    """The dynamic section of an ELF object, of a file or of what is mapped.
+
+    Attributes:
+        base: What is added to the addresses that stand in the file.
+        budget: The work that may be done for it.
+        tags: Tag -> number, without DT_NEEDED.
+
+    Raises:
+        OSError: by every method, where it cannot be read or makes no sense.
+    """
+
+    base = 0
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self.tags: dict[int, int] = {}
+        self._starts: list[int] = []  # of the names of needed libraries
+        self._needed: tuple[str, ...] | None = None
+
+    def some(self, address: int, length: int) -> bytes:
+        """Return up to `length` bytes at an address; fewer where there are no more."""
+        raise NotImplementedError
+
+    def exactly(self, address: int, length: int) -> bytes:
+        """Return `length` bytes at an address."""
+        data = self.some(address, length) if length else b""
+        if len(data) != length:
+            raise UnreadableError("its tables point outside of it")
+        return data
+
+    def _take(self, section: bytes) -> bool:
+        """Take a part of the dynamic section; return True if its end is there."""
+        entries = words(section, 16)
+        for tag, value in zip(entries[::2], entries[1::2]):
+            if tag == _DT_NULL:
+                return True
+            if tag == _DT_NEEDED:
+                self._starts.append(value)
+            else:
+                self.tags[tag] = value
+        return False
+
+    def value(self, tag: int) -> int:
+        """Return the number that a tag gives, 0 where there is no such tag."""
+        return self.tags.get(tag, 0)
+
+    def address(self, tag: int) -> int:
+        """Return the address that a tag gives, to be read with `some`; 0 if there is none."""
+        value = self.tags.get(tag, 0)
+        # glibc adds the base where the section can be written; the vdso keeps file addresses.
+        return value + self.base if 0 < value < self.base else value
+
+    def text(self, tag: int) -> str:
+        """Return the text that a tag gives, empty where there is no such tag."""
+        return self._text(self.tags[tag]) if tag in self.tags else ""
+
+    def _text(self, start: int) -> str:
+        strings = self.address(DT_STRTAB)
+        name = self.some(strings + start, _NAME_LIMIT) if strings else b""
+        return name.partition(b"\0")[0].decode("utf-8", "replace")
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The libraries it needs (its DT_NEEDED entries), in order."""
+        if self._needed is None:
+            self._needed = tuple(filter(None, map(self._text, self._starts)))
+        return self._needed
+
+    @property
+    def soname(self) -> str:
+        """The name by which others ask for it, empty if it has none."""
+        return self.text(DT_SONAME)
+
+    @property
+    def search_path(self) -> str:
+        """Where the loader looks first for what it needs (DT_RUNPATH, DT_RPATH), as it says it."""
+        return self.text(DT_RUNPATH) or self.text(DT_RPATH)
+
+
+class ElfFile(ElfObject):
+    """An open 64-bit little-endian ELF file; empty for any other.
+
+    Read by ``pread``: a mapped file that somebody cuts short meanwhile ends the process.
+
+    Args:
+        path: The file.
+        budget: The work that may be done for it, together with others if it is shared.
+
+    Attributes:
+        header: The first 64 bytes, fewer if the file has no more.
+        segments: As `segments_of` has them.
+        is_truncated: True if it ends before the parts that the loader maps. It maps them all the
+            same, and the first look at what is not there ends the process (SIGBUS).
+    """
+
+    def __init__(self, path: str, budget: Budget | None = None) -> None:
+        super().__init__(Budget() if budget is None else budget)
+        self.header = self._start = b""
+        self.segments: list[tuple[int, int, int, int, int, int]] = []
+        self.is_truncated = False
+        try:
+            self._file = open_to_read(path)
+        except ours(ValueError) as error:
+            raise UnreadableError(f"{path!r} is no path") from error
+        try:
+            self._read()
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._file)
+
+    def _read(self) -> None:
+        self._start = os.pread(self._file, _START, 0)
+        self.header = self._start[:64]
+        place, length = program_headers(self.header)
+        table = self.at(place, length)
+        self.segments = segments_of(table)
+        # Offset in the file, address, length in the file.
+        self._loads = [(one[2], one[3], one[4]) for one in self.segments if one[0] == PT_LOAD]
+        end = max((offset + size for offset, _, size in self._loads if size), default=0)
+        self.is_truncated = end > os.fstat(self._file).st_size or len(table) < length
+        for _, _, offset, _, size, _ in [s for s in self.segments if s[0] == PT_DYNAMIC][-1:]:
+            if size > _DYNAMIC_LIMIT:
+                raise UnreadableError("its dynamic section is too long: it is damaged")
+            self._take(self.at(offset, size))
+
+    def some(self, address: int, length: int) -> bytes:
+        """Return up to `length` bytes at an address; fewer where the file has no more."""
+        for offset, start, size in self._loads:
+            if start <= address < start + size:
+                return self.at(offset + address - start, min(length, start + size - address))
+        return b""
+
+    def at(self, place: int, length: int) -> bytes:
+        """Return up to `length` bytes at a place in the file; fewer where it has no more."""
+        if place + length <= len(self._start):
+            return self._start[place : place + length]
+        try:
+            data = os.pread(self._file, length, place)
+        except ours(OverflowError, ValueError, MemoryError):
+            raise UnreadableError("its headers make no sense") from None
+        self.budget.spend(len(data))
+        return data
+
+    def unique_ids(self) -> tuple[str, ...]:
+        """Return its unique definitions that are called ``std::...::id``, as the linker writes."""
+        size, strings = self.value(DT_STRSZ), self.address(DT_STRTAB)
+        if 0 < size <= _START and _END_OF_ID not in self.some(strings, size):
+            return ()
+        table = self.address(DT_GNU_HASH)
+        if not table:
+            return ()
+        hashes = GnuTable(self.exactly, table, self.budget)
+        first = self.address(DT_SYMTAB) + hashes.first * SYMBOL
+        entries = self.some(first, (hashes.end() - hashes.first) * SYMBOL)
+        kinds = entries[4::SYMBOL]
+        if UNIQUE_OBJECT not in kinds:  # most have none
+            return ()
+        places = [SYMBOL * at for at, kind in enumerate(kinds) if kind == UNIQUE_OBJECT]
+        names = [self._text(number(entries, place, 4)) for place in places]
+        return tuple(name for name in names if is_runtime_id(name.encode()))
+
+
+class GnuTable:
+    """The newer hash table: about the definitions only, which stand last among the symbols.
+
+    Attributes:
+        first: Index of the first symbol that the table is about.
+        defines_anything: True if there is any.
+    """
+
+    def __init__(self, read: Read, table: int, budget: Budget) -> None:
+        self._budget = budget
+        count, self.first, blooms, self._shift = memoryview(read(table, 16)).cast("I")
+        if max(count, blooms, self.first) > _MOST_SYMBOLS:
+            raise UnreadableError("its hash table makes no sense")
+        self._read = read
+        self._blooms = memoryview(read(table + 16, 8 * blooms)).cast("Q")
+        self._buckets = memoryview(read(table + 16 + 8 * blooms, 4 * count)).cast("I")
+        self._chains = table + 16 + 8 * blooms + 4 * count
+        self.defines_anything = any(self._buckets)
+
+    def candidates(self, name: bytes) -> list[int]:
+        """Return the indices of the symbols whose names have the hash of this one."""
+        blooms, buckets = self._blooms, self._buckets
+        if not blooms or not buckets:
+            return []
+        code = gnu_hash(name)
+        mask = 1 << (code % 64) | 1 << ((code >> (self._shift % 32)) % 64)
+        if blooms[code // 64 % len(blooms)] & mask != mask:
+            return []
+        bucket, found = code % len(buckets), []
+        index = buckets[bucket]
+        if index < self.first:
+            return []
+        # Linkers write the chains in the order of the buckets: the next one tells how long this is.
+        following = buckets[bucket + 1] if bucket + 1 < len(buckets) else 0
+        count = following - index if index < following <= index + _COMMON_CHAIN else 1
+        at, end = index - self.first, index - self.first + _LONGEST_CHAIN
+        while at < end:
+            self._budget.spend(STEP * count)
+            for other in memoryview(self._read(self._chains + 4 * at, 4 * count)).cast("I"):
+                if other | 1 == code | 1:
+                    found.append(self.first + at)
+                if other & 1:
+                    return found
+                at += 1
+            count = 1
+        raise UnreadableError("its hash table has no end")
+
+    def end(self) -> int:
+        """Return how many symbols there are: the last one ends the chain of the last bucket."""
+        last: int = max(self._buckets, default=0)
+        if last < self.first:
+            return self.first
+        if last > _MOST_SYMBOLS:
+            raise UnreadableError("its hash table makes no sense")
+        for at in range(last - self.first, last - self.first + _LONGEST_CHAIN):
+            self._budget.spend(STEP)
+            if self._read(self._chains + 4 * at, 4)[0] & 1:  # an odd hash marks the end
+                return self.first + at + 1
+        raise UnreadableError("its hash table has no end")
+
+
+class OldTable:
+    """The older hash table: about all symbols."""
+
+    def __init__(self, read: Read, table: int, budget: Budget) -> None:
+        self._budget = budget
+        count, self._symbols = memoryview(read(table, 8)).cast("I")
+        if max(count, self._symbols) > _MOST_SYMBOLS:
+            raise UnreadableError("its hash table makes no sense")
+        numbers = memoryview(read(table + 8, 4 * (count + self._symbols))).cast("I")
+        self._buckets, self._chains = numbers[:count], numbers[count:]
+
+    def candidates(self, name: bytes) -> list[int]:
+        """Return the indices of the symbols whose names have the hash of this one, and others."""
+        found: list[int] = []
+        index = self._buckets[old_hash(name) % len(self._buckets)] if self._buckets else 0
+        while index:
+            if index >= self._symbols or len(found) > _LONGEST_CHAIN:
+                raise UnreadableError("its hash table has no end")
+            self._budget.spend(STEP)
+            found.append(index)
+            index = self._chains[index]
+        return found
+
+    def end(self) -> int:
+        """Return how many symbols there are."""
+        return self._symbols
+
+
+def old_hash(name: bytes) -> int:
+    """Return the hash of a name in the older kind of table, and among versions."""
+    code = 0
+    for sign in name:
+        code = (code << 4) + sign
+        upper = code & 0xF0000000
+        code = (code ^ (upper >> 24)) & ~upper & 0xFFFFFFFF
+    return code
+
+
+_hashes: dict[bytes, int] = {}
+
+
+def gnu_hash(name: bytes) -> int:
+    """Return the hash by which a name stands in the newer kind of table."""
+    code = _hashes.get(name)
+    if code is None:
+        code = 5381
+        for sign in name:
+            code = (code * 33 + sign) & 0xFFFFFFFF
+        if len(_hashes) > 1 << 14:
+            _hashes.clear()
+        _hashes[name] = code
+    return code
+
+
+# --- What is asked of a file ----------------------------------------------------------------------
 
 
 class Elf(Record):
     """What is asked of a shared object before it is loaded.
 
     Args:
-        needed: The libraries it needs (its DT_NEEDED entries), in order.
+        needed: The libraries it needs, in order.
         runtime: The names by which it shows a C++ runtime of its own to everyone: its
             ``std::...::id`` objects, which are one per process by the loader's rules for
             STB_GNU_UNIQUE. Empty if it links the shared runtime, where they are at home.
         soname: The name by which others need it; empty if it has none.
-        search_path: Where the loader looks first for what it needs, as the file says it (DT_RPATH,
-            DT_RUNPATH); see `folders_of`.
-        is_truncated: True if the file ends before the parts that the loader maps. It maps them
-            all the same, and the first look at what is not there ends the process (SIGBUS).
+        search_path: As in `ElfObject`.
+        is_truncated: As in `ElfFile`; then nothing else is told.
     """
 
     needed: tuple[str, ...] = ()
@@ -90,22 +410,18 @@ class Elf(Record):
 
 
 def read_elf(path: str) -> Elf:
-    """Read a shared object.
+    """Return what a shared object says of itself.
 
     Nothing is known of whatever is no readable 64-bit little-endian ELF file, or a damaged one:
     then the loader has its own words, and this is not the place to judge.
-
-    Args:
-        path: The file.
     """
     try:
         with ElfFile(path) as file:
             if file.is_truncated:
                 return Elf(is_truncated=True)
             runtime = () if CXX_RUNTIME in file.needed else file.unique_ids()
-            search_path = file.text(_DT_RUNPATH) or file.text(_DT_RPATH)
-            return Elf(file.needed, runtime, file.text(_DT_SONAME), search_path)
-    except ours(OSError, OverflowError, ValueError):
+            return Elf(file.needed, runtime, file.soname, file.search_path)
+    except ours(OSError):
         return Elf()
 
 
@@ -119,245 +435,14 @@ def is_truncated(path: str) -> bool:
         with ElfFile(path) as file:
             if file.is_truncated:
                 return True
-    except ours(OSError, OverflowError, ValueError):
+    except ours(OSError, ValueError):
         return False
-    if len(_whole) == MOST_WHOLE:
+    if len(_whole) == _MOST_WHOLE:
         _whole.clear()
     _whole.add(known)
     return False
 
 
-def needed_libraries(path: str) -> tuple[str, ...]:
-    """Return the libraries that a shared object needs."""
-    return read_elf(path).needed
-
-
-def search_path_for(soname: str, path: str) -> str:
-    """Return the search path of a shared object that needs a library; empty for others."""
-    try:
-        with ElfFile(path) as file:
-            if soname in file.needed:
-                return file.text(_DT_RUNPATH) or file.text(_DT_RPATH)
-    except ours(OSError, OverflowError, ValueError):
-        pass
-    return ""
-
-
 def is_runtime_id(name: bytes) -> bool:
     """Return True for ``std::...::id``, by which a C++ runtime knows its facets."""
     return name.startswith(b"_ZNSt") and name.endswith(b"2idE")
-
-
-def exported_runtime(path: str) -> tuple[str, ...]:
-    """Return the names of a C++ runtime that a shared object exports."""
-    return read_elf(path).runtime
-
-
-def folders_of(search_path: str, path: str) -> tuple[str, ...]:
-    """Return the folders of a search path of a shared object.
-
-    Args:
-        search_path: As in `Elf`.
-        path: The file that says it.
-    """
-    if not search_path:
-        return ()
-    origin = os.path.dirname(os.path.realpath(path))
-    return tuple(
-        folder.replace("${ORIGIN}", origin).replace("$ORIGIN", origin)
-        for folder in search_path.split(":")
-        if folder
-    )
-
-
-class ElfFile:
-    """An open 64-bit little-endian ELF file; empty for any other.
-
-    Read by ``pread``: a mapped file that somebody cuts short meanwhile ends the process.
-
-    Args:
-        path: The file.
-        budget: The work that may be done for it, together with others if it is shared.
-
-    Attributes:
-        header: The first 64 bytes, fewer if the file has no more.
-        needed: The libraries it needs, in order.
-        is_truncated: True if it ends before the parts that the loader maps.
-        has_dynamic_section: True if it has a part that is for the loader.
-
-    Raises:
-        OSError: The file cannot be read.
-        OverflowError, ValueError: Numbers in it make no sense.
-    """
-
-    def __init__(self, path: str, budget: Budget | None = None) -> None:
-        self.budget = Budget() if budget is None else budget
-        self.header = self._start = b""
-        self.is_truncated = False
-        self.has_dynamic_section = False
-        self._file = open_to_read(path)
-        self._loads: list[tuple[int, int, int]] = []  # file offset, address, length in the file
-        self._tags: dict[int, int] = {}
-        self._strings: int | None = None  # where in the file the names begin
-        self.needed: tuple[str, ...] = ()
-        try:
-            self._read()
-        except BaseException:
-            os.close(self._file)
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        os.close(self._file)
-
-    def _read(self) -> None:
-        self._start = os.pread(self._file, START, 0)
-        header = self.header = self._start[:64]
-        if len(header) < 64 or header[:6] != b"\x7fELF\x02\x01":
-            return
-        table = _number(header, 32, 8)  # e_phoff
-        size, count = _number(header, 54, 2), _number(header, 56, 2)  # e_phentsize, e_phnum
-        if size != _SEGMENT:
-            return
-        segments = self.at(table, size * count)
-        dynamic = b""
-        words = _words(segments, _SEGMENT)
-        # Type and flags, offset, address, physical address, size in the file, in memory, alignment.
-        for kind, offset, address, length in zip(words[::7], words[1::7], words[2::7], words[4::7]):
-            if kind & 0xFFFFFFFF == _PT_LOAD:
-                self._loads.append((offset, address, length))
-            elif kind & 0xFFFFFFFF == _PT_DYNAMIC:
-                self.has_dynamic_section = length > 0
-                if length > DYNAMIC_LIMIT:
-                    raise UnreadableError("its dynamic section is too long: it is damaged")
-                dynamic = self.at(offset, length)
-        end = max((offset + length for offset, _, length in self._loads if length), default=0)
-        self.is_truncated = end > os.fstat(self._file).st_size or len(segments) < size * count
-        needed: list[int] = []
-        words = _words(dynamic, 16)
-        for tag, value in zip(words[::2], words[1::2]):
-            if tag == _DT_NULL:
-                break
-            if tag == _DT_NEEDED:
-                needed.append(value)
-            else:
-                self._tags[tag] = value
-        self._strings = self._place(_DT_STRTAB)
-        texts = (self._name(start) for start in needed)
-        self.needed = tuple(text.decode("utf-8", "replace") for text in texts if text)
-
-    def text(self, tag: int) -> str:
-        """Return the text that a tag gives, empty where there is no such tag."""
-        start = self._tags.get(tag)
-        return "" if start is None else self._name(start).decode("utf-8", "replace")
-
-    def value(self, tag: int) -> int:
-        """Return the number that a tag gives, 0 where there is no such tag."""
-        return self._tags.get(tag, 0)
-
-    address = value  # as the file has them
-
-    def segments(self, kind: int) -> list[bytes]:
-        """Return the entries of the table of segments that are of one kind (``p_type``)."""
-        if len(self.header) < 64 or _number(self.header, 54, 2) != _SEGMENT:
-            return []
-        table = self.at(_number(self.header, 32, 8), _SEGMENT * _number(self.header, 56, 2))
-        entries = (table[at : at + _SEGMENT] for at in range(0, len(table), _SEGMENT))
-        return [one for one in entries if one[:4] == kind.to_bytes(4, "little")]
-
-    def some(self, address: int, length: int) -> bytes:
-        """Return up to `length` bytes at an address; fewer where the file has no more."""
-        for offset, start, size in self._loads:
-            if start <= address < start + size:
-                wanted = min(length, start + size - address)
-                return self.at(offset + address - start, wanted)
-        return b""
-
-    def sections(self, names: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """Return name -> (place in the file, length) of those of these sections that it has.
-
-        Of several of one name the first. The loader needs none, and a file may have lost them.
-        """
-        table, size = _number(self.header, 40, 8), _number(self.header, 58, 2)
-        count, last = _number(self.header, 60, 2), _number(self.header, 62, 2)
-        if not table or size != _SECTION or not last < count:
-            return {}
-        words = _words(self.at(table, size * count), _SECTION)
-        rows = [words[at : at + 8] for at in range(0, len(words), 8)]
-        if not last < len(rows):
-            return {}
-        texts = self.at(rows[last][3], min(rows[last][4], SYMBOLS_LIMIT))
-        found: dict[str, tuple[int, int]] = {}
-        wanted = {name.encode() + b"\0": name for name in names}
-        for first, _, _, place, length, *_ in rows:
-            start = first & 0xFFFFFFFF
-            for text, name in wanted.items():
-                if texts.startswith(text, start) and first >> 32 != _NO_BITS:
-                    found.setdefault(name, (place, length))
-        return found
-
-    def unique_ids(self) -> tuple[str, ...]:
-        """Return its unique definitions that are called ``std::...::id``, as the linker writes."""
-        strings, size = self._strings, self._tags.get(_DT_STRSZ, 0)
-        if strings is not None and 0 < size <= START and _END not in self.at(strings, size):
-            return ()
-        table, chain = self._place(_DT_SYMTAB), self._place(_DT_GNU_HASH)
-        # Definitions come last in the table, and the hash table is about them only.
-        if table is None or chain is None:
-            return ()
-        count, first, blooms = (_number(self.at(chain, 12), at, 4) for at in (0, 4, 8))
-        chain += 16 + 8 * blooms
-        buckets = self.at(chain, 4 * min(count, SYMBOLS_LIMIT))
-        last = max(memoryview(buckets[: len(buckets) // 4 * 4]).cast("I"), default=0)
-        if not first <= last < first + SYMBOLS_LIMIT:
-            return ()  # no definitions
-        # The chain of the last bucket ends with the last symbol; an odd hash marks the end.
-        place = chain + 4 * count + 4 * (last - first)
-        tail = self.at(place, 4 * 256)[::4]
-        last += next((index for index, low in enumerate(tail) if low & 1), 0)
-        entries = self.at(table + first * _SYMBOL, (last + 1 - first) * _SYMBOL)
-        kinds = entries[4::_SYMBOL]
-        if UNIQUE_OBJECT not in kinds:
-            return ()
-        unique = [index for index, kind in enumerate(kinds) if kind == UNIQUE_OBJECT]
-        names = [self._name(_number(entries, index * _SYMBOL, 4)) for index in unique]
-        return tuple(name.decode("ascii", "replace") for name in names if is_runtime_id(name))
-
-    def _place(self, tag: int) -> int | None:
-        """Return where in the file the address lies that a tag gives."""
-        value = self._tags.get(tag)
-        if value is None:
-            return None
-        return next((at - a + value for at, a, n in self._loads if a <= value < a + n), None)
-
-    def at(self, place: int, length: int) -> bytes:
-        """Return up to `length` bytes at a place in the file; fewer where it has no more."""
-        if place + length <= len(self._start):
-            return self._start[place : place + length]
-        data = os.pread(self._file, length, place)
-        self.budget.spend(len(data))
-        return data
-
-    def _name(self, start: int) -> bytes:
-        if self._strings is None:
-            return b""
-        return self.at(self._strings + start, NAME_LIMIT).partition(b"\0")[0]
-
-
-# Not `struct`, whose first import maps a library of its own into the process.
-
-
-def _words(data: bytes, size: int) -> list[int]:
-    """Return the 64-bit words of a table, without an entry that is not whole."""
-    return memoryview(data[: len(data) // size * size]).cast("Q").tolist()
-
-
-def _number(data: bytes, place: int, length: int) -> int:
-    return int.from_bytes(data[place : place + length], "little")

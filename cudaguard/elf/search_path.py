@@ -8,35 +8,22 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.elf.process import at_start
-from cudaguard.elf.reader import LOOKUP
+from cudaguard.elf.process import library_path
+from cudaguard.elf.reader import DT_RPATH, DT_RUNPATH, LOOKUP
 from cudaguard.files import LARGEST, os, ours, read_start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from typing import Protocol
+    from collections.abc import Iterator
 
-    from cudaguard.elf.reader import Budget
-
-    class Texts(Protocol):
-        """A shared object that is read, from its file or from memory."""
-
-        budget: Budget
-
-        def text(self, tag: int) -> str:
-            """Return the text that a tag of its dynamic section gives, empty if there is none."""
-
-        def value(self, tag: int) -> int:
-            """Return the number that a tag gives, 0 if there is none."""
-
+    from cudaguard.elf.reader import ElfObject
 
 CACHE = "/etc/ld.so.cache"
 _MAGIC = b"glibc-ld.so.cache1.1"
 _HEADER, _ENTRY = 48, 24  # bytes
-DT_RPATH, DT_RUNPATH, DT_FLAGS_1 = 15, 29, 0x6FFFFFFB
-_NO_DEFAULT_FOLDERS = 0x800
+DT_FLAGS_1, _NO_DEFAULT_FOLDERS = 0x6FFFFFFB, 0x800
 _known: dict[str, tuple[tuple[int, int], dict[bytes, list[bytes]]]] = {}
+_own: list[tuple[bytes, bytes]] = []
 
 
 class Place:
@@ -48,7 +35,7 @@ class Place:
         loader: What has asked for this object; None for the program.
     """
 
-    def __init__(self, path: str, file: Texts, loader: Place | None) -> None:
+    def __init__(self, path: str, file: ElfObject, loader: Place | None) -> None:
         self.path = path
         self.loader = loader
         self.budget = file.budget
@@ -67,9 +54,10 @@ class Place:
         if "$" not in text:
             return [text]
         found = []
+        machine = os.uname().machine
         for lib in _lib_folders():
             one = text
-            for word, value in (("ORIGIN", self._origin), ("LIB", lib), ("PLATFORM", _machine())):
+            for word, value in (("ORIGIN", self._origin), ("LIB", lib), ("PLATFORM", machine)):
                 one = one.replace(f"${{{word}}}", value).replace(f"${word}", value)
             found.append(one)
         return list(dict.fromkeys(found))
@@ -83,46 +71,43 @@ class SearchPath:
             say counts for everything that they load (DT_RPATH).
     """
 
-    def __init__(self, program: tuple[Place, ...]) -> None:
+    def __init__(self, program: tuple[Place, ...] = ()) -> None:
         self._program = program
-        said = at_start("LD_LIBRARY_PATH")  # what it is now does not count
-        self._variable = said.replace(";", ":").split(":") if said else []
+        self._variable = library_path()
 
-    def find(self, name: str, place: Place) -> str:
+    def find(self, name: str, place: Place | None = None) -> str:
         """Return the file that a library would be loaded from, empty if there is none.
 
         Args:
             name: As the object names it.
-            place: The object that needs it.
+            place: The object that needs it; None for whatever names no folders.
         """
-        if "/" in name:
-            return next((path for path in place.expanded(name) if fits(path)), "")
+        if place is not None and "/" in name:
+            return next(filter(fits, place.expanded(name)), "")
         for folder in self._folders(place):
-            place.budget.spend(LOOKUP)
+            if place is not None:
+                place.budget.spend(LOOKUP)
             path = os.path.join(folder, name)
             if fits(path):
                 return path
-        return self.find_default(name) if place.has_defaults else ""
+        if place is not None and not place.has_defaults:
+            return ""
+        files = map(os.fsdecode, cache_entries(CACHE).get(os.fsencode(name), ()))
+        own = (f"{root}/{lib}/{name}" for lib in _lib_folders() for root in ("", "/usr"))
+        return next(filter(fits, (*files, *own)), "")
 
-    def find_default(self, name: str) -> str:
-        """Return what is found where nobody names a folder: in the cache, or the system's own."""
-        for path in (*_cached(name), *(f"{folder}/{name}" for folder in _default_folders())):
-            if fits(path):
-                return path
-        return ""
-
-    def _folders(self, place: Place) -> Iterator[str]:
+    def _folders(self, place: Place | None) -> Iterator[str]:
         # DT_RPATH is handed on from object to object; DT_RUNPATH is not, and where an object has
         # one, no DT_RPATH of others counts for it.
-        if not place.runpath:
-            at: Place | None = place
-            while at is not None:
-                yield from at.rpath
-                at = at.loader
+        runpath = place.runpath if place is not None else ()
+        if not runpath:
+            while place is not None:
+                yield from place.rpath
+                place = place.loader
             for program in self._program:
                 yield from program.rpath
         yield from self._variable
-        yield from place.runpath
+        yield from runpath
 
 
 def fits(path: str) -> bool:
@@ -151,34 +136,14 @@ def machine_of(header: bytes) -> tuple[bytes, bytes]:
 
 def own_machine() -> tuple[bytes, bytes]:
     """Return the same for this process."""
-    found = _own.get("machine")
-    if found is None:
-        found = _own["machine"] = machine_of(header_of("/proc/self/exe"))
-    return found
-
-
-_own: dict[str, tuple[bytes, bytes]] = {}
-
-
-def _machine() -> str:
-    return os.uname().machine
-
-
-def _triplet() -> str:
-    return getattr(sys.implementation, "_multiarch", "")
+    if not _own:
+        _own.append(machine_of(header_of("/proc/self/exe")))
+    return _own[0]
 
 
 def _lib_folders() -> tuple[str, ...]:
-    return tuple(f for f in (f"lib/{_triplet()}" if _triplet() else "", "lib64", "lib") if f)
-
-
-def _default_folders() -> Iterable[str]:
-    return (f"{root}/{folder}" for folder in _lib_folders() for root in ("", "/usr"))
-
-
-def _cached(name: str) -> list[str]:
-    """Return the files that the loader's cache has for a library."""
-    return [os.fsdecode(path) for path in cache_entries(CACHE).get(os.fsencode(name), ())]
+    triplet = getattr(sys.implementation, "_multiarch", "")
+    return (f"lib/{triplet}", "lib64", "lib") if triplet else ("lib64", "lib")
 
 
 def cache_entries(path: str) -> dict[bytes, list[bytes]]:

@@ -117,7 +117,6 @@ KNOWN_ERRORS = (
     'cudaguard.features.gpu_architectures.known_errors:EXPLAINER',
     'cudaguard.features.builds.known_errors:EXPLAINER',
     'cudaguard.features.extensions.known_errors:EXPLAINER',
-    'cudaguard.features.other_errors.known_errors:EXPLAINER',
 )
 
 FINDINGS = (

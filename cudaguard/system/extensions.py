@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from cudaguard.elf.forecast import ExtensionCheck, forecast
 from cudaguard.elf.library_facts import readable
-from cudaguard.elf.loaded import serving_file
-from cudaguard.elf.reader import needed_libraries
+from cudaguard.elf.process import serving_file
+from cudaguard.elf.reader import read_elf
 from cudaguard.files import os, ours, read_start
 from cudaguard.system.facts import Facts
 from cudaguard.system.name_owners import (
@@ -544,7 +544,7 @@ def _with_library(lack: Lack, found: Forecast) -> Lack:
     if not stem:
         return lack
     is_own = lack.needed_by == found.path
-    needed = found.needed if is_own else needed_libraries(lack.needed_by)
+    needed = found.needed if is_own else read_elf(lack.needed_by).needed
     name = next((name for name in needed if name.startswith(f"{stem}.so")), "")
     return lack._replace(library=serving_file(name) or name) if name else lack
 

@@ -11,11 +11,10 @@ Source: ``link.h``; ``process_vm_readv(2)``, ``proc(5)``.
 
 from __future__ import annotations
 
+import errno
 from _thread import RLock
 
-from cudaguard.elf.loaded import ENTRY, Library, entries, first_entry
-from cudaguard.elf.memory import Memory
-from cudaguard.elf.rendezvous import rendezvous
+from cudaguard.elf.process import ENTRY, Library, Memory, entries, first_entry, rendezvous
 from cudaguard.files import os, ours
 from cudaguard.system.modules import has_ctypes
 
@@ -89,6 +88,17 @@ class LoaderList:
         self.look()
         return self._libraries
 
+    def global_scope(self) -> bytes:
+        """Return the program's search list as it is now.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        self.look()
+        if not self.scope:
+            raise OSError(errno.ENOSYS, "the global symbol scope cannot be read")
+        return self.scope
+
     @property
     def has_scope(self) -> bool:
         """True if it is known where the search list is."""
@@ -106,20 +116,17 @@ class LoaderList:
                 if not self._first:
                     self._find(memory)
                 start = int.from_bytes(seen[_NEXT:ENTRY], "little") if is_longer else self._first
-                found = []
-                last = (self._parts[0][0] if is_longer else 0, seen[:_NEXT])
-                for entry, base, name, dynamic in entries(memory, start):
-                    path = os.fsdecode(memory.text(name)) if name else ""
-                    found.append(Library(path, base, dynamic))
-                    last = entry, b"".join(n.to_bytes(8, "little") for n in (base, name, dynamic))
-                self._remember(memory, *last, seen[ENTRY:])
+                found = list(entries(memory, start))
+                last = found[-1][0] if found else self._parts[0][0]
+                self._remember(memory, last, seen[ENTRY:])
         except ours(OSError):  # changed while it was read
             self._seen, self._libraries, self.scope = b"", [], b""
             return
+        libraries = [library for _, library in found]
         if is_longer:
-            self._libraries += found
+            self._libraries += libraries
         else:
-            self._libraries = found
+            self._libraries = libraries
 
     def _find(self, memory: Memory) -> None:
         try:
@@ -129,17 +136,16 @@ class LoaderList:
                 raise
             self._first = first_entry()
 
-    def _remember(self, memory: Memory, last: int, end: bytes, rest: bytes) -> None:
-        # As it was read, without a next one: another thread may have mapped something meanwhile.
-        parts, seen, scope = [(last, ENTRY)], end + bytes(ENTRY - _NEXT), b""
+    def _remember(self, memory: Memory, last: int, rest: bytes) -> None:
+        # Without a next one: another thread may have mapped something meanwhile.
+        parts, scope = [(last, ENTRY)], b""
+        seen = memory.read(last, _NEXT) + bytes(ENTRY - _NEXT)
         if rest and rest == self._seen[ENTRY:]:  # the search list is as it was
             parts, seen, scope = [*parts, *self._parts[1:]], seen + rest, self.scope
         elif self._scope_at:
             words = memory.read(self._scope_at, _WORDS)
-            place, count = (
-                int.from_bytes(words[:8], "little"),
-                int.from_bytes(words[8:12], "little"),
-            )
+            count = int.from_bytes(words[8:12], "little")
+            place = int.from_bytes(words[:8], "little")
             scope = memory.read(place, 8 * count)
             parts += [(self._scope_at, _WORDS), (place, len(scope))]
             seen += words + scope

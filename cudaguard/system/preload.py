@@ -13,10 +13,10 @@ import sys
 from glob import escape, glob
 
 from cudaguard.elf.library_facts import version_of
-from cudaguard.elf.process import at_start
-from cudaguard.elf.reader import folders_of, read_elf, search_path_for
-from cudaguard.elf.search_path import SearchPath
-from cudaguard.files import LARGEST, os, ours, read_start
+from cudaguard.elf.process import library_path
+from cudaguard.elf.reader import ElfFile, read_elf
+from cudaguard.elf.search_path import Place, SearchPath
+from cudaguard.files import os, ours
 from cudaguard.system.runtimes import runtime_of, stem_of
 
 TYPE_CHECKING = False
@@ -29,7 +29,6 @@ DRIVER = "libcuda.so.1"
 # Made by the kernel's half of the driver; the second one under Windows' Linux, the last one on
 # every Jetson, where there is no other before JetPack 5.
 DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvmap")
-LOADER_CACHE = "/etc/ld.so.cache"
 
 
 def installed(pattern: str) -> tuple[str, ...]:
@@ -57,13 +56,12 @@ def not_mapped(files: Iterable[str]) -> tuple[str, ...]:
 def finds_older(file: str) -> bool:
     """Return True if the loader finds an older file of the name of this one."""
     name = _name_of(file)
-    folders = at_start("LD_LIBRARY_PATH").replace(";", ":").split(":")
-    found = [path for f in folders if f for path in glob(os.path.join(escape(f), f"{name}*"))]
-    found.append(SearchPath(()).find_default(name))
+    found = [path for f in library_path() for path in glob(os.path.join(escape(f), f"{name}*"))]
+    found += filter(None, [SearchPath().find(name)])
     stem = stem_of(name)
     wheel = runtime_of(stem).wheel if stem else ""
     own = version_of(file, name, wheel)
-    versions = [version_of(path, name, wheel) for path in found if path]
+    versions = [version_of(path, name, wheel) for path in found]
     return any(version and version < own[: len(version)] for version in versions)
 
 
@@ -78,7 +76,7 @@ def unmet_needs(library: str) -> tuple[str, ...]:
         library: Relative to the folders of sys.path; nothing where it is not installed.
     """
     asking = next(_below(library), None)
-    return _unmet({}, [asking] if asking else [])
+    return _from_wheels({}, [asking] if asking else [])
 
 
 def in_wheels(missing: str, asking: str) -> tuple[str, ...]:
@@ -88,43 +86,46 @@ def in_wheels(missing: str, asking: str) -> tuple[str, ...]:
         missing: Its name; nothing where it is in the process, or in no wheel.
         asking: The file that needs it: what else of that is missing comes along.
     """
-    file = next(_below(os.path.join(CUDA_FOLDERS, escape(missing))), None)
-    if file is None or is_mapped(missing):
-        return ()
-    return _unmet({missing: file}, [asking, file])
+    found = {} if is_mapped(missing) else _in_wheel(missing)
+    return _from_wheels(found, [asking, *found.values()]) if found else ()
 
 
-def unfound(names: Iterable[str]) -> tuple[str, ...]:
+def unfound(name: str) -> tuple[str, ...]:
     """Return what the loader would not find by its bare name, and what that needs, from the wheels.
 
     Args:
-        names: As in ``libcublas.so.12``; nothing for those that are mapped, or in no wheel.
+        name: As in ``libcublas.so.12``; nothing for one that is mapped, or in no wheel.
     """
-    found: dict[str, str] = {}
-    for name in names:
-        if not is_mapped(name) and not _is_findable(name, ()):
-            file = next(_below(os.path.join(CUDA_FOLDERS, escape(name))), None)
-            if file is not None:
-                found[name] = file
-    return _unmet(found, list(found.values()))
+    found = {} if is_mapped(name) or SearchPath().find(name) else _in_wheel(name)
+    return _from_wheels(found, list(found.values()))
 
 
-def _unmet(found: dict[str, str], todo: list[str]) -> tuple[str, ...]:
+def _in_wheel(name: str) -> dict[str, str]:
+    """Return name -> file of a library that a wheel has; empty if none has it."""
+    file = next(_below(os.path.join(CUDA_FOLDERS, escape(name))), None)
+    return {name: file} if file else {}
+
+
+def _from_wheels(found: dict[str, str], todo: list[str]) -> tuple[str, ...]:
     """Return what is found, by soname, with what it and the rest need and the loader lacks."""
+    search = SearchPath()
     while todo:
         path = todo.pop()
-        elf = read_elf(path)
-        folders = folders_of(elf.search_path, path)
-        for name in elf.needed:
-            if name not in found and not is_mapped(name) and not _is_findable(name, folders):
-                file = next(_below(os.path.join(CUDA_FOLDERS, escape(name))), None)
-                if file is not None:
-                    found[name] = file
-                    todo.append(file)
+        try:
+            with ElfFile(path) as file:
+                place = Place(path, file, None)
+                lacking = [n for n in file.needed if not is_mapped(n) and not search.find(n, place)]
+        except ours(OSError):
+            continue
+        for name in lacking:
+            if name not in found:
+                new = _in_wheel(name)
+                found.update(new)
+                todo += new.values()
     return tuple(found.values())
 
 
-def newer_in_environment(soname: str, files: Iterable[str], asking: str = "") -> str:
+def newer_in_environment(soname: str, files: Iterable[str], asking: str) -> str:
     """Return the environment's copy of a library where the loader would take an older one.
 
     Empty where the library is mapped, or a folder of LD_LIBRARY_PATH has it: somebody wants that
@@ -133,16 +134,18 @@ def newer_in_environment(soname: str, files: Iterable[str], asking: str = "") ->
     Args:
         soname: As in ``libstdc++.so.6``.
         files: What the environment has by that name.
-        asking: The file that is about to ask for it; empty for one that names no folders.
+        asking: The file that is about to ask for it; one that is no library names no folders.
     """
     own = [(version_of(file, soname), file) for file in files if read_elf(file).soname == soname]
-    if not own or _is_in_variable(soname) or is_mapped(soname):
+    is_wanted = any(os.path.exists(os.path.join(folder, soname)) for folder in library_path())
+    if not own or is_wanted or is_mapped(soname):
         return ""
+    try:
+        with ElfFile(asking) as file:
+            found = SearchPath().find(soname, Place(asking, file, None))
+    except ours(OSError):
+        found = SearchPath().find(soname)
     version, newest = max(own)
-    elf = read_elf(asking) if asking else None
-    folders = folders_of(elf.search_path, asking) if elf is not None else ()
-    found = next((f"{f}/{soname}" for f in folders if os.path.exists(f"{f}/{soname}")), "")
-    found = found or SearchPath(()).find_default(soname)
     serving = version_of(found, soname) if found else (0,)
     return newest if serving and serving < version else ""
 
@@ -151,21 +154,20 @@ def led_to(soname: str, libraries: Iterable[str]) -> list[str]:
     """Return the files of that name in the folders that some libraries name, which need it."""
     found: list[str] = []
     for library in libraries:
-        folders = folders_of(search_path_for(soname, library), library)
-        found += [f"{folder}/{soname}" for folder in folders]
+        try:
+            with ElfFile(library) as file:
+                place = Place(library, file, None) if soname in file.needed else None
+        except ours(OSError):
+            continue
+        if place is not None:
+            found += [f"{folder}/{soname}" for folder in place.runpath or place.rpath]
     return list(dict.fromkeys(os.path.realpath(file) for file in found if os.path.exists(file)))
-
-
-def _is_in_variable(name: str) -> bool:
-    # The loader has read the variable when the process was started, and never since.
-    folders = at_start("LD_LIBRARY_PATH").replace(";", ":").split(":")
-    return any(folder and os.path.exists(os.path.join(folder, name)) for folder in folders)
 
 
 def has_driver() -> bool:
     """Return True if there is an NVIDIA driver, kernel and library; none of it is loaded."""
     return any(os.path.exists(file) for file in DRIVER_FILES) and (
-        is_mapped(DRIVER) or _is_findable(DRIVER, ())
+        is_mapped(DRIVER) or bool(SearchPath().find(DRIVER))
     )
 
 
@@ -231,13 +233,3 @@ def _below(pattern: str) -> Iterator[str]:
         if isinstance(entry, str):
             folder = entry or os.getcwd()  # as imports take it
             yield from sorted(glob(os.path.join(escape(folder), pattern)))
-
-
-def _is_findable(name: str, folders: Iterable[str]) -> bool:
-    """Return True if the loader would find the library: by folders, variable or cache."""
-    if any(os.path.exists(os.path.join(f, name)) for f in folders if f) or _is_in_variable(name):
-        return True
-    try:
-        return os.fsencode(f"/{name}") + b"\0" in read_start(LOADER_CACHE, LARGEST)
-    except ours(OSError):
-        return False

@@ -9,11 +9,10 @@ from mmap import ACCESS_READ, mmap
 from typing import NamedTuple
 
 from cudaguard.elf.forecast import Surroundings
-from cudaguard.elf.loaded import first_entry, loaded_libraries
-from cudaguard.elf.memory import Memory
+from cudaguard.elf.process import mapped_libraries
 from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import Place, SearchPath, fits
-from cudaguard.elf.shared_object import SharedObject, Wanted
+from cudaguard.elf.symbols import SharedObject, Wanted
 from cudaguard.files import open_to_read, os, ours, read_start, theirs
 from cudaguard.system.modules import peek
 
@@ -164,8 +163,8 @@ def _old_strings(path: str) -> bool | None:
     try:
         with ElfFile(path) as file:
             symbols = SharedObject(file)
-            has = [symbols.defines(Wanted(_ASSERT + end, b"")) for end in (_OLD, _NEW)]
-    except ours(OSError, OverflowError, ValueError):
+            has = [symbols.defines(Wanted(_ASSERT + end)) for end in (_OLD, _NEW)]
+    except ours(OSError):
         return None
     return has[0] if has[0] != has[1] else None
 
@@ -212,15 +211,14 @@ class Nvrtc(NamedTuple):
 def mapped_copies() -> list[Nvrtc]:
     """Return the copies in this process; of one name the first serves all who ask for it."""
     try:
-        with Memory() as memory:
-            libraries = loaded_libraries(memory, first_entry())
+        files = [library.file for library in mapped_libraries()]
     except ours(OSError):
         return []
     return [
-        _copy(library.path)
-        for library in libraries
-        if os.path.basename(library.path).startswith((f"{_NVRTC}.so", f"{_NVRTC}-"))
-        and not _BUILTINS.match(os.path.basename(library.path))
+        _copy(file)
+        for file in files
+        if os.path.basename(file).startswith((f"{_NVRTC}.so", f"{_NVRTC}-"))
+        and not _BUILTINS.match(os.path.basename(file))
     ]
 
 

@@ -23,7 +23,7 @@ SYMPTOMS = (
     ("A crash or damaged memory after an import", ("symbol_scope",), "howto/segfaults.md"),
     (
         "A death without a message, and errors of kernels and GPU memory",
-        ("other_errors",),
+        ("import_order:OF_NO_ORDER",),
         "howto/segfaults.md",
     ),
     ("`undefined symbol`", ("extensions.known_symbols",), "howto/undefined-symbol.md"),

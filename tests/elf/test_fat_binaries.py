@@ -98,7 +98,7 @@ def test_header_may_be_longer(tmp_path):
 def test_section_with_something_else_is_not_guessed_at(tmp_path, content):
     path = compiled(tmp_path / "odd.so", source(tmp_path, [content], versions=()))
     if content.startswith(b"nonsense") or content.endswith(b"x"):
-        with pytest.raises(ValueError, match="something else"):
+        with pytest.raises(OSError, match="something else"):
             gpu_code(str(path))
     else:
         assert gpu_code(str(path)).architectures == ("sm_80",)
@@ -108,7 +108,7 @@ def test_size_beyond_the_section_is_refused(tmp_path):
     data = bytearray(binary("sm_80"))
     struct.pack_into("<Q", data, 8, 1 << 60)
     path = compiled(tmp_path / "large.so", source(tmp_path, [bytes(data)]))
-    with pytest.raises(ValueError, match="longer than its section"):
+    with pytest.raises(OSError, match="longer than its section"):
         gpu_code(str(path))
 
 
@@ -117,7 +117,7 @@ def test_images_that_lead_nowhere_end(tmp_path):
     data = bytearray(binary("sm_80"))
     struct.pack_into("<IQ", data, 16 + 4, 0, 0)
     path = compiled(tmp_path / "loop.so", source(tmp_path, [bytes(data)]))
-    with pytest.raises(ValueError, match="make no sense"):
+    with pytest.raises(OSError, match="make no sense"):
         gpu_code(str(path))
 
 
@@ -139,7 +139,7 @@ def test_damaged_files_end_in_an_answer_or_a_known_error(tmp_path_factory, data)
     damaged.write_bytes(content[: data.draw(st.integers(0, len(content)) | st.just(len(content)))])
     try:
         assert isinstance(gpu_code(str(damaged)), GpuCode)
-    except (OSError, OverflowError, ValueError):
+    except OSError:
         pass
 
 

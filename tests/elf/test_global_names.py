@@ -17,8 +17,8 @@ pytestmark = pytest.mark.skipif(
 )
 READ = """
 import sys
-from cudaguard.elf.image import GlobalNames
-from cudaguard.elf.memory import Memory
+from cudaguard.elf.process import Memory
+from cudaguard.elf.symbols import GlobalNames
 from cudaguard.features.symbol_scope.detector import CANARIES
 from cudaguard.system.loader_list import LoaderList
 
@@ -37,18 +37,19 @@ first = read()
 assert "ctypes" not in sys.modules and loader.has_scope
 
 import ctypes, os
-from cudaguard.elf.resident import GlobalScope
+from cudaguard.elf.resident import Resident
 
 def compare(owners):
-    scope = GlobalScope()
-    for name, owner, address in zip(NAMES, owners, scope.addresses(NAMES)):
-        said = scope.owner(address)
-        if owner is None or not address:
-            assert owner is None and not address, (name, owner, address)
-        elif owner.path:
-            assert owner.file == said, (name, owner, said)
-        else:
-            assert said == os.path.realpath(sys.executable), (name, owner, said)
+    with Resident() as resident:
+        for name, owner in zip(NAMES, owners):
+            address = resident.address(resident.program, name)
+            said = os.path.realpath(resident.owner(resident.program, name))
+            if owner is None or not address:
+                assert owner is None and not address, (name, owner, address)
+            elif owner.path:
+                assert owner.file == said, (name, owner, said)
+            else:
+                assert said == os.path.realpath(sys.executable), (name, owner, said)
 
 compare(first)
 def load(path, mode=ctypes.RTLD_GLOBAL):

@@ -14,36 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cudaguard.elf.reader import exported_runtime, needed_libraries
+from cudaguard.elf.reader import Elf, read_elf
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux") or sys.byteorder != "little" or sys.maxsize < 2**32,
     reason="the reader is for 64-bit little-endian ELF files",
 )
-needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 needs_cxx = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    """A library that needs two others, one of them under a soname of its own."""
-    folder = tmp_path_factory.mktemp("elf")
-    (folder / "empty.c").write_text("int nothing(void) { return 0; }\n", encoding="utf-8")
-    cc = ["cc", "-shared", "-fPIC", "-o"]
-    subprocess.run(
-        [*cc, "libfirst.so", "-Wl,-soname,libfirst.so.7", "empty.c"], cwd=folder, check=True
-    )
-    subprocess.run([*cc, "libsecond.so", "empty.c"], cwd=folder, check=True)
-    command = [*cc, "whole.so", "empty.c", "-Wl,--no-as-needed", "-L.", "-lfirst", "-lsecond"]
-    subprocess.run(command, cwd=folder, check=True)
-    return folder / "whole.so"
-
-
-@needs_cc
-def test_needed_libraries_come_by_soname_in_order(library):
-    found = needed_libraries(str(library))
-    assert found[:2] == ("libfirst.so.7", "libsecond.so")
-    assert any(name.startswith(("libc.so", "libc.musl")) for name in found)
 
 
 @pytest.mark.skipif(shutil.which("readelf") is None, reason="binutils are not installed")
@@ -58,7 +35,7 @@ def test_agrees_with_readelf_on_the_extensions_of_this_interpreter():
         expected = [
             line.split("[")[1].rstrip("]") for line in told.splitlines() if "NEEDED" in line
         ]
-        assert list(needed_libraries(str(file))) == expected, file
+        assert list(read_elf(str(file)).needed) == expected, file
 
 
 @pytest.mark.parametrize(
@@ -74,45 +51,17 @@ def test_agrees_with_readelf_on_the_extensions_of_this_interpreter():
 )
 def test_what_is_no_such_file_needs_nothing(tmp_path, content):
     (tmp_path / "odd.so").write_bytes(content)
-    assert needed_libraries(str(tmp_path / "odd.so")) == ()
+    assert read_elf(str(tmp_path / "odd.so")) == Elf()
 
 
 @pytest.mark.parametrize("path", ["missing.so", ".", "nul\0byte", "/dev/null", ""])
 def test_what_cannot_be_read_needs_nothing(path):
-    assert needed_libraries(path) == ()
+    assert read_elf(path) == Elf()
 
 
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.so")
-    assert needed_libraries(str(tmp_path / "pipe.so")) == ()
-
-
-@needs_cc
-def test_truncated_at_every_length_never_raises(library, tmp_path):
-    whole = library.read_bytes()
-    short = tmp_path / "short.so"
-    for length in [*range(256), *range(256, len(whole), 97)]:
-        short.write_bytes(whole[:length])
-        assert isinstance(needed_libraries(str(short)), tuple)
-
-
-@needs_cc
-@settings(max_examples=300, deadline=None)
-@given(data=st.data())
-def test_damaged_files_never_raise(library, tmp_path_factory, data):
-    content = bytearray(library.read_bytes())
-    for _ in range(data.draw(st.integers(1, 6))):
-        # Mostly where it hurts: header and program headers.
-        place = data.draw(st.integers(0, 700) | st.integers(0, len(content) - 9))
-        value = data.draw(
-            st.sampled_from([0, 1, 2**31, 2**63, 2**64 - 1]) | st.integers(0, 2**64 - 1)
-        )
-        struct.pack_into("<Q", content, place, value)
-    damaged = tmp_path_factory.getbasetemp() / "damaged.so"
-    damaged.write_bytes(content)
-    found = needed_libraries(str(damaged))
-    assert isinstance(found, tuple)
-    assert sum(map(len, found)) < 2**23
+    assert read_elf(str(tmp_path / "pipe.so")) == Elf()
 
 
 # --- a C++ runtime of its own --------------------------------------------------------------------
@@ -152,8 +101,8 @@ def cxx(tmp_path_factory):
 @pytest.mark.parametrize("hashes", ["gnu", "both"])
 def test_runtime_of_its_own_that_everybody_sees(cxx, hashes):
     library = cxx(*STATIC, f"-Wl,--hash-style={hashes}")
-    assert "libstdc++.so.6" not in needed_libraries(str(library))
-    names = exported_runtime(str(library))
+    assert "libstdc++.so.6" not in read_elf(str(library)).needed
+    names = read_elf(str(library)).runtime
     assert NUMPUT in names
     assert len(set(names)) == len(names) > 20
     assert all(name.startswith("_ZNSt") and name.endswith("2idE") for name in names)
@@ -167,7 +116,7 @@ def test_exported_runtime_agrees_with_readelf(cxx):
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     rows = [line.split() for line in told.splitlines() if " UNIQUE " in line]
     ids = [row[7] for row in rows if row[7].startswith("_ZNSt") and row[7].endswith("2idE")]
-    assert sorted(exported_runtime(str(library))) == sorted(ids)
+    assert sorted(read_elf(str(library)).runtime) == sorted(ids)
     assert len(rows) > len(ids)  # there are unique objects of other names
 
 
@@ -183,59 +132,22 @@ def test_exported_runtime_agrees_with_readelf(cxx):
     ids=" ".join,
 )
 def test_runtime_that_is_shared_or_hidden(cxx, flags):
-    assert exported_runtime(str(cxx(*flags))) == ()
-
-
-OWN_FACETS = """
-#include <locale>
-template class std::num_put<char, char *>;
-template class std::num_get<char, const char *>;
-"""
+    assert read_elf(str(cxx(*flags))).runtime == ()
 
 
 @needs_cxx
-@pytest.mark.parametrize("links_runtime", [False, True], ids=["alone", "with-runtime"])
-def test_every_object_counts_and_those_of_the_shared_runtime_s_users_do_not(
-    tmp_path, links_runtime
-):
-    """Two definitions in one chain of the hash table: the last one is found as well."""
-    (tmp_path / "facets.cpp").write_text(OWN_FACETS, encoding="utf-8")
-    (tmp_path / "ids.map").write_text("{ global: _ZNSt*E2idE; local: *; };", encoding="utf-8")
-    runtime = ["-Wl,--no-as-needed"] if links_runtime else ["-nostdlib"]
-    library = tmp_path / "facets.so"
-    command = ["g++", "-shared", "-fPIC", "-o", library, "facets.cpp", *runtime]
-    command += ["-Wl,--version-script=ids.map", "-Wl,--hash-style=gnu"]
-    subprocess.run(command, cwd=tmp_path, check=True)
-    content = library.read_bytes()
-    names = [b"_ZNSt7num_putIcPcE2idE", b"_ZNSt7num_getIcPKcE2idE"]
-    assert all(name in content for name in names)
-    found = exported_runtime(str(library))
-    assert sorted(found) == ([] if links_runtime else sorted(name.decode() for name in names))
-
-
-@needs_cc
-def test_library_in_c_has_no_runtime(library):
-    assert exported_runtime(str(library)) == ()
-
-
-@pytest.mark.parametrize("path", ["missing.so", ".", "nul\0byte", "/dev/null", ""])
-def test_what_cannot_be_read_has_no_runtime(path):
-    assert exported_runtime(path) == ()
-
-
-@needs_cxx
-def test_runtime_of_a_truncated_file_never_raises(cxx, tmp_path):
+def test_truncated_file_never_raises(cxx, tmp_path):
     whole = cxx(*STATIC).read_bytes()
     short = tmp_path / "short.so"
-    for length in [*range(0, 4096, 61), *range(4096, len(whole), len(whole) // 150)]:
+    for length in [*range(256), *range(256, 4096, 61), *range(4096, len(whole), len(whole) // 150)]:
         short.write_bytes(whole[:length])
-        assert set(exported_runtime(str(short))) <= set(exported_runtime(str(cxx(*STATIC))))
+        assert read_elf(str(short)) in (Elf(), Elf(is_truncated=True), read_elf(str(cxx(*STATIC))))
 
 
 @needs_cxx
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
-def test_runtime_of_a_damaged_file_never_raises(cxx, tmp_path_factory, data):
+def test_damaged_files_never_raise(cxx, tmp_path_factory, data):
     content = bytearray(cxx(*STATIC).read_bytes())
     size = len(content)
     dynamic, hashes = _places(content)
@@ -250,9 +162,9 @@ def test_runtime_of_a_damaged_file_never_raises(cxx, tmp_path_factory, data):
             | st.integers(0, 2**64 - 1)
         )
         struct.pack_into("<Q", content, place, value)
-    damaged = tmp_path_factory.getbasetemp() / "damaged-runtime.so"
+    damaged = tmp_path_factory.getbasetemp() / "damaged.so"
     damaged.write_bytes(content)
-    assert isinstance(exported_runtime(str(damaged)), tuple)
+    assert sum(map(len, read_elf(str(damaged)).needed)) < 2**23
 
 
 def _places(content: bytes) -> tuple[int, int]:

@@ -10,11 +10,9 @@ from _thread import RLock
 
 from cudaguard.core.caller import caller_frame, describe, frame_outside, module_of
 from cudaguard.core.loader import here
-from cudaguard.elf.image import DT_SONAME, Image
-from cudaguard.elf.loaded import entries, first_entry
-from cudaguard.elf.memory import Memory
-from cudaguard.elf.process import at_start
-from cudaguard.elf.search_path import DT_RPATH, DT_RUNPATH, Place
+from cudaguard.elf.process import Image, Memory, entries, first_entry, library_path
+from cudaguard.elf.reader import DT_RPATH, DT_RUNPATH
+from cudaguard.elf.search_path import Place
 from cudaguard.features.duplicate_libraries.copies import (
     LIBRARY_PATH,
     Copy,
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 
     from cudaguard.core.detection import NativeLoad
     from cudaguard.core.dispatch import Dispatch
-    from cudaguard.elf.loaded import Library
+    from cudaguard.elf.process import Library
     from cudaguard.features.duplicate_libraries.older_cudnn import Wants
 
 _LONGEST_WAIT = 1  # seconds; what is not looked at now is looked at after the next load
@@ -149,7 +147,7 @@ class DuplicateDetector:
             stem = stem_of(one.path[one.path.rfind("/") + 1 :])
             if stem:
                 try:
-                    soname = Image(memory, one).text(DT_SONAME) or os.path.basename(one.path)
+                    soname = Image(memory, one).soname or os.path.basename(one.path)
                 except ours(OSError):  # unloaded meanwhile
                     continue
                 by, how = who = who or _who(load, since)
@@ -167,9 +165,13 @@ class DuplicateDetector:
             try:
                 image = Image(memory, one)
                 own = self._copies.get((one.path, one.dynamic))
-                if own and own.stem in IN_PARTS and (DT_RPATH not in image or DT_RUNPATH in image):
+                if (
+                    own
+                    and own.stem in IN_PARTS
+                    and (DT_RPATH not in image.tags or DT_RUNPATH in image.tags)
+                ):
                     yield from self._parts_to_come(own)
-                if DT_RUNPATH not in image and DT_RPATH not in image:
+                if not image.search_path:
                     continue
                 asked = [first[name] for name in image.needed if name in first]
                 place = Place(one.path, image, None) if asked else None
@@ -187,7 +189,7 @@ class DuplicateDetector:
 
         The variable goes before the folders that a library with DT_RUNPATH, or none, leads to.
         """
-        folders = [f for f in at_start(LIBRARY_PATH).replace(";", ":").split(":") if f]
+        folders = library_path()
         if not folders:
             return
         folder, release = os.path.dirname(copy.path), copy.soname.partition(".so")[2]
@@ -204,9 +206,9 @@ class DuplicateDetector:
 
     def _forget_unloaded(self, memory: Memory) -> None:
         there = {
-            (os.fsdecode(memory.text(name)), dynamic)
-            for _, _, name, dynamic in entries(memory, first_entry())
-            if name
+            (library.path, library.dynamic)
+            for _, library in entries(memory, first_entry())
+            if library.path
         }
         self._known &= there
         self._copies = {key: copy for key, copy in list(self._copies.items()) if key in there}

@@ -8,7 +8,7 @@ from cudaguard.core.caller import UserLine, caller_frame, describe, frame_outsid
 from cudaguard.elf.forecast import Forecast, Lack, forecast
 from cudaguard.elf.library_facts import static_tls_of
 from cudaguard.elf.process import mapped_files
-from cudaguard.elf.reader import needed_libraries
+from cudaguard.elf.reader import read_elf
 from cudaguard.errors import ExtensionError
 from cudaguard.features.extensions import findings
 from cudaguard.files import os
@@ -109,7 +109,7 @@ def library_refused(path: str, said: str) -> Refusal | None:
     check = _check_as_said(path, said)
     if check is None:
         return None
-    is_for_torch = not OF_TORCH.isdisjoint(needed_libraries(path))
+    is_for_torch = not OF_TORCH.isdisjoint(read_elf(path).needed)
     if not is_for_torch and check.cause not in _CERTAIN:
         return None
     return _refusal(check, said, frame_outside_of("torch"), is_import=False)

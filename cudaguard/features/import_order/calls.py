@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.core.dispatch import Dispatch
-    from cudaguard.core.permit import Permit
-    from cudaguard.core.replace import ReplacedPlace
     from cudaguard.core.request import Request
 
     # Of the arguments of a call: True if it was the one.
@@ -71,27 +69,8 @@ def look_at(request: Request, function: str, look: Look) -> None:
         look: Is called before each call, up to the one for which it returns True.
     """
     owner, name = _place(request.name, function)
-    if owner is not None:
-        place = f"{request.name}.{function} ({request.rule.id})"
-        request.put(place, owner, _maker(request, owner, name, look))
-
-
-def _place(module: str, path: str) -> tuple[Any, str]:
-    """Return whose attribute a function is, and which; None if there is no such function."""
-    owner: Any = sys.modules.get(module)
-    *outer, name = path.split(".")
-    for one in outer:
-        owner = getattr(owner, one, None)
-    found = getattr(owner, name, None)
-    if isinstance(found, type):  # a class stays the class that it is
-        is_pythons = isinstance(vars(found).get("__init__"), FunctionType)
-        return (found, "__init__") if is_pythons else (None, "")
-    return (owner, name) if callable(found) else (None, "")
-
-
-def _maker(
-    request: Request, owner: Any, name: str, look: Look
-) -> Callable[[ReplacedPlace, Permit], Replaced]:
+    if owner is None:
+        return
     original = getattr(owner, name)
     is_awaited = [True]
 
@@ -109,7 +88,7 @@ def _maker(
         if not is_over:
             is_awaited.append(True)
 
-    def make(_: ReplacedPlace, __: Permit) -> Replaced:
+    def make(*_: object) -> Replaced:
         if not isinstance(original, FunctionType):
             return Replaced(owner, name, Called(original, before))
 
@@ -124,7 +103,20 @@ def _maker(
 
         return Replaced(owner, name, called)
 
-    return make
+    request.put(f"{request.name}.{function} ({request.rule.id})", owner, make)
+
+
+def _place(module: str, path: str) -> tuple[Any, str]:
+    """Return whose attribute a function is, and which; None if there is no such function."""
+    owner: Any = sys.modules.get(module)
+    *outer, name = path.split(".")
+    for one in outer:
+        owner = getattr(owner, one, None)
+    found = getattr(owner, name, None)
+    if isinstance(found, type):  # a class stays the class that it is
+        is_pythons = isinstance(vars(found).get("__init__"), FunctionType)
+        return (found, "__init__") if is_pythons else (None, "")
+    return (owner, name) if callable(found) else (None, "")
 
 
 # --- check_call: calls that belong before an import -----------------------------------------------
@@ -134,15 +126,12 @@ def watch(request: Request) -> None:
     """Have the calls that a rule names looked at, where they are there."""
     for action in actions_of(request.rule, "check_call"):
         if _may_share(action.get("sharing")):
-            look_at(request, action["check_call"], _teller(request, action))
 
+            def look(*_: object, action: Mapping[str, Any] = action) -> bool:
+                _tell(request, action)
+                return True
 
-def _teller(request: Request, action: Mapping[str, Any]) -> Look:
-    def look(_: tuple[Any, ...], __: Mapping[str, Any]) -> bool:
-        _tell(request, action)
-        return True
-
-    return look
+            look_at(request, action["check_call"], look)
 
 
 def _may_share(pattern: str | None) -> bool:
@@ -203,21 +192,13 @@ _SEARCH_PATH = "LD_LIBRARY_PATH"
 
 
 class SearchPathDetector:
-    """Tells of libraries that lie in a folder which was added too late.
-
-    Args:
-        core: Is told.
-    """
+    """Tells of libraries that lie in a folder which was added too late."""
 
     def __init__(self, core: Dispatch) -> None:
         self._core = core
 
     def not_found(self, missing: str) -> None:
-        """Look why a library was not found.
-
-        Args:
-            missing: The library, as the loader names it.
-        """
+        """Look why a library was not found, as the loader names it."""
         if os.sep in missing:  # a path: the variable has no part in that
             return
         said = os.environ.get(_SEARCH_PATH, "")

@@ -1,32 +1,38 @@
-"""The wording of import order: what must come first, and search paths that come too late."""
+"""What is found of import order: what must come first, and search paths that come too late."""
 
 from __future__ import annotations
 
 import shlex
 
-from cudaguard.core.findings import have_it_repaired, switch_off
+from cudaguard.core.findings import Kind, have_it_repaired, of_rule, switch_off
 from cudaguard.files import os
-from cudaguard.model import Finding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cudaguard.model import Rule
+    from cudaguard.model import Finding, Rule
+
+SEARCH_PATH_TOO_LATE = Kind(
+    "CG820",
+    "LD_LIBRARY_PATH was changed after Python started",
+    "LateEnvironmentWarning",
+    consequence="the dynamic loader reads LD_LIBRARY_PATH only once, when a process starts.",
+    remedy="set LD_LIBRARY_PATH before Python starts, or load the library by its path",
+    page="howto/cuda.md",
+)
 
 
 def left_to_chance(rule: Rule, target: str, files: tuple[str, ...], where: str) -> Finding:
     """Libraries that a rule wants opened before a module are not, as mode or grade forbid it."""
     remedy, command = have_it_repaired(rule)
-    return Finding(
-        rule.id,
+    return of_rule(
+        rule,
         f"{target} was imported before {', '.join(map(os.path.basename, files))} was loaded.",
-        rule=rule.id,
-        evidence=(*((f"imported at {where}",) if where else ()), *files),
-        consequence=rule.why,
+        f"imported at {where}" if where else "",
+        *files,
         remedy=f"let cudaguard load {'them' if files[1:] else 'it'} first: {remedy}",
         command=command,
-        links=rule.links,
     )
 
 
@@ -34,26 +40,13 @@ def not_provided(rule: Rule, extension: str, library: str, where: str) -> Findin
     """An extension needs a library of a module that is not imported, and nothing was done."""
     provider = rule.watch[0]
     how, command = have_it_repaired(rule)
-    return Finding(
-        rule.id,
+    return of_rule(
+        rule,
         f"{extension} needs {library} of {provider}, which is not imported yet.",
-        rule=rule.id,
-        evidence=(f"imported at {where}",) if where else (),
-        consequence=rule.why,
+        f"imported at {where}" if where else "",
         remedy=f"import {provider} before {extension} (mark the line `# isort: skip`), or {how}",
         command=command,
-        links=rule.links,
     )
-
-
-def fetched(asking: str) -> str:
-    """Return what has become of a library that another one was refused for."""
-    return f"loaded for {asking}, which does not find it"
-
-
-def newest_first(asking: str) -> str:
-    """Return what has become of the environment's copy of a library."""
-    return f"loaded before {asking}, as the newest copy"
 
 
 def called_too_late(
@@ -72,28 +65,21 @@ def called_too_late(
     """
     first = before[0]
     at = f" at {where}" if where else ""
-    return Finding(
-        rule.id,
+    return of_rule(
+        rule,
         f"{call}() was called{at} after {first} was imported.",
-        rule=rule.id,
-        evidence=(
-            *((f"{first} is used by {', '.join(users[:3])}",) if users else ()),
-            *((f"imported as well: {', '.join(before[1:4])}",) if before[1:] else ()),
-            *taken[:3],
-        ),
-        consequence=rule.why,
+        f"{first} is used by {', '.join(users[:3])}" if users else "",
+        f"imported as well: {', '.join(before[1:4])}" if before[1:] else "",
+        *taken[:3],
         remedy=f"call {call}() before `import {first}`; or silence this: {switch_off(rule.id)}",
-        links=rule.links,
     )
 
 
 def search_path_too_late(library: str, folder: str, where: str) -> Finding:
     """A library was not found, and LD_LIBRARY_PATH has named its folder only since the start."""
-    return Finding(
-        "CG820",
+    return SEARCH_PATH_TOO_LATE.found(
         f"{library} was not found: {folder} was added to LD_LIBRARY_PATH after Python started.",
-        evidence=(f"loaded at {where}",) if where else (),
-        consequence="the dynamic loader reads LD_LIBRARY_PATH only once, when a process starts.",
+        f"loaded at {where}" if where else "",
         remedy="set it in the shell that starts the program, or load the library by its path "
         f"first: ctypes.CDLL({folder + '/' + library!r})",
         command=f"export LD_LIBRARY_PATH={shlex.quote(folder)}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 
+from cudaguard.core.patterns import values_of
 from cudaguard.core.request import Done
 from cudaguard.files import os, ours
 
@@ -24,17 +25,14 @@ def preload_newest(request: Request) -> Iterator[Outcome]:
     """Open the environment's copy of a library where the loader would take an older one."""
     if not request.permit.acts:  # nothing is known to fail yet
         return
-    for action in request.rule.actions:
-        soname = action.get("preload_newest", "")
-        files = _of_environment(soname) if soname else []
-        files += _of_package(soname, request.path or "") if soname else []
+    for soname in values_of(request.rule, "preload_newest"):
+        files = [*_of_environment(soname), *_of_package(soname, request.path or "")]
         if files:
-            from cudaguard.features.import_order.findings import newest_first
             from cudaguard.system.preload import newer_in_environment, open_all
 
             file = newer_in_environment(soname, files, request.path or "")
             if file and open_all((file,))[0]:
-                yield Done(file, newest_first(request.name))
+                yield Done(file, f"loaded before {request.name}, as the newest copy")
 
 
 def _of_environment(soname: str) -> list[str]:
@@ -42,10 +40,9 @@ def _of_environment(soname: str) -> list[str]:
     found = []
     for folder in dict.fromkeys((f"{sys.prefix}/lib", f"{sys.base_prefix}/lib")):
         try:
-            names = os.listdir(folder)
+            found += [f"{folder}/{name}" for name in os.listdir(folder) if name.startswith(soname)]
         except ours(OSError):
             continue
-        found += [f"{folder}/{name}" for name in names if name.startswith(soname)]
     return found
 
 

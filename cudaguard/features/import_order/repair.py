@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.core.request import Outcome, Request
-    from cudaguard.features.import_order.calls import Look
     from cudaguard.model import Rule
 
 _BUNDLED = ".libs"  # where auditwheel puts what a wheel brings along
@@ -53,20 +52,22 @@ def _opened(request: Request, files: tuple[str, ...]) -> Iterator[Outcome]:
 def preload_at_call(request: Request) -> None:
     """Open what a library needs once the program makes the call that loads that library."""
     for action in actions_of(request.rule, "preload"):
-        if "at" in action:
-            calls.look_at(request, action["at"], _opener(request, action))
+        if "at" not in action:
+            continue
 
+        def look(
+            args: tuple[Any, ...],
+            kwargs: Mapping[str, Any],
+            action: Mapping[str, Any] = action,
+        ) -> bool:
+            name = action.get("naming")
+            if name is not None and not _names((*args, *kwargs.values()), name):
+                return False
+            for outcome in _opened(request, _wanted(action)):
+                request.tell(outcome)
+            return True
 
-def _opener(request: Request, action: Mapping[str, Any]) -> Look:
-    def look(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-        name = action.get("naming")
-        if name is not None and not _names((*args, *kwargs.values()), name):
-            return False
-        for outcome in _opened(request, _wanted(action)):
-            request.tell(outcome)
-        return True
-
-    return look
+        calls.look_at(request, action["at"], look)
 
 
 def _names(values: Iterable[Any], name: str, deepest: int = 3) -> bool:
@@ -94,7 +95,7 @@ def fetch(request: Request, missing: str) -> Iterator[Outcome]:
         return
     opened, _ = open_all(files)
     for file in opened:
-        yield Done(file, findings.fetched(request.name))
+        yield Done(file, f"loaded for {request.name}, which does not find it")
 
 
 def preload_static_tls(request: Request) -> Iterator[Outcome]:
@@ -161,7 +162,7 @@ def _wanted(action: Mapping[str, Any]) -> tuple[str, ...]:
     if not has_driver():
         return ()
     library = action["preload"]
-    return unmet_needs(library) if action.get("dependencies") else unfound((library,))
+    return unmet_needs(library) if action.get("dependencies") else unfound(library)
 
 
 def _installed(action: Mapping[str, Any]) -> tuple[str, ...]:

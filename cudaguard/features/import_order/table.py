@@ -62,21 +62,7 @@ REPAIRS = {
 
 CATEGORY = "ImportOrderWarning"  # of warnings about what its rules have left undone
 
-IDS = {
-    "CG820": (
-        "LD_LIBRARY_PATH was changed after Python started",
-        "LateEnvironmentWarning",
-    ),
-}
 DETECTORS = {
     "calls:SearchPathDetector": ("not_found",),
 }
 KNOWN_ERRORS = "known_errors:EXPLAINER"
-# Id -> what follows from it, what to do, and the page about it.
-ABOUT: dict[str, tuple[str, str, str]] = {
-    "CG820": (
-        "the dynamic loader reads LD_LIBRARY_PATH only once, when a process starts.",
-        "set LD_LIBRARY_PATH before Python starts, or load the library by its path",
-        "howto/cuda.md",
-    ),
-}

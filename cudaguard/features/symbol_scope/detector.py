@@ -7,8 +7,8 @@ library was loaded, their owners are compared with those of the last look; nothi
 from __future__ import annotations
 
 from cudaguard.core.caller import caller_frame, describe
-from cudaguard.elf.image import GlobalNames, Owner
-from cudaguard.elf.memory import Memory
+from cudaguard.elf.process import Library, Memory
+from cudaguard.elf.symbols import GlobalNames
 from cudaguard.errors import ImportOrderError
 from cudaguard.files import ours
 from cudaguard.system.loader_list import LoaderNews
@@ -27,26 +27,17 @@ _NAMES = tuple(name.encode() for name, _ in CANARIES)
 
 
 class ScopeDetector:
-    """Compares where the canary names are with where they were at the last look.
-
-    Args:
-        core: Is told.
-    """
+    """Compares where the canary names are with where they were at the last look."""
 
     def __init__(self, core: Dispatch) -> None:
         self._core = core
         self._names = GlobalNames(_NAMES)
         # The search list as it was looked at last, and how often names had been hidden.
         self._known = (b"", 0)
-        self._owners: list[Owner | None] = [None] * len(_NAMES)
+        self._owners: list[Library | None] = [None] * len(_NAMES)
 
     def begin(self, since: str) -> None:
-        """Look for the first time.
-
-        Args:
-            since: Why what it finds was not seen to come: ``guard`` or ``ctypes``, see
-                `cudaguard.features.symbol_scope.findings`.
-        """
+        """Look for the first time; what it finds was not seen to come (see `hijacked`)."""
         self._look(None, since)
 
     def unseen(self) -> None:
@@ -77,7 +68,7 @@ class ScopeDetector:
 
             judge(self._core, moved, load, since)
 
-    def _look_up(self) -> list[Owner | None]:
+    def _look_up(self) -> list[Library | None]:
         there = LoaderNews.everything
         if not there.has_scope:
             return _asked()
@@ -95,34 +86,29 @@ class ScopeDetector:
         return owners
 
 
-def _asked() -> list[Owner | None]:
+def _asked() -> list[Library | None]:
     """Ask the loader, where its own search list is not as expected and ctypes is there."""
     if not has_ctypes():
         return [None] * len(_NAMES)
-    from cudaguard.elf.resident import GlobalScope
+    from cudaguard.elf.resident import Resident
 
-    scope = GlobalScope()
-    found = scope.addresses(_NAMES)
-    return [Owner(scope.owner(one), one, 0) if one else None for one in found]
+    with Resident() as resident:
+        program = resident.program
+        found = {name: resident.address(program, name) for name in _NAMES}
+        return [
+            Library(resident.owner(program, name), address, 0) if address else None
+            for name, address in found.items()
+        ]
 
 
 class RuntimeDetector:
-    """Tells of extensions that were linked with -static-libstdc++ and show that runtime to all.
-
-    Args:
-        core: Is told.
-    """
+    """Tells of extensions that were linked with -static-libstdc++ and show that runtime to all."""
 
     def __init__(self, core: Dispatch) -> None:
         self._core = core
 
     def runtime_exported(self, extension: str, library: str, names: tuple[str, ...]) -> None:
-        """Tell of an extension that exports a C++ runtime.
-
-        Args:
-            extension: Name of the module.
-            library: Its file.
-            names: The ``std::...::id`` objects that it exports.
+        """Tell of an extension that exports the ``std::...::id`` objects of a C++ runtime.
 
         Raises:
             ImportOrderError: in `strict`.

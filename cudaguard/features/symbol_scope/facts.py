@@ -15,9 +15,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from cudaguard.core.patterns import matches, values_of
-from cudaguard.elf.loaded import first_entry, loaded_libraries, serving_file
-from cudaguard.elf.memory import Memory
-from cudaguard.elf.reader import CXX_RUNTIME, ElfFile, exported_runtime
+from cudaguard.elf.process import mapped_libraries, serving_file
+from cudaguard.elf.reader import CXX_RUNTIME, ElfFile, read_elf
 from cudaguard.files import os, ours
 from cudaguard.system.symbol_families import FAMILIES
 
@@ -41,23 +40,22 @@ def runtime_in(library: str) -> str:
 
 def runtime_among(files: Iterable[str]) -> str:
     """Return the one of the mapped files that has to stay global, or ""."""
-    wanted = [file for file in files if exported_runtime(file)]
+    wanted = [file for file in files if read_elf(file).runtime]
     if not wanted:
         return ""
-    with Memory() as memory:
-        mapped = [library.path for library in loaded_libraries(memory, first_entry())]
-    return _first_runtime(file for file in mapped if file in wanted or is_shared_runtime(file))
+    mapped = [library.file for library in mapped_libraries()]
+    return _first_runtime(file for file in mapped if file in wanted or _is_shared(file))
 
 
-def is_shared_runtime(path: str) -> bool:
+def _is_shared(path: str) -> bool:
     """Return True for libstdc++.so.6 itself, however its file is called."""
     return os.path.basename(path).startswith(CXX_RUNTIME)
 
 
 def _first_runtime(files: Iterable[str]) -> str:
     """Return the first file that exports a runtime, "" if that is libstdc++.so.6 or none."""
-    first = next((f for f in files if is_shared_runtime(f) or exported_runtime(f)), "")
-    return "" if is_shared_runtime(first) else first
+    first = next((f for f in files if _is_shared(f) or read_elf(f).runtime), "")
+    return "" if _is_shared(first) else first
 
 
 def _mapped_by(path: str) -> list[str]:
@@ -70,10 +68,10 @@ def _mapped_by(path: str) -> list[str]:
             resident = opened.enter_context(Resident())
             if resident.handle(CXX_RUNTIME):
                 return []
-            load = Load(path, opened.enter_context(ElfFile(path)), resident, opened, ())
+            load = Load(path, opened.enter_context(ElfFile(path)), resident, opened)
             load.map_libraries()
             return [one.path for one in load.objects if one.is_new]
-    except ours(OSError, OverflowError, ValueError, AttributeError, ImportError):  # no such file
+    except ours(OSError, AttributeError, ImportError):  # no such file
         return []
 
 

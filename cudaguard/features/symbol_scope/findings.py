@@ -1,39 +1,79 @@
-"""What is said of names in the global symbol scope: who took them, and what was repaired."""
+"""What is found of the global symbol scope: who put copies there, and what was repaired."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from cudaguard.core.findings import counted, have_it_repaired, too_late
+from cudaguard.core.findings import (
+    Kind,
+    counted,
+    have_it_repaired,
+    listed,
+    of_rule,
+    too_late,
+)
 from cudaguard.core.rule_check import toml_text
 from cudaguard.files import os
 from cudaguard.files.text import RULE_LINE
-from cudaguard.model import Finding
+from cudaguard.system.symbol_families import FAMILIES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from cudaguard.core.detection import NativeLoad
     from cudaguard.core.request import Opening
-    from cudaguard.features.symbol_scope.demotion import Demotion
-    from cudaguard.model import Rule
+    from cudaguard.features.symbol_scope.hiding import Hiding
+    from cudaguard.model import Finding, Rule
 
 KEPT_LOCAL = "kept in local symbol scope"
-HIJACK, STATIC_RUNTIME = "CG812", "CG813"
-# When it was that names moved and nobody saw by whom.
-GUARD, CTYPES, UNSEEN = "guard", "ctypes", "unseen"
-_SINCE = {
-    GUARD: "was put into the global symbol scope before the guard was installed",
-    CTYPES: "was put into the global symbol scope before `import ctypes`",
-    UNSEEN: "was put into the global symbol scope by code that cudaguard does not see",
-}
-_MOST_NAMES, _MOST_DANGERS = 3, 2  # in a message
 RELINK = (
     "use a release that links libstdc++.so.6, or rebuild it without -static-libstdc++ or "
     "with -Wl,--exclude-libs,ALL"
 )
 STAY_GLOBAL = f"{RELINK}; until then import it before other C++ libraries"
+HIJACKED = Kind(
+    "CG812",
+    "a library put copies of other libraries' symbols into the global symbol scope",
+    "SymbolScopeWarning",
+    consequence="libraries loaded later use these copies, and may crash, hang or compute wrong "
+    "results.",
+    remedy="import that library after the others, or use the rule in the warning, which loads it "
+    "with local scope",
+    page="reference/rules.md",
+)
+STATIC_RUNTIME = Kind(
+    "CG813",
+    "an extension exports its own C++ runtime",
+    "SymbolScopeWarning",
+    consequence="it and libraries that use libstdc++.so.6, such as torch, may mix two "
+    "runtimes. Texts then come out empty or cut, or the program crashes.",
+    remedy=RELINK,
+    page="howto/extensions.md",
+    links=(
+        "https://github.com/pytorch/pytorch/issues/109923",
+        "https://github.com/CVCUDA/CV-CUDA/issues/113",
+    ),
+)
+# When it was that names moved and nobody saw by whom: what is said of that, and what to do.
+GUARD, CTYPES, UNSEEN = "guard", "ctypes", "unseen"
+_NAMES_THE_LINE = "the message then names the line that does it"
+_SINCE = {
+    GUARD: (
+        "before the guard was installed",
+        f"call cudaguard.install() before the first import: {_NAMES_THE_LINE}",
+    ),
+    CTYPES: (
+        "before `import ctypes`",
+        f"put `import ctypes` directly after cudaguard.install(): {_NAMES_THE_LINE}",
+    ),
+    UNSEEN: (
+        "by code that cudaguard does not see",
+        (
+            "find the code that opens it without Python's importer and ctypes.CDLL (cffi, "
+            "_ctypes.dlopen, C code), and remove RTLD_GLOBAL there"
+        ),
+    ),
+}
+_MOST_NAMES, _MOST_DANGERS = 3, 2  # in a message
 _PROGRAM = ("", "__main__", "__mp_main__")
 _MARK = 8  # digits
 
@@ -44,24 +84,16 @@ class Hijack(NamedTuple):
     Args:
         owner: Its file.
         package: The package that it belongs to, or an empty string.
-        names: The symbols that tell, each with the file that owned it before, if any.
-        families: Key, title and danger of each family they stand for.
+        names: The symbols that tell: name, key of the family, and the file that owned it before.
     """
 
     owner: str
     package: str
-    names: tuple[tuple[str, str], ...]
-    families: tuple[tuple[str, str, str], ...]
+    names: tuple[tuple[str, str, str], ...]
 
 
 class Culprit(NamedTuple):
-    """The line that loaded it.
-
-    Args:
-        module: Name of the Python module that contains the line; may be empty.
-        where: ``file:line``; may be empty.
-        imported_at: ``file:line`` of the code outside its package that imported it, if any.
-    """
+    """Who loaded it: a module, its line, and the line outside its package that imported it."""
 
     module: str
     where: str
@@ -69,11 +101,7 @@ class Culprit(NamedTuple):
 
 
 def hijacked(
-    hijacks: tuple[Hijack, ...],
-    load: NativeLoad | None,
-    culprit: Culprit,
-    since: str,
-    runtime: str = "",
+    hijacks: list[Hijack], load: NativeLoad | None, culprit: Culprit, since: str, runtime: str = ""
 ) -> Finding:
     """Copies of other people's symbols have come into the global scope, and no rule knows it.
 
@@ -84,39 +112,35 @@ def hijacked(
         since: If nobody saw it: one of `GUARD`, `CTYPES` and `UNSEEN`.
         runtime: The file among them that contains its own C++ runtime, if any.
     """
-    first = os.path.basename(hijacks[0].owner)
-    more = f" and {len(hijacks) - 1} more" if len(hijacks) > 1 else ""
-    families = dict.fromkeys(family for hijack in hijacks for family in hijack.families)
-    titles = _listed(title for _, title, _ in families)
+    what = os.path.basename(hijacks[0].owner)
+    what += f" and {len(hijacks) - 1} more" if hijacks[1:] else ""
+    keys = tuple(dict.fromkeys(family for hijack in hijacks for _, family, _ in hijack.names))
+    cause: tuple[str, ...] = ()
     if load is None:
-        what = f"{first}{more} {_SINCE[since]}"
+        when, remedy = _SINCE[since]
+        what += f" was put into the global symbol scope {when}"
     else:
         actor = load.extension or culprit.module or "the program"
-        what = f"{actor} put {first}{more} into the global symbol scope"
-    dangers = [danger for _, _, danger in families][:_MOST_DANGERS]
-    return Finding(
-        HIJACK,
-        f"{what}, with symbols of {titles}.",
-        evidence=(*_cause(load, culprit), *map(_taken, hijacks), *own_runtime(runtime)),
-        consequence=f"libraries loaded from now on can use these copies: {'; '.join(dangers)}.",
-        remedy=STAY_GLOBAL if runtime else _remedy(hijacks, load, culprit, since),
+        what = f"{actor} put {what} into the global symbol scope"
+        cause, remedy = _cause(load, culprit), _remedy(hijacks, load, culprit, keys)
+    dangers = "; ".join(FAMILIES[key].danger for key in keys[:_MOST_DANGERS])
+    return HIJACKED.found(
+        f"{what}, with symbols of {listed(FAMILIES[key].title for key in keys)}.",
+        *cause,
+        *map(_taken, hijacks),
+        own_runtime(runtime),
+        consequence=f"libraries loaded from now on can use these copies: {dangers}.",
+        remedy=STAY_GLOBAL if runtime else remedy,
     )
 
 
-def own_runtime(library: str) -> tuple[str, ...]:
-    """Return the evidence that a library must stay as it is; none for no library."""
+def own_runtime(library: str) -> str:
+    """Return the evidence that a library must stay as it is; empty for no library."""
     words = "contains its own C++ runtime, and would break with local scope or hidden symbols"
-    return (f"{library} {words}",) if library else ()
+    return library and f"{library} {words}"
 
 
-def _listed(names: Iterable[str]) -> str:
-    words = list(names)
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
-
-
-def _cause(load: NativeLoad | None, culprit: Culprit) -> tuple[str, ...]:
-    if load is None:
-        return ()
+def _cause(load: NativeLoad, culprit: Culprit) -> tuple[str, str]:
     if load.extension:
         how = f"imports {load.library}"
         by = f" at {load.flags_by[1]}" if load.flags_by[1] else ""
@@ -127,39 +151,27 @@ def _cause(load: NativeLoad | None, culprit: Culprit) -> tuple[str, ...]:
         flag = "which makes itself global"
     at = f" ({culprit.where})" if culprit.where else ""
     line = f"{culprit.module or 'the program'}{at} {how} {flag}"
-    user = (f"imported at {culprit.imported_at}",) if culprit.imported_at else ()
-    return (line, *user)
+    return line, f"imported at {culprit.imported_at}" if culprit.imported_at else ""
 
 
 def _taken(hijack: Hijack) -> str:
-    names = [name for name, _ in hijack.names]
+    names = [name for name, _, _ in hijack.names]
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    before = sorted({was for _, was in hijack.names if was})
-    was = f", before to {_listed(before)}" if before else ""
+    before = sorted({was for _, _, was in hijack.names if was})
+    was = f", before to {listed(before)}" if before else ""
     several = "resolve" if len(names) > 1 else "resolves"
     return f"{', '.join(names[:_MOST_NAMES])}{more} now {several} to {hijack.owner}{was}"
 
 
 def _remedy(
-    hijacks: tuple[Hijack, ...], load: NativeLoad | None, culprit: Culprit, since: str
+    hijacks: list[Hijack], load: NativeLoad, culprit: Culprit, keys: tuple[str, ...]
 ) -> str:
-    if load is None:
-        if since == CTYPES:
-            how = "put `import ctypes` directly after cudaguard.install()"
-        elif since == GUARD:
-            how = "call cudaguard.install() before the first import"
-        else:
-            return (
-                "find the code that opens it without Python's importer and ctypes.CDLL (cffi, "
-                "_ctypes.dlopen, C code), and remove RTLD_GLOBAL there"
-            )
-        return f"{how}: the message then names the line that does it"
-    asking = load.flags_by if load.extension else (culprit.module, culprit.where)
-    if load.is_global and asking[0] in _PROGRAM:
+    asking, where = load.flags_by if load.extension else (culprit.module, culprit.where)
+    if load.is_global and asking in _PROGRAM:
         call = "sys.setdlopenflags call" if load.extension else "call"
-        return f"remove RTLD_GLOBAL from the {call}{f' at {asking[1]}' if asking[1] else ''}"
+        return f"remove RTLD_GLOBAL from the {call}{f' at {where}' if where else ''}"
     if load.is_global:
-        package, bundled = asking[0].partition(".")[0], ""
+        package, bundled = asking.partition(".")[0], ""
         actions: list[dict[str, object]] = [{"load_local": _pattern(load.library)}]
     else:
         package = (load.extension or culprit.module).partition(".")[0]
@@ -169,22 +181,18 @@ def _remedy(
                 "ask its authors to load it without RTLD_GLOBAL; until then import the packages in "
                 "danger before it"
             )
-        keys = tuple(dict.fromkeys(key for hijack in hijacks for key, _, _ in hijack.families))
         actions = [{"hide_symbols": _pattern(hijack.owner), "names": keys} for hijack in hijacks]
-    advice = "save this rule as cudaguard.toml and set CUDAGUARD_CONFIG=cudaguard.toml:"
-    # What a wheel bundles lies in a folder named after the distribution, not the module.
-    dist = [f"dist = [{toml_text(bundled)}]"] if bundled and bundled != package else []
-    return RULE_LINE.join(
-        (
-            advice,
-            "[[rules]]",
-            'id = "LOCAL001"',
-            f'watch = ["{package}"]',
-            *dist,
-            f"actions = {toml_text(actions)}",
-            f'why = "{package} puts its libraries into the global symbol scope"',
-        )
+    lines = (
+        "save this rule as cudaguard.toml and set CUDAGUARD_CONFIG=cudaguard.toml:",
+        "[[rules]]",
+        'id = "LOCAL001"',
+        f'watch = ["{package}"]',
+        # What a wheel bundles lies in a folder named after the distribution, not the module.
+        f"dist = [{toml_text(bundled)}]" if bundled not in ("", package) else "",
+        f"actions = {toml_text(actions)}",
+        f'why = "{package} puts its libraries into the global symbol scope"',
     )
+    return RULE_LINE.join(filter(None, lines))
 
 
 def _pattern(library: str) -> str:
@@ -202,23 +210,12 @@ def _pattern(library: str) -> str:
 
 def static_runtime(extension: str, library: str, names: tuple[str, ...], where: str) -> Finding:
     """An extension contains a C++ runtime of its own and exports it."""
-    some = f"{len(names)} objects" if names[1:] else "1 object"
-    more = " ..." if names[1:] else ""
-    evidence = (
-        f"{library} does not need libstdc++.so.6, and exports {some} of "
-        f"which the loader keeps one for all libraries: {names[0]}{more}"
-    )
-    return Finding(
-        STATIC_RUNTIME,
+    some, more = (f"{len(names)} objects", " ...") if names[1:] else ("1 object", "")
+    return STATIC_RUNTIME.found(
         f"{extension} exports its own C++ runtime.",
-        evidence=(*((f"imported at {where}",) if where else ()), evidence),
-        consequence="it and libraries that use libstdc++.so.6, such as torch, may mix two "
-        "runtimes. Texts then come out empty or cut, or the program crashes.",
-        remedy=RELINK,
-        links=(
-            "https://github.com/pytorch/pytorch/issues/109923",
-            "https://github.com/CVCUDA/CV-CUDA/issues/113",
-        ),
+        f"imported at {where}" if where else "",
+        f"{library} does not need libstdc++.so.6, and exports {some} of which the loader keeps one "
+        f"for all libraries: {names[0]}{more}",
     )
 
 
@@ -226,54 +223,39 @@ def static_runtime(extension: str, library: str, names: tuple[str, ...], where: 
 
 
 def went_global(rule: Rule, opening: Opening, by: str, where: str) -> Finding:
-    """What a rule keeps local was loaded globally, since the mode forbids repairs.
-
-    Args:
-        rule: The rule.
-        opening: What was loaded.
-        by: The module that loaded it; may be empty.
-        where: Its line; may be empty.
-    """
+    """What a rule keeps local was loaded globally by a module, since the mode forbids repairs."""
     actor = by.partition(".")[0] or "The program"
     remedy, command = have_it_repaired(rule)
     at = f": RTLD_GLOBAL requested at {where}" if where else ""
-    return Finding(
-        rule.id,
+    return of_rule(
+        rule,
         f"{actor} loaded {opening.subject} with RTLD_GLOBAL."
         if opening.is_file
         else f"{opening.source} loads its extensions with RTLD_GLOBAL.",
-        rule=rule.id,
-        evidence=(f"{opening.source}{at}",),
-        consequence=rule.why,
+        f"{opening.source}{at}",
         remedy=f"let cudaguard load it with local scope: {remedy}",
         command=command,
-        links=rule.links,
     )
 
 
 def left_global(rule: Rule, subject: str, runtime: str, where: str) -> Finding:
     """What a rule keeps local was loaded globally, since local scope would break it."""
-    return Finding(
-        rule.id,
+    return of_rule(
+        rule,
         f"{subject} stays in the global symbol scope: local scope would break its C++ runtime.",
-        rule=rule.id,
-        evidence=(
-            *((f"RTLD_GLOBAL requested at {where}",) if where else ()),
-            *own_runtime(runtime),
-        ),
-        consequence=rule.why,
+        f"RTLD_GLOBAL requested at {where}" if where else "",
+        own_runtime(runtime),
         remedy=STAY_GLOBAL,
-        links=rule.links,
     )
 
 
-def hidden(done: Demotion) -> str:
+def hidden(done: Hiding) -> str:
     """Return what has become of a library whose names were hidden."""
     others = f" of it and {done.libraries - 1} of its dependencies" if done.libraries > 1 else ""
     return f"{counted(done.names, 'symbols')}{others} hidden from the global symbol scope"
 
 
-def _evidence(done: Demotion) -> tuple[str, ...]:
+def _evidence(done: Hiding) -> tuple[str, ...]:
     if done.state == "done":
         what = f"{os.path.basename(done.library)}: {hidden(done)}"
     else:
@@ -283,39 +265,32 @@ def _evidence(done: Demotion) -> tuple[str, ...]:
     return (f"{what}; still bound to them: {users}" if users else what, *done.left)
 
 
-def taken_back_late(rule: Rule, module: str, done: Demotion, *, at_start: bool) -> Finding:
+def taken_back_late(rule: Rule, module: str, done: Hiding, *, at_start: bool) -> Finding:
     """A library was global before its rule was in force, and not all of that could be undone."""
+    consequence = rule.why
+    if done.state == "done" and done.bound:
+        consequence = (
+            "libraries loaded from now on do not use the hidden symbols. Those listed still do, "
+            "and may fail."
+        )
     late = too_late(rule, module, at_start=at_start)
-    return Finding(
-        late.id,
-        late.what,
-        rule=rule.id,
-        evidence=_evidence(done),
-        consequence=rule.why
-        if done.state != "done" or not done.bound
-        else "libraries loaded from now on do not use the hidden symbols. Those listed still do, "
-        "and may fail.",
-        remedy=STAY_GLOBAL if done.runtime else late.remedy,
-        command="" if done.runtime else late.command,
-        links=rule.links,
-    )
+    late = late.replace(evidence=_evidence(done), consequence=consequence)
+    return late.replace(remedy=STAY_GLOBAL, command="") if done.runtime else late
 
 
-def not_taken_back(rule: Rule, module: str, done: Demotion) -> Finding:
+def not_taken_back(rule: Rule, module: str, done: Hiding) -> Finding:
     """Names came into the global scope in spite of a rule, and could not all be taken back."""
-    remedy = f"load it without RTLD_GLOBAL, or import the packages in danger before {module}"
     if done.state == "done":
-        if done.bound:
-            remedy = f"import the libraries listed above before {module}"
-        fault = "some libraries use them" if done.bound else "hiding them left memory writable"
+        fault, remedy = (
+            "some libraries use them",
+            f"import the libraries listed above before {module}",
+        )
     else:
         fault = "they could not all be hidden" if done.names else "they could not be hidden"
-    return Finding(
-        rule.id,
+        remedy = f"load it without RTLD_GLOBAL, or import the packages in danger before {module}"
+    return of_rule(
+        rule,
         f"{module} put its symbols into the global scope, and {fault}.",
-        rule=rule.id,
-        evidence=_evidence(done),
-        consequence=rule.why,
+        *_evidence(done),
         remedy=STAY_GLOBAL if done.runtime else remedy,
-        links=rule.links,
     )

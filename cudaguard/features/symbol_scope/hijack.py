@@ -12,17 +12,11 @@ from cudaguard.core.reports import LATER
 from cudaguard.elf.process import at_start
 from cudaguard.errors import ImportOrderError
 from cudaguard.features.symbol_scope.facts import names_library, packages_of, runtime_among
-from cudaguard.features.symbol_scope.findings import (
-    CTYPES,
-    GUARD,
-    Culprit,
-    Hijack,
-    hijacked,
-)
+from cudaguard.features.symbol_scope.findings import CTYPES, GUARD, Culprit, Hijack, hijacked
 from cudaguard.features.symbol_scope.repair import hide, wanted_back
 from cudaguard.files import os
 from cudaguard.system.facts import Facts, Packages
-from cudaguard.system.symbol_families import FAMILIES, LEGITIMATE_OWNERS
+from cudaguard.system.symbol_families import LEGITIMATE_OWNERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,19 +32,19 @@ def judge(
     load: NativeLoad | None,
     since: str,
 ) -> None:
-    """Tell of the new owners that are neither legitimate nor in a rule's care.
+    """Report the new owners that are neither legitimate nor in a rule's care.
 
     Args:
         core: Knows the rules, and is told.
         moved: Name, family, and the files that own it now and owned it before.
         load: What was loaded, if that was seen.
-        since: As above.
+        since: Otherwise why not, see `cudaguard.features.symbol_scope.findings`.
 
     Raises:
         ImportOrderError: in `strict`, from an import.
     """
     packages, facts = Packages(), Facts()
-    hijacks = []
+    hijacks: list[Hijack] = []
     owners = dict.fromkeys(new for _, _, new, _ in moved)
     runtime = runtime_among(owners)
     for owner in owners:
@@ -60,30 +54,30 @@ def judge(
             for rule in _rules_about(core, owner, package, load)
         ):
             continue
-        keys = dict.fromkeys(family for _, family, new, _ in moved if new == owner)
-        hijacks.append(
-            Hijack(
-                owner,
-                package,
-                tuple((name, old) for name, _, new, old in moved if new == owner),
-                tuple((key, FAMILIES[key].title, FAMILIES[key].danger) for key in keys),
-            )
-        )
-    if hijacks:
-        _tell(core, tuple(hijacks), load, since, runtime)
+        own = tuple((name, family, old) for name, family, new, old in moved if new == owner)
+        hijacks.append(Hijack(owner, package, own))
+    if not hijacks:
+        return
+    frame = caller_frame()
+    culprit = Culprit("", "", "")
+    stop: ImportOrderError | Later = LATER
+    if load is not None:
+        culprit = Culprit(module_of(frame), describe(frame), describe(frame_outside(frame)))
+    finding = hijacked(hijacks, load, culprit, since, runtime)
+    if load is not None and is_importing():
+        name = load.extension or culprit.module
+        stop = ImportOrderError(finding.as_error(), name=name, path=load.library)
+    core.reporter.found(finding, frame, stop=stop)
 
 
 def _is_at_home(owner: str, package: str, load: NativeLoad | None, since: str) -> bool:
     """Return True if this library may own such names."""
     name = os.path.basename(owner)
-    if (
-        not owner
-        or owner == os.path.realpath(sys.executable or "")
-        or matches(name, LEGITIMATE_OWNERS)
-    ):
+    program = os.path.realpath(sys.executable or "")
+    if owner in ("", program) or matches(name, LEGITIMATE_OWNERS):
         return True
     preloaded = at_start("LD_PRELOAD").replace(":", " ").split()
-    if any(name == os.path.basename(path) for path in preloaded):
+    if name in map(os.path.basename, preloaded):
         return True
     # There from the start and in no package: it came with the program that Python is part of.
     return load is None and since in (GUARD, CTYPES) and not package
@@ -91,16 +85,16 @@ def _is_at_home(owner: str, package: str, load: NativeLoad | None, since: str) -
 
 def _rules_about(core: Dispatch, owner: str, package: str, load: NativeLoad | None) -> list[Rule]:
     """Return the rules that name the library, what was loaded with it, or its package."""
-    entries = core.registry.with_verbs("load_local", "hide_symbols")
-    names, libraries = {package.lower()} - {""}, [owner]
+    names, libraries = {package.lower()}, [owner]
     if load is not None:
-        names |= {load.extension.partition(".")[0].lower()} - {""}
+        names.add(load.extension.partition(".")[0].lower())
         libraries.append(load.library)
+    names.discard("")
     return [
-        rule
-        for rule in [one.rule for one in entries]
-        if not names.isdisjoint(packages_of(rule))
-        or any(names_library(rule, library) for library in libraries)
+        entry.rule
+        for entry in core.registry.with_verbs("load_local", "hide_symbols")
+        if not names.isdisjoint(packages_of(entry.rule))
+        or any(names_library(entry.rule, library) for library in libraries)
     ]
 
 
@@ -128,18 +122,3 @@ def _cares(
     else:
         core.repairs.do_now(hide, rule, "hide_symbols", imported[0])
     return True
-
-
-def _tell(
-    core: Dispatch, hijacks: tuple[Hijack, ...], load: NativeLoad | None, since: str, runtime: str
-) -> None:
-    frame = caller_frame()
-    culprit = Culprit("", "", "")
-    if load is not None:
-        culprit = Culprit(module_of(frame), describe(frame), describe(frame_outside(frame)))
-    finding = hijacked(hijacks, load, culprit, since, runtime)
-    stop: ImportOrderError | Later = LATER
-    if load is not None and is_importing():
-        name = load.extension or culprit.module
-        stop = ImportOrderError(finding.as_error(), name=name, path=load.library)
-    core.reporter.found(finding, frame, stop=stop)

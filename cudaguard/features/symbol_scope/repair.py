@@ -9,7 +9,6 @@ from cudaguard.core.request import MISSED, Done, Refused, Scope, WouldDo
 from cudaguard.features.symbol_scope import findings
 from cudaguard.features.symbol_scope.facts import runtime_in
 from cudaguard.files import os
-from cudaguard.system.facts import Facts
 from cudaguard.system.symbol_families import GLOBAL_ON_PURPOSE
 
 TYPE_CHECKING = False
@@ -97,11 +96,11 @@ def hide(request: Request, *, is_late: bool = False) -> Iterator[Outcome]:
         request: For a rule with the action ``hide_symbols``.
         is_late: True if the module was imported before the rule was in force.
     """
-    from cudaguard.features.symbol_scope.demotion import demote  # which takes ctypes
+    from cudaguard.features.symbol_scope.hiding import hide_symbols  # which takes ctypes
 
     rule = request.rule
     wanted_back.discard(rule.id)
-    done = demote(rule, Facts().machine)
+    done = hide_symbols(rule)
     if done.state in ("absent", "local"):
         return
     if is_late:

@@ -31,13 +31,6 @@ VERBS = (
 
 CATEGORY = "SymbolScopeWarning"  # of warnings about what its rules have left undone
 
-IDS = {
-    "CG812": (
-        "a library put copies of other libraries' symbols into the global symbol scope",
-        "SymbolScopeWarning",
-    ),
-    "CG813": ("an extension exports its own C++ runtime", "SymbolScopeWarning"),
-}
 DETECTORS = {
     "detector:ScopeDetector": (
         "begin",
@@ -47,19 +40,3 @@ DETECTORS = {
     "detector:RuntimeDetector": ("runtime_exported",),
 }
 KNOWN_ERRORS = "known_errors:EXPLAINER"
-# Id -> what follows from it, what to do, and the page about it.
-ABOUT: dict[str, tuple[str, str, str]] = {
-    "CG812": (
-        ("libraries loaded later use these copies, and may crash, hang or compute wrong results."),
-        (
-            "import that library after the others, or use the rule in the warning, which loads it "
-            "with local scope"
-        ),
-        "reference/rules.md",
-    ),
-    "CG813": (
-        "C++ libraries loaded later may call this runtime instead of their own.",
-        "use a build that links libstdc++.so.6, or import it last",
-        "howto/extensions.md",
-    ),
-}

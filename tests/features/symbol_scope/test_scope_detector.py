@@ -25,29 +25,6 @@ PyMODINIT_FUNC PyInit_taking(void) {{ return PyModule_Create(&definition); }}
 """
 PLAIN = "int which(void) { return 2; }\n"
 
-# `looks()` says how often the owners were compared since it was last asked.
-COUNT = """
-import sys
-import cudaguard
-
-def looks(seen=[0]):
-    new, seen[0] = CALLS[0] - seen[0], CALLS[0]
-    return new
-
-CALLS = [0]
-import cudaguard.core.own_imports as own
-def find(name, real=own._find_and_load):
-    if name == "cudaguard.features.symbol_scope.detector":
-        own._find_and_load = real
-        from cudaguard.elf.image import GlobalNames
-        looking = GlobalNames.owners
-        def owners(*args):
-            CALLS[0] += 1
-            return looking(*args)
-        GlobalNames.owners = owners
-    return real(name)
-own._find_and_load = find
-"""
 INSTALL = "cudaguard.install()"
 FOUND = "print([finding.id for finding in cudaguard.status().findings])"
 TAKE = "ctypes.CDLL('./libtaker.so', ctypes.RTLD_GLOBAL)"
@@ -67,43 +44,6 @@ def scene(native, compiler):
     native.extension("two")
     native.modules("plain.py")
     return native
-
-
-# --- when -------------------------------------------------------------------------------------
-
-
-def test_it_looks_after_loads_and_at_nothing_else(scene):
-    ran = scene.bare(
-        COUNT,
-        INSTALL,
-        "import one; print('extension without ctypes', looks())",
-        "import ctypes; print('ctypes', looks())",
-        "import plain, json.tool; print('Python modules', looks())",
-        "import _ssl, _bz2; print('parts of Python', looks())",
-        "ctypes.CDLL('./libplain.so'); print('library', looks())",
-        "ctypes.CDLL('./libplain.so', ctypes.RTLD_GLOBAL); print('global library', looks())",
-        "ctypes.CDLL(None); print('the program', looks())",
-        "ctypes.CDLL('given', handle=ctypes.CDLL(None)._handle); print('handle', looks())",
-        "import two; print('extension', looks())",
-        "import one, two, ctypes; print('again', looks())",
-        "cudaguard.status(); cudaguard.install('warn'); print('switches', looks())",
-        FOUND,
-    )
-    assert ran.lines == [
-        "extension without ctypes 0",
-        "ctypes 1",
-        "Python modules 0",
-        "parts of Python 0",
-        "library 0",  # nothing has become global by it
-        "global library 1",
-        "the program 0",
-        "handle 0",
-        "extension 0",
-        "again 0",
-        "switches 0",
-        "[]",
-    ]
-    assert ran.err == ""
 
 
 @pytest.mark.parametrize("mode", ["observe", "warn", "fix"])
@@ -134,44 +74,6 @@ def test_it_is_where_the_program_asks_for_global_names(scene):
     )
     assert ran.lines == ["False False", "['CG812']"]
     assert f"{TOLD}taking put taking." in ran.err
-
-
-PATCHES = """
-import ctypes, sys
-calls = []
-class Mine(ctypes.CDLL):
-    def __init__(self, *args, **kwargs):
-        calls.append("CDLL")
-        super().__init__(*args, **kwargs)
-class MyPython(ctypes.PyDLL):
-    def __init__(self, *args, **kwargs):
-        calls.append("PyDLL")
-        super().__init__(*args, **kwargs)
-ctypes.CDLL, ctypes.PyDLL = Mine, MyPython
-real = ctypes._dlopen
-def opened(*args):
-    calls.append("dlopen")
-    return real(*args)
-ctypes._dlopen = opened
-sys.addaudithook(lambda event, args: event == "ctypes.dlopen" and calls.append("event"))
-"""
-
-
-@pytest.mark.parametrize("order", ["guard-first", "patches-first"])
-def test_patches_of_the_user_see_no_calls_of_ours(scene, order):
-    parts = [INSTALL, PATCHES]
-    ran = scene.bare(
-        "import ctypes, cudaguard",
-        *(parts if order == "guard-first" else parts[::-1]),
-        "import one; print(calls)",
-        "ctypes.CDLL('./libplain.so')",
-        "print(calls)",
-        TAKE,
-        FOUND,
-        "print(calls)",
-    )
-    mine = ["CDLL", "dlopen", "event"]
-    assert ran.lines == ["[]", str(mine), "['CG812']", str(mine * 2)]
 
 
 # --- threads and processes --------------------------------------------------------------------
@@ -240,22 +142,16 @@ def test_forked_child_looks_by_itself(scene):
 
 def test_uninstall_ends_it_and_install_begins_anew(scene):
     lines = scene.bare(
-        COUNT,
+        "import ctypes, cudaguard",
         INSTALL,
-        "import ctypes; print(looks())",
         "cudaguard.uninstall()",
         TAKE,
-        "import one; print(looks())",
         FOUND,
-        "cudaguard.install(); print(looks())",
+        INSTALL,
         "print([finding.what for finding in cudaguard.status().findings])",
     ).lines
-    assert lines[:3] == ["1", "0", "[]"]
-    assert lines[3] == "1"
-    assert (
-        "libtaker.so was put into the global symbol scope before the guard was installed"
-        in lines[4]
-    )
+    assert lines[0] == "[]"
+    assert "was put into the global symbol scope before the guard was installed" in lines[1]
 
 
 # --- what may fail ----------------------------------------------------------------------------
@@ -270,7 +166,7 @@ import cudaguard.core.own_imports as own
 def find(name, real=own._find_and_load):
     if name == "cudaguard.features.symbol_scope.detector":
         own._find_and_load = real
-        from cudaguard.elf.image import GlobalNames
+        from cudaguard.elf.symbols import GlobalNames
         def broken(*args): raise AttributeError('names')
         GlobalNames.{method} = as_ours(broken)
     return real(name)
@@ -306,17 +202,17 @@ NO_GLIBC = {
 @pytest.mark.parametrize("platform", NO_GLIBC.values(), ids=NO_GLIBC)
 def test_nothing_is_looked_at_without_glibc(scene, platform):
     ran = scene.bare(
-        COUNT, platform, INSTALL, "import ctypes, one", TAKE, GLOBAL_FLAGS, "print(looks())", FOUND
+        "import cudaguard", platform, INSTALL, "import ctypes, one", TAKE, GLOBAL_FLAGS, FOUND
     )
-    assert (ran.lines, ran.err) == (["0", "[]"], "")
+    assert (ran.lines, ran.err) == (["[]"], "")
 
 
 # A glibc to come may keep its private data elsewhere: the loader is asked, once ctypes is there.
 LATER_GLIBC = {
     "as-it-is": "",
-    "scope-further-behind": "rendezvous._ENTRY = rendezvous._PUBLIC + 64",
-    "program-elsewhere": "rendezvous._PT_DYNAMIC, rendezvous._PT_PHDR = 2, 0x6474E551",
-    "no-structure-for-debuggers": "rendezvous._DT_DEBUG = 0x7FFF",
+    "scope-further-behind": "process._WHOLE_ENTRY = process._PUBLIC + 64",
+    "program-elsewhere": "process._PT_PHDR = 0x6474E551",
+    "no-structure-for-debuggers": "process._DT_DEBUG = 0x7FFF",
 }
 
 
@@ -324,7 +220,7 @@ LATER_GLIBC = {
 def test_glibc_that_is_laid_out_otherwise(scene, change):
     ran = scene.bare(
         "import cudaguard",
-        "from cudaguard.elf import rendezvous",
+        "from cudaguard.elf import process",
         LATER_GLIBC[change],
         INSTALL,
         "import one, ctypes",

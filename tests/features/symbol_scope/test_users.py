@@ -15,16 +15,13 @@ pytestmark = pytest.mark.skipif(
     sys.platform != "linux"
     or platform.machine() not in ("x86_64", "aarch64")
     or not platform.libc_ver()[0].startswith("glibc"),
-    reason="demotion is supported on x86-64 and AArch64 with glibc only",
+    reason="hiding is supported on x86-64 and AArch64 with glibc only",
 )
-DESCRIPTORS = "-mtls-dialect=desc" if platform.machine() == "aarch64" else "-mtls-dialect=gnu2"
-PAIRS = "-mtls-dialect=trad" if platform.machine() == "aarch64" else "-mtls-dialect=gnu"
 
 NAMES = """
 int plain(void) { return OWNER; }
 int variable = OWNER;
-__thread int spare[2] = {OWNER, OWNER};
-__thread int per_thread = OWNER;
+int spare = OWNER;
 static int choice(void) { return OWNER; }
 static void *choose(void) { return choice; }
 int chosen(void) __attribute__((ifunc("choose")));
@@ -46,7 +43,7 @@ print(user.ask())
 for found in cudaguard.status().findings:
     print(*found.evidence)
 """
-EVERYTHING = ["plain", "variable", "per_thread", "chosen"]
+EVERYTHING = ["plain", "variable", "chosen"]
 TAKEN, OWN = "1", "2"
 
 WAYS = {
@@ -58,68 +55,40 @@ WAYS = {
     "constant-table": ("return constant[0]();", ()),
     "chosen": ("return chosen();", ("-Wl,-z,now",)),
     "chosen-address": ("int (*volatile it)(void) = chosen; return it();", ()),
-    "thread-local-pair": ("return per_thread;", (PAIRS, "-ftls-model=global-dynamic")),
-    "thread-local-descriptor": ("return per_thread;", (DESCRIPTORS, "-ftls-model=global-dynamic")),
-    "thread-local-fixed": ("return per_thread;", ("-ftls-model=initial-exec",)),
 }
-# Those that fit are put at fixed places by the loader, others are not.
-LARGE = "__thread char filler[1 << 20];\n"
 
 
-class Scene:
-    """The package, and the library that comes later, in the children's folder."""
+@pytest.fixture
+def lines(pair, compiler):
+    """Returns what is printed where the two are run in an order, and names of the taker hidden."""
+    pair.child.write("taker/__init__.py", PACKAGE)
 
-    def __init__(self, pair, compiler) -> None:
-        self.pair, self.compiler = pair, compiler
-        pair.child.write("taker/__init__.py", PACKAGE)
-
-    def build(self, way: str, *, more: str = "") -> None:
-        """Compile both; `more` is for the taker alone."""
+    def lines(way: str, first: str, names: list[str]) -> list[str]:
         body, flags = WAYS[way]
         tables = {
             "table": "int (*table[])(void) = {plain};\n",
             "constant-table": "int (*const constant[])(void) = {plain};\n",
         }
-        folder = self.pair.child.folder
-        taker = self.compiler.library("libtaker.so", NAMES + more, "-DOWNER=1")
-        (folder / "taker" / "libtaker.so").write_bytes(taker.read_bytes())
         source = f"{NAMES}{tables.get(way, '')}int ask(void) {{ {body} }}\n"
-        user = self.compiler.library("libuser.so", source, "-DOWNER=2", *flags)
-        (folder / "libuser.so").write_bytes(user.read_bytes())
+        for file, text, *how in (
+            ("taker/libtaker.so", NAMES, "-DOWNER=1"),
+            ("libuser.so", source, "-DOWNER=2", *flags),
+        ):
+            built = compiler.library(file.rpartition("/")[2], text, *how)
+            (pair.child.folder / file).write_bytes(built.read_bytes())
+        return pair.bare(first, LOAD, "import taker", f"NAMES = {names!r}", HIDE).lines
 
-    def lines(self, first: str, names: list[str]) -> list[str]:
-        """Run the two in an order, hide the taker's names, and return what is printed."""
-        return self.pair.bare(first, LOAD, "import taker", f"NAMES = {names!r}", HIDE).lines
-
-
-@pytest.fixture
-def scene(pair, compiler) -> Scene:
-    return Scene(pair, compiler)
+    return lines
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_user_is_named_by_whichever_way_it_refers(scene, way):
-    scene.build(way)
-    before, after, evidence = scene.lines("import taker", EVERYTHING)
-    assert (before, after) == (TAKEN, TAKEN)
-    assert evidence.endswith("; still bound to them: libuser.so (1 reference)")
-
-
-@pytest.mark.parametrize("way", ["thread-local-pair", "thread-local-descriptor"])
-def test_variables_without_a_fixed_place(scene, way):
-    scene.build(way, more=LARGE)
-    before, after, evidence = scene.lines("import taker", EVERYTHING)
+def test_user_is_named_by_whichever_way_it_refers(lines, way):
+    before, after, evidence = lines(way, "import taker", EVERYTHING)
     assert (before, after) == (TAKEN, TAKEN)
     assert evidence.endswith("; still bound to them: libuser.so (1 reference)")
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_library_that_came_first_is_bound_to_itself(scene, way):
-    scene.build(way)
-    assert scene.lines("", EVERYTHING) == [OWN, OWN]
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_other_names_do_not_count(scene, way):
-    scene.build(way)
-    assert scene.lines("import taker", ["spare"]) == [TAKEN, TAKEN]
+def test_who_came_first_or_is_bound_to_other_names_is_not(lines, way):
+    assert lines(way, "", EVERYTHING) == [OWN, OWN]
+    assert lines(way, "import taker", ["spare"]) == [TAKEN, TAKEN]

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(
     sys.platform != "linux"
     or platform.machine() not in ("x86_64", "aarch64")
     or not platform.libc_ver()[0].startswith("glibc"),
-    reason="demotion is supported on x86-64 and AArch64 with glibc only",
+    reason="hiding is supported on x86-64 and AArch64 with glibc only",
 )
 
 TAKER = """
@@ -111,14 +111,13 @@ SHIM = r"""
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 static int says(const char *word) { char *s = getenv("SHIM"); return s && strstr(s, word); }
 static int memory = -1, writes;
 static int watched(const char *name, const char *path, int flags, int mode) {
     int (*next)(const char *, int, ...) = dlsym(RTLD_NEXT, name);
     int is_write = !strcmp(path, "/proc/self/mem") && (flags & 3);
-    if (is_write && says("no-debugger")) { errno = EPERM; return -1; }
+    if (is_write && says("no-writing")) { errno = EPERM; return -1; }
     int file = next(path, flags, mode);
     if (is_write) memory = file;
     return file;
@@ -136,11 +135,6 @@ ssize_t pwrite64(int file, const void *data, size_t length, off_t place) {
 }
 ssize_t pwrite(int file, const void *data, size_t length, off_t place) {
     return pwrite64(file, data, length, place);
-}
-int mprotect(void *place, size_t length, int bits) {
-    int (*next)(void *, size_t, int) = dlsym(RTLD_NEXT, "mprotect");
-    if (says(bits & PROT_WRITE ? "no-writing" : "no-return")) { errno = EACCES; return -1; }
-    return next(place, length, bits);
 }
 """
 
@@ -244,15 +238,12 @@ def test_consumer_that_comes_after_the_guard_has_its_own(scene):
         ({"names": ["which", "shown"]}, "2211"),
         ({"names": "wh*"}, "2111"),
         ({"names": "*ich"}, "2111"),
-        ({"names": "whic?"}, "2111"),
         ({"names": "whi?"}, "1111"),
         ({"names": "hich"}, "1111"),
-        ({"names": "whic"}, "1111"),
         ({"names": "w.*"}, "1111"),
         ({"names": "xcb"}, "1121"),
         ({"names": ["xcb", "which"]}, "2121"),
         ({"names": "xcb", "keep": "xcb_connect"}, "1111"),
-        ({"names": ["std", "zlib"]}, "1111"),
         ({"names": "*", "keep": "taker_*"}, "2222"),
         ({"names": "*", "keep": ["taker_*", "xcb"]}, "2212"),
     ],
@@ -287,7 +278,7 @@ def test_package_goes_on_using_its_own(scene):
     assert scene.lines(fetch, install(HIDE), use, ASK)[:2] == ["1 1 1", HIDDEN]
 
 
-def test_rule_that_only_demotes_acts_after_the_import(scene):
+def test_rule_that_only_hides_acts_after_the_import(scene):
     """The guard is there in time, and C code makes the library global."""
     for load in (BY_C, BY_PYTHON):
         scene.package(load=load)
@@ -384,31 +375,11 @@ def test_consumer_that_binds_at_its_first_call_is_cured_and_not_named(scene):
 # --- modes and grades ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["warn", "observe", "off"])
-def test_modes_that_repair_nothing_repair_nothing(scene, mode):
-    ran = scene.run("import taker", install({"names": "which"}, mode=mode), ASK, SAID)
+def test_mode_that_repairs_nothing(scene):
+    ran = scene.run("import taker", install({"names": "which"}, mode="warn"), ASK, SAID)
     assert ran.lines[0] == ALL_TAKEN
-    assert ("SymbolScopeWarning: [CG802] taker" in ran.err) is (mode == "warn")
-    found = {line.split()[1] for line in ran.lines[1:]}
-    assert found == (set() if mode == "off" else {"CG802"})
+    assert "SymbolScopeWarning: [CG802] taker" in ran.err
     assert not any(line.startswith("touched") for line in ran.lines)
-
-
-BOOTED = "import os; os.environ['CUDAGUARD'] = 'fix'; import cudaguard.api; cudaguard.api.boot()"
-
-
-@pytest.mark.parametrize("way", ["before the rule", "in a block that only warns"])
-def test_no_start_up_file_is_blamed_for_what_the_program_imports(scene, way):
-    """What the variable asks for comes into force again: that is not the start of Python."""
-    scene.consumer()
-    load = "import taker, consumer"
-    code = [load, install(HIDE).replace("install('fix', rules=", "add_rule(*")]
-    if way != "before the rule":
-        code = [code[1], f"with cudaguard.guard('warn'): {load}"]
-    ran = scene.run(BOOTED, *code, SAID)
-    assert "[CG802] taker was imported before cudaguard could repair it" in ran.err
-    assert "in mode 'fix' before the first `import taker`" in ran.err
-    assert ".pth" not in ran.err
 
 
 LATER = "cudaguard.add_rule(cudaguard.Rule('LOCAL2', ('later',), 'It comes later.'))"
@@ -493,7 +464,7 @@ def test_library_that_is_bound_lazily_is_let_be(scene):
 
 @pytest.mark.parametrize("flags", [LAZILY, BY_C], ids=["asked", "not-asked"])
 @pytest.mark.parametrize("link", ["-Wl,-z,now", "-fno-plt"])
-def test_library_that_cannot_be_bound_lazily_is_demoted(scene, link, flags):
+def test_library_that_cannot_be_bound_lazily_is_hidden(scene, link, flags):
     scene.package(link, NO_CALLS, load=flags)
     assert scene.lines("import taker", install(HIDE), ASK)[0] == HIDDEN
 
@@ -503,10 +474,7 @@ def test_library_that_cannot_be_bound_lazily_is_demoted(scene, link, flags):
     [
         "import os; os.uname = lambda: type('uname', (), {'machine': 'riscv64'})",
         "import sys; sys.maxsize = 2**31 - 1  # a Python of 32 bits on a kernel of 64",
-        (
-            "from cudaguard.features.symbol_scope import demotion\n"
-            "demotion.uses_glibc = lambda: False"
-        ),
+        ("from cudaguard.features.symbol_scope import hiding\nhiding.uses_glibc = lambda: False"),
     ],
     ids=["machine", "width", "libc"],
 )
@@ -519,9 +487,9 @@ def test_machine_that_is_not_supported(scene, pretend):
 
 STATE = """
 import cudaguard
-from cudaguard.features.symbol_scope.demotion import demote
+from cudaguard.features.symbol_scope.hiding import hide_symbols
 rule = next(rule for rule in cudaguard.active_rules() if rule.id.startswith("LOCAL"))
-print(demote(rule, "x86_64").state)
+print(hide_symbols(rule).state)
 """
 
 
@@ -547,20 +515,14 @@ def test_name_that_another_library_gives_is_not_taken_for_this_one_s(scene):
 # --- writing -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("refused", ["", "no-writing", "no-debugger"])
 @pytest.mark.parametrize("flag", ["-Wl,-z,separate-code", "-Wl,-z,noseparate-code"])
 @pytest.mark.parametrize("names", [0, 900])
-def test_protections_are_put_back_whichever_way_is_open(scene, names, flag, refused):
-    """The table is one page long, or several; it lies beside the code where old linkers put it."""
+def test_pages_stay_protected(scene, names, flag):
+    """The table is one page long, or several; it is beside the code where old linkers put it."""
     many = "".join(f"int taker_{i}(void) {{ return {i}; }}\n" for i in range(names))
     scene.package(flag, source=TAKER + many)
     code = ("import taker", PAGES, BEFORE, install(HIDE), SAME, ASK, SAID)
-    ran = scene.run(*code, refused=refused)
-    if platform.machine() == "aarch64" and "nosep" in flag and refused == "no-debugger":
-        assert ran.lines[0] == ALL_TAKEN  # pages of code may bear marks that would be lost
-    else:
-        assert ran.lines == [HIDDEN, f"touched {TAKEN_BACK} by LOCAL1 (stays)"]
-        assert ran.err == ""
+    assert scene.lines(*code) == [HIDDEN, f"touched {TAKEN_BACK} by LOCAL1 (stays)"]
 
 
 FAILURES = {
@@ -589,14 +551,14 @@ os.open = refuse
     ),
     "nothing-written": (
         (
-            "from cudaguard.features.symbol_scope import demotion\n"
-            "demotion.Pages.write = lambda pages, member, others: None"
+            "from cudaguard.features.symbol_scope import hiding\n"
+            "hiding._Member.write = lambda member, is_hidden: None"
         ),
         "",
         "names of {folder}/taker/libtaker.so are still found",
     ),
-    "no-way": ("", "no-writing no-debugger", "Operation not permitted"),
-    "half-way": ("", "no-writing once", "Input/output error"),
+    "no-way": ("", "no-writing", "Operation not permitted"),
+    "half-way": ("", "once", "Input/output error"),
 }
 
 
@@ -614,21 +576,11 @@ def test_failure_is_reported_and_changes_nothing(scene, how):
 
 
 def test_half_of_it_that_cannot_be_undone_is_told(scene):
-    ran = scene.run("import taker", install(HIDE), ASK, SAID, refused="no-writing half")
-    half = "1 symbol hidden from the global symbol scope"
-    assert ran.lines[0].count("2") == 1
+    ran = scene.run("import taker", install(HIDE), ASK, SAID, refused="half")
+    half = "2 symbols hidden from the global symbol scope"
+    assert ran.lines[0].count("2") == 2
     assert f"taker/libtaker.so: {half}, and not the others, as Input/output err" in ran.lines[1]
     assert ran.lines[2] == f"touched libtaker.so: {half} by LOCAL1 (stays)"
-    assert ran.err.count("Warning") == 1
-
-
-@pytest.mark.parametrize("load", ["import taker", ""])
-def test_pages_that_stay_writable_are_told(scene, load):
-    scene.package(load=BY_C)
-    ran = scene.run(load, install(HIDE), "import taker", ASK, SAID, refused="no-return")
-    assert ran.lines[0] == HIDDEN
-    assert "taker/libtaker.so stays writable: its pages could not be protected" in ran.lines[1]
-    assert "libbundled" in ran.lines[1]
     assert ran.err.count("Warning") == 1
 
 
@@ -636,13 +588,13 @@ def test_pages_that_stay_writable_are_told(scene, load):
 
 THREADS = """
 import cudaguard, ctypes, os, sys, threading, taker
-from cudaguard.features.symbol_scope.demotion import demote
+from cudaguard.features.symbol_scope.hiding import hide_symbols
 sys.setswitchinterval(1e-5)
 rules = [cudaguard.Rule(f"L{n}", ("taker",), "x", actions=({"hide_symbols": "libtaker.so",
          "names": [f"taker_{n}*"]},)) for n in (1, 2, 3)]
 def hide(rule):
     barrier.wait()
-    demote(rule, "x86_64")
+    hide_symbols(rule)
 """
 TOGETHER = """
 for _ in range(10):
@@ -701,7 +653,7 @@ int spin(const char *path) {
 """
 UNLOADED = """
 import cudaguard, ctypes, threading, time
-from cudaguard.features.symbol_scope.demotion import demote
+from cudaguard.features.symbol_scope.hiding import hide_symbols
 rule = cudaguard.Rule("L1", ("taker",), "x", actions=({"hide_symbols": "libtaker.so",
                       "names": "taker_*"},))
 spin, found, seen = ctypes.CDLL("./spin.so"), [], set()
@@ -709,7 +661,7 @@ thread = threading.Thread(target=lambda: found.append(spin.spin(b"./taker/libtak
 thread.start()
 end = time.monotonic() + 2
 while time.monotonic() < end:
-    seen.add(demote(rule, "x86_64").state)
+    seen.add(hide_symbols(rule).state)
 ctypes.c_int.in_dll(spin, "stop").value = 1
 thread.join()
 print(found, "done" in seen, ctypes.c_int.in_dll(spin, "rounds").value > 9)
@@ -733,7 +685,7 @@ def test_library_that_another_thread_unloads_is_held_meanwhile(scene):
 # --- afterwards ----------------------------------------------------------------------------------
 
 
-def test_uninstall_leaves_it_demoted_and_says_so(scene):
+def test_uninstall_leaves_it_hidden_and_says_so(scene):
     lines = scene.lines("import taker", install(HIDE), "cudaguard.uninstall()", ASK, SAID)
     assert lines[0] == HIDDEN
     assert lines[1].startswith(f"touched {TAKEN_BACK} by")

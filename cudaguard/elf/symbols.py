@@ -1,0 +1,363 @@
+"""The symbols of a shared object: what it asks others for, and whether it has a name itself.
+
+One reader for files and for what is mapped already. What counts as a definition is decided as
+the dynamic loader decides it.
+
+Source: System V ABI, chapter 5; ``elf.h``; the symbol versioning chapter of the Linux Standard
+Base.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cudaguard.elf.process import MOST_TEXT, Image, Library, library_at
+from cudaguard.elf.reader import (
+    DT_GNU_HASH,
+    DT_HASH,
+    DT_STRSZ,
+    DT_STRTAB,
+    DT_SYMTAB,
+    STEP,
+    SYMBOL,
+    ElfObject,
+    GnuTable,
+    OldTable,
+    UnreadableError,
+    number,
+    old_hash,
+    words,
+)
+from cudaguard.files import ours
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudaguard.elf.process import Memory
+
+DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_JMPREL = 2, 7, 8, 23
+RELOCATION = 24  # bytes of an entry: where, which symbol and how, what is added
+_DT_VERSYM, _DT_VERDEF, _DT_VERDEFNUM = 0x6FFFFFF0, 0x6FFFFFFC, 0x6FFFFFFD
+_DT_VERNEED, _DT_VERNEEDNUM = 0x6FFFFFFE, 0x6FFFFFFF
+_MOST_WANTED = 1 << 20
+_MOST_RELOCATIONS = 1 << 20
+_MOST_TEXT = 1 << 24
+_MOST_VERSIONS = 1 << 12
+_VERSION_PART = 64  # bytes to read for each version: the entry, its name, the names it follows
+_LONGEST_NAME = 1 << 14  # a C++ name of 10,000 characters has been seen
+GLOBAL, _WEAK, _UNIQUE = 1, 2, 10
+_KINDS = (0, 1, 2, 5, 6, 10)  # NOTYPE, OBJECT, FUNC, COMMON, TLS, GNU_IFUNC
+_TLS, _ABSOLUTE = 6, 0xFFF1
+_INTERNAL, _HIDDEN = 1, 2
+_IS_BASE, _IS_WEAK = 1, 2
+
+
+class Wanted(NamedTuple):
+    """A symbol that an object asks others for; without a version, that is empty."""
+
+    name: bytes
+    version: bytes = b""
+
+
+class Requirement(NamedTuple):
+    """A version that an object asks of a library; its symbols have the mark."""
+
+    mark: int
+    library: bytes
+    version: bytes
+    is_weak: bool
+
+
+class SymbolTable(NamedTuple):
+    """The whole dynamic symbol table of a library, as it is stored."""
+
+    address: int
+    table: bytes
+    strings: bytes
+
+    @property
+    def names(self) -> list[int]:
+        """Where the name of each symbol begins in `strings`."""
+        return memoryview(self.table).cast("I")[:: SYMBOL // 4].tolist()
+
+    def name(self, start: int) -> bytes:
+        """Return the name that begins at `start`."""
+        return self.strings[start : self.strings.find(b"\0", start)]
+
+
+class SharedObject:
+    """The symbols of one object.
+
+    Args:
+        source: Where it is read.
+
+    Raises:
+        OSError: by every method, where it cannot be read or its tables make no sense.
+    """
+
+    def __init__(self, source: ElfObject) -> None:
+        self._source = source
+        self._symbols = source.address(DT_SYMTAB)
+        self._strings = source.address(DT_STRTAB)
+        self._versions = source.address(_DT_VERSYM)
+        self._hashes: GnuTable | OldTable | None = None
+        self._defined: dict[int, tuple[int, int]] | None = None
+        self._required: list[Requirement] | None = None
+        self._texts = b""
+
+    def table(self) -> SymbolTable:
+        """Return the symbol table as it is stored; one of no symbols for an object without."""
+        hashes, size = self._table(), self._source.value(DT_STRSZ)
+        if size > MOST_TEXT:
+            raise UnreadableError("its symbol table makes no sense")
+        return SymbolTable(
+            self._symbols,
+            self._source.exactly(self._symbols, hashes.end() * SYMBOL if hashes else 0),
+            self._source.exactly(self._strings, size),
+        )
+
+    # --- what it asks for -------------------------------------------------------------
+
+    def requirements(self) -> list[Requirement]:
+        """Return the versions that it needs of its libraries."""
+        if self._required is not None:
+            return self._required
+        exactly, size = self._source.exactly, self._source.value(DT_STRSZ)
+        if 0 < size <= _MOST_TEXT:  # all names at once: of such an object many are asked
+            self._texts = exactly(self._strings, size)
+        found: list[Requirement] = []
+        place = self._source.address(_DT_VERNEED)
+        for _ in range(min(self._source.value(_DT_VERNEEDNUM), _MOST_VERSIONS)):
+            entry = exactly(place, 16)
+            library = self._text(number(entry, 4, 4))
+            part = place + number(entry, 8, 4)
+            for _ in range(number(entry, 2, 2)):
+                if len(found) > _MOST_VERSIONS:
+                    raise UnreadableError("it needs more versions than there are")
+                aux = exactly(part, 16)
+                mark, is_weak = number(aux, 6, 2) & 0x7FFF, bool(number(aux, 4, 2) & _IS_WEAK)
+                version = self._text(number(aux, 8, 4))
+                found.append(Requirement(mark, library, version, is_weak))
+                part += number(aux, 12, 4)
+            place += number(entry, 12, 4)
+        self._required = found
+        return found
+
+    def wanted(self) -> list[Wanted]:
+        """Return the symbols that somebody else must have, weak ones left out."""
+        indices = self._undefined_range() if self._symbols else ()
+        if not indices:
+            return []
+        first, last = min(indices), max(indices)
+        if last > _MOST_WANTED:
+            raise UnreadableError("it has more symbols than there are")
+        exactly = self._source.exactly
+        table = exactly(self._symbols + first * SYMBOL, (last + 1 - first) * SYMBOL)
+        versions = {need.mark: need.version for need in self.requirements()}
+        length = 2 * (last + 1 - first) if self._versions else 0
+        marks = memoryview(exactly(self._versions + 2 * first, length)).cast("H")
+        found = []
+        for index in indices:
+            place = (index - first) * SYMBOL
+            # Neither defined here, nor local, nor weak.
+            if table[place + 6] | table[place + 7] or table[place + 4] >> 4 not in (1, _UNIQUE):
+                continue
+            name = self._text(number(table, place, 4))
+            if name:
+                version = versions.get(marks[index - first] & 0x7FFF, b"") if marks else b""
+                found.append(Wanted(name, version))
+        return found
+
+    def _undefined_range(self) -> Sequence[int]:
+        """Return the indices among which the undefined symbols are."""
+        table = self._table()
+        if isinstance(table, OldTable):
+            return range(1, table.end())
+        if table is not None and table.defines_anything:
+            return range(1, table.first)  # the hash table is about the rest
+        # Then nothing tells how many there are: those that the loader will look up.
+        found: set[int] = set()
+        for start, size in ((DT_RELA, DT_RELASZ), (DT_JMPREL, DT_PLTRELSZ)):
+            length = self._source.value(size) // RELOCATION * RELOCATION
+            if length > _MOST_RELOCATIONS * RELOCATION:
+                raise UnreadableError("it has more relocations than there are")
+            data = self._source.exactly(self._source.address(start), length)
+            found.update(memoryview(data).cast("I")[3::6].tolist())
+        return sorted(found - {0})
+
+    # --- what it has ------------------------------------------------------------------
+
+    def _versions_by_index(self) -> dict[int, tuple[int, int]]:
+        """Return the versions that it defines: index -> (hash of the name, where that stands)."""
+        if self._defined is None:
+            found: dict[int, tuple[int, int]] = {}
+            count = min(self._source.value(_DT_VERDEFNUM), _MOST_VERSIONS)
+            data = self._source.some(self._source.address(_DT_VERDEF), count * _VERSION_PART)
+            place = 0
+            for _ in range(count):
+                aux = place + number(data, place + 12, 4)
+                if len(data) < max(place + 20, aux + 4):
+                    raise UnreadableError("its versions point outside of it")
+                if not number(data, place + 2, 2) & _IS_BASE:  # that is the library's own name
+                    index = number(data, place + 4, 2) & 0x7FFF
+                    found[index] = number(data, place + 8, 4), number(data, aux, 4)
+                place += number(data, place + 16, 4)
+            self._defined = found
+        return self._defined
+
+    def lacks_version(self, name: bytes) -> bool:
+        """Return True if the loader would refuse an object that needs this version of the library.
+
+        A library that defines no versions at all is let pass.
+        """
+        if not self._source.address(_DT_VERDEF):
+            return False
+        code = old_hash(name)
+        return not any(
+            other == code and self._text(start) == name
+            for other, start in self._versions_by_index().values()
+        )
+
+    def defines(self, wanted: Wanted) -> bool:
+        """Return True if the loader would take this object's definition of a symbol."""
+        return any(self._fits(index, wanted) for index in self._candidates(wanted.name))
+
+    def has_global(self, name: bytes) -> bool:
+        """Return True if it defines a name, and not only weakly."""
+        return any(
+            self._fits(index, Wanted(name)) and self._entry(index)[4] >> 4 == GLOBAL
+            for index in self._candidates(name)
+        )
+
+    def shows(self, name: bytes) -> bool:
+        """Return True if ``dlsym`` finds a name here: by its default version, or the only one.
+
+        A program that takes the address of a function of others has a place that stands for it.
+        """
+        wanted = Wanted(name)
+        found = [i for i in self._candidates(name) if self._fits(i, wanted, stands_for=True)]
+        # Older ones are for those that were linked with them.
+        return any(mark & 0x7FFF < 2 or not mark & 0x8000 for mark in map(self._mark, found))
+
+    def _candidates(self, name: bytes) -> list[int]:
+        table = self._table() if self._symbols else None
+        return table.candidates(name) if table is not None else []
+
+    def _fits(self, index: int, wanted: Wanted, *, stands_for: bool = False) -> bool:
+        entry = self._entry(index)
+        kind, binding, visibility = entry[4] & 15, entry[4] >> 4, entry[5] & 3
+        section, value = number(entry, 6, 2), number(entry, 8, 8)
+        if (
+            (not section and not stands_for)
+            or (not value and section != _ABSOLUTE and kind != _TLS)
+            or kind not in _KINDS
+            or binding not in (GLOBAL, _WEAK, _UNIQUE)
+            or visibility in (_INTERNAL, _HIDDEN)
+            or self._text(number(entry, 0, 4), len(wanted.name) + 1) != wanted.name
+        ):
+            return False
+        if not self._versions:
+            return True
+        mark = self._mark(index)
+        is_hidden, version = bool(mark & 0x8000), mark & 0x7FFF
+        if not wanted.version:
+            return version < 3 or not is_hidden  # the oldest version, or the default one
+        known = self._versions_by_index().get(version)
+        own = self._text(known[1]) if known else b""
+        return own == wanted.version or (not own and not is_hidden)
+
+    def _entry(self, index: int) -> bytes:
+        return self._source.exactly(self._symbols + index * SYMBOL, SYMBOL)
+
+    def _mark(self, index: int) -> int:
+        """Return the version of a symbol, with its highest bit set if that is not the default."""
+        if not self._versions:
+            return 0
+        return number(self._source.exactly(self._versions + 2 * index, 2), 0, 2)
+
+    def _table(self) -> GnuTable | OldTable | None:
+        """Return its hash table, the newer kind if it has both; None if it has neither."""
+        if self._hashes is None:
+            gnu, old = self._source.address(DT_GNU_HASH), self._source.address(DT_HASH)
+            if gnu:
+                self._hashes = GnuTable(self._source.exactly, gnu, self._source.budget)
+            elif old:
+                self._hashes = OldTable(self._source.exactly, old, self._source.budget)
+        return self._hashes
+
+    def _text(self, start: int, limit: int = _LONGEST_NAME) -> bytes:
+        if self._texts:
+            end = self._texts.find(b"\0", start, start + limit)
+            if end >= 0:
+                self._source.budget.spend(STEP + end - start)
+                return self._texts[start:end]
+        place = self._strings + start
+        data = self._source.some(place, min(limit, 256))
+        if b"\0" not in data and limit > 256:
+            data = self._source.some(place, limit)
+        return data.partition(b"\0")[0]
+
+
+# --- Owners of names in the global symbol scope, read from memory as the loader would find them ---
+# Nothing is loaded or bound by looking, and no lock of the loader is taken. What each library of
+# the scope has of the names is remembered.
+#
+# Source: System V ABI, chapter 5; glibc's ``elf/dl-lookup.c``, for ``dlsym`` with the program's
+# handle; ``link.h``.
+
+_ENTRY = 56  # bytes: the public part, the one before, itself, the name space
+
+
+class GlobalNames:
+    """Looks some names up in the global scope.
+
+    Args:
+        names: As the linker writes them.
+    """
+
+    def __init__(self, names: Sequence[bytes]) -> None:
+        self._names = tuple(names)
+        # By the words of an entry: a bit for each name that this library has.
+        self._has: dict[bytes, tuple[Library, int]] = {}
+
+    def owners(self, memory: Memory, scope: bytes) -> list[Library | None]:
+        """Return who owns each name, None for one that nobody has.
+
+        Args:
+            memory: That of this process.
+            scope: The program's search list, as `cudaguard.system.loader_list` has it.
+
+        Raises:
+            OSError: An entry cannot be read, as it has been unloaded meanwhile.
+        """
+        found: list[Library | None] = [None] * len(self._names)
+        left, known = (1 << len(found)) - 1, {}
+        for entry in words(scope):
+            mark = memory.read(entry, _ENTRY)
+            one = known[mark] = self._has.get(mark) or self._look(memory, entry)
+            owner, has = one
+            has &= left
+            left &= ~has
+            while has:
+                lowest = has & -has
+                found[lowest.bit_length() - 1] = owner
+                has -= lowest
+        self._has = known  # without those that were unloaded
+        return found
+
+    def forget(self) -> None:
+        """Look at all libraries anew: names of one were hidden."""
+        self._has = {}
+
+    def _look(self, memory: Memory, entry: int) -> tuple[Library, int]:
+        owner, _ = library_at(memory, entry)
+        has = 0
+        try:
+            image = SharedObject(Image(memory, owner))
+            for at, name in enumerate(self._names):
+                if image.shows(name):
+                    has |= 1 << at
+        except ours(UnreadableError):  # the loader finds nothing there either
+            pass
+        return owner, has
