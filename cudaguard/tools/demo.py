@@ -33,7 +33,10 @@ _TIME_LIMIT = 300  # seconds for one run of the program
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments: there are none."""
-    parser.epilog = "Exit status: 0 the guard cured the fault, 1 it did not, 2 it cannot run here."
+    parser.epilog = (
+        "Example: cudaguard demo. Exit status: 0 the guard cured the fault, 1 it did not, 2 it "
+        "cannot run here."
+    )
 
 
 def execute(args: Namespace) -> int:
@@ -43,7 +46,7 @@ def execute(args: Namespace) -> int:
         note("demo", f"The demonstration cannot run here: {obstacle}", command)
         return USAGE
     print("The program:\n")
-    print("".join(f"    {line}\n" for line in PROGRAM.splitlines()))
+    print("".join(f"    {line}".rstrip() + "\n" for line in PROGRAM.splitlines()))
     is_broken = _CURED not in _show("1. Without the guard: python program.py", guarded=False)
     is_cured = _CURED in _show("2. With the guard: cudaguard run program.py", guarded=True)
     if not is_broken:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import cudaguard
 from _generate import DOCS
 from _generate.markdown import code, plain, table_of
+from cudaguard.core.passing_errors import known_errors
 from cudaguard.core.table import table
 from cudaguard.tools.doctor.checks import check_of
 
@@ -127,9 +128,10 @@ def _sentence(text: str) -> str:
 def warnings() -> str:
     """Return what to do about each warning of cudaguard that is no message of others."""
     rows = []
+    texts = {known.id for known in known_errors()}  # have an entry of their own
     for id in sorted(table.index.IDS):
         kind = table.kind(id)
-        if kind is not None and kind.page:
+        if kind is not None and kind.page and id not in texts:
             page = f"[{_title(kind.page)}]({kind.page})"
             rows.append((f"`[{id}]`", plain(kind.title), plain(kind.remedy), page))
     return table_of(("warning", "what was found", "what to do", "page"), rows)

@@ -33,12 +33,11 @@ def test_guard(example):
 
 @needs_decord
 @needs_fault
-def test_unchanged_program_as_the_readme_shows_it(example, root):
+def test_unchanged_program(example):
     name = "door_unchanged.py"
     assert example(name) == "read back: False\n"
     assert example(name, env={"CUDAGUARD": "fix"}) == "read back: True\n"
     assert example(name, "-m", "cudaguard", "run") == "read back: True\n"
-    assert "read back: False\n$ cudaguard run" in (root / "README.md").read_text(encoding="utf-8")
 
 
 def test_own_rule(example):

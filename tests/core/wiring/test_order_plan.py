@@ -323,7 +323,7 @@ def test_death_by_an_order_says_which_statement_to_move(run, child, end, mode):
     done = run(files, "-m", "cudaguard", "run", "--mode", mode, "main.py")
     said = done.stderr.replace(f"{child.folder}/", "")
     first = "transformers must be imported after unsloth: move the import at model.py:3 above "
-    assert f"cudaguard run: {first}engine.py:1; the program " in said
+    assert f"cudaguard run: {first}engine.py:1; main.py " in said
     assert said.rstrip().endswith("run: export CUDAGUARD_RULES=+CG041")
     del files["model"]
     files["main"] = "import engine"
