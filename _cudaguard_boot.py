@@ -26,7 +26,7 @@ def start():
     if is_default:
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     try:
-        from cudaguard.core.own_imports import load
+        from cudaguard.hooks.own_imports import load
 
         load("cudaguard.api").boot()
     except Exception as error:

@@ -149,7 +149,7 @@ if not TYPE_CHECKING:  # a type checker must see the names above, not "anything 
         home = _HOMES.get(name) or _HOOKS.get(name)
         if home is None:
             raise AttributeError(f"module 'cudaguard' has no attribute {name!r}")
-        from cudaguard.core.own_imports import load
+        from cudaguard.hooks.own_imports import load
 
         if home.startswith(("features.", "tools.")):
             load("cudaguard.api")  # hands the features to the core

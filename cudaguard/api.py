@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.caller import note_block
 from cudaguard.core.lifecycle import activation
 from cudaguard.core.registry import entry_of
 from cudaguard.core.settings import layer_of_call
 from cudaguard.core.table import table
 from cudaguard.features import _index
+from cudaguard.hooks.caller import note_block
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def launch() -> None:
     begin(activation)
     boot()
     if activation.is_up:  # the .pth line was first
-        end.put_up()
+        end.install()
 
 
 def _look_at(error: BaseException | None) -> None:

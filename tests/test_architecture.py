@@ -20,7 +20,7 @@ import cudaguard
 PACKAGE = Path(cudaguard.__file__).parent
 
 # The floors of the house, from below; a module imports only from its own floor or from below.
-FLOORS = ("ground", "elf", "system", "core", "features", "api", "tools")
+FLOORS = ("ground", "elf", "system", "hooks", "core", "features", "api", "tools")
 GROUND = {"config", "errors", "files", "model"}
 FACE = {"__init__": "tools", "__main__": "tools"}  # the first names everything, lazily
 # Programs and start-up files that lie in the package but are never imported as a part of it.
@@ -302,7 +302,7 @@ def test_package_has_no_such_fault(package, check):
 
 
 def test_walker_sees_the_whole_package(package):
-    assert {"__init__", "api", "core.loader", "features._index", "tools.run.command"} <= set(
+    assert {"__init__", "api", "hooks.loader", "features._index", "tools.run.command"} <= set(
         package.modules
     )
     assert {"core.lifecycle", "core.settings", "features._index"} <= {
@@ -318,7 +318,7 @@ OTHER_FILES = (
     "config.py",
     "core/__init__.py",
     "core/dispatch.py",
-    "core/loader.py",
+    "hooks/loader.py",
     "features/__init__.py",
     "features/one/__init__.py",
     "features/one/repair.py",
@@ -333,8 +333,8 @@ OTHER_FILES = (
     [
         (modules_outside_the_house, "extra/new.py", ""),
         (upward_arrows, "model.py", "from cudaguard.core.dispatch import Dispatch"),
-        (upward_arrows, "elf/x.py", "def f():\n    from cudaguard.core import loader"),
-        (upward_arrows, "system/x.py", "import cudaguard.core.loader"),
+        (upward_arrows, "elf/x.py", "def f():\n    from cudaguard.hooks import loader"),
+        (upward_arrows, "system/x.py", "import cudaguard.hooks.loader"),
         (upward_arrows, "core/dispatch.py", "import cudaguard"),
         (upward_arrows, "core/x.py", "if TYPE_CHECKING:\n    import cudaguard.api"),
         (upward_arrows, "features/one/x.py", "from cudaguard.api import install"),

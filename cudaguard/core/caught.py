@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.caller import caller_frame, is_between, is_outermost, module_of, own_blocks
+from cudaguard.hooks.caller import caller_frame, is_between, is_outermost, module_of, own_blocks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ one that fails is heard no more, is reported once, and costs the others nothing.
 
 from __future__ import annotations
 
-from cudaguard.core.barrier import ON_PURPOSE, is_own_failure, print_instead
+from cudaguard.hooks.barrier import ON_PURPOSE, is_own_failure, print_instead
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

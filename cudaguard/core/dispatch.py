@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.barrier import NOTHING, Slots
-from cudaguard.core.caller import caller_frame, describe, importing
-from cudaguard.core.dlopen import NOT_FOUND, RTLD_GLOBAL, FlagsPatch
-from cudaguard.core.extension_loads import ExtensionPatch
-from cudaguard.core.finder import GuardFinder
 from cudaguard.core.journal import Journal
-from cudaguard.core.own_imports import is_put_off
 from cudaguard.core.permit import permit_for
 from cudaguard.core.registry import Registry
 from cudaguard.core.reports import Reporter
 from cudaguard.core.table import table
 from cudaguard.files import os
+from cudaguard.hooks.barrier import NOTHING, ImportCallbacks
+from cudaguard.hooks.caller import caller_frame, describe, importing
+from cudaguard.hooks.dlopen import NOT_FOUND, RTLD_GLOBAL, FlagsPatch
+from cudaguard.hooks.extensions import ExtensionPatch
+from cudaguard.hooks.finder import GuardFinder
+from cudaguard.hooks.own_imports import is_put_off
 from cudaguard.system.modules import has_ctypes, peek
 
 TYPE_CHECKING = False
@@ -30,10 +30,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from typing import Any
 
-    from cudaguard.core.barrier import Close
-    from cudaguard.core.ctypes_loads import CtypesPatch
     from cudaguard.core.detection import Detection
-    from cudaguard.core.last_error import LastError
     from cudaguard.core.lazy import LazyFilter
     from cudaguard.core.native_repairs import NativeRepairs
     from cudaguard.core.permit import Permit
@@ -41,6 +38,9 @@ if TYPE_CHECKING:
     from cudaguard.core.recording import Recording
     from cudaguard.core.repairs import Repairs
     from cudaguard.core.replace import Replacements
+    from cudaguard.hooks.barrier import Close
+    from cudaguard.hooks.ctypes_loads import CtypesPatch
+    from cudaguard.hooks.last_error import LastError
     from cudaguard.model import Rule
 
 else:
@@ -78,8 +78,8 @@ class Dispatch:
         self.on_first_hit: Callable[[], None] | None = None
         # Adds the rules of a module's plug-ins; None where there are none left to load.
         self.load_plugins: Callable[[str], None] | None = None
-        self._slots: dict[str, Slots] = {}
-        self._plain = Slots((self.arrived,), (self.window,))
+        self._slots: dict[str, ImportCallbacks] = {}
+        self._plain = ImportCallbacks((self.arrived,), (self.window,))
 
     @property
     def is_up(self) -> bool:
@@ -99,7 +99,7 @@ class Dispatch:
         """The caller of the repairs."""
         from cudaguard.core.repairs import Repairs
 
-        made = Repairs(self.reporter, self.replacements, self.catch_up, table)
+        made = Repairs(self.reporter, self.replacements, self.scan_missed_loads, table)
         made.configure(self.registry)
         return made
 
@@ -127,7 +127,7 @@ class Dispatch:
     @part
     def ctypes(self) -> CtypesPatch:
         """The patch of ctypes."""
-        from cudaguard.core.ctypes_loads import CtypesPatch
+        from cudaguard.hooks.ctypes_loads import CtypesPatch
 
         return CtypesPatch(lambda one: self.native.scope_of_library(one), self)  # noqa: PLW0108
 
@@ -141,7 +141,7 @@ class Dispatch:
     @part
     def end(self) -> LastError:
         """The look at the error that ends the program."""
-        from cudaguard.core.last_error import LastError
+        from cudaguard.hooks.last_error import LastError
 
         return LastError(self.detection.error_passes)
 
@@ -156,7 +156,7 @@ class Dispatch:
         """Note all that is mapped, by whatever import, to the end of the process."""
         self.is_traced = True
         vars(self).pop("recording", None)
-        self.recording.look_until_the_end(self.catch_up)
+        self.recording.look_until_the_end(self.scan_missed_loads)
 
     @property
     def is_looking(self) -> bool:
@@ -179,8 +179,8 @@ class Dispatch:
 
     # --- a watched import -----------------------------------------------------------
 
-    def slots_for(self, name: str) -> Slots:
-        """Return what is to happen around the import of `name` (see `core.barrier.Host`)."""
+    def callbacks_for(self, name: str) -> ImportCallbacks:
+        """Return what is to happen around the import of `name` (see `hooks.barrier.Host`)."""
         if not self.is_up:  # uninstalled while the import was on its way
             return NOTHING
         self.seen.add(name)
@@ -196,11 +196,11 @@ class Dispatch:
             slots = self._slots[name] = self._slots_of(name)
         return slots
 
-    def _slots_of(self, name: str) -> Slots:
+    def _slots_of(self, name: str) -> ImportCallbacks:
         own = self.registry.by_module.get(name, ())
         before: list[Callable[[ModuleSpec], None]] = [self.arrived]
-        sleeping = self.registry.dormant.get(name, ())
-        if sleeping or any(one.needs or one.grade == "report" for one in own):
+        asleep = self.registry.opt_in_orders.get(name, ())
+        if asleep or any(one.needs or one.grade == "report" for one in own):
             before += self.prerequisites().before(name)
         around: list[Callable[[ModuleSpec], Close | None]] = []
         after: list[Callable[..., None]] = []
@@ -210,7 +210,7 @@ class Dispatch:
             after += self.repairs.after(name)
         # Before 3.11 a loader that stays to the end of an import is seen in tracebacks: there only
         # for what is known, or asked, to be looked at.
-        if sys.version_info >= (3, 11) or name in table.index.INITIALIZERS or not (own or sleeping):
+        if sys.version_info >= (3, 11) or name in table.index.INITIALIZERS or not (own or asleep):
             around.append(self.window)
         if name == "ctypes" and RTLD_GLOBAL:
             after += (self.patch_ctypes, self.ctypes_comes)
@@ -219,7 +219,7 @@ class Dispatch:
             after.append(lambda spec, _: self.recording.import_ended(spec.name))
         if len(before) == 1 and not after and tuple(around) == self._plain.around:
             return self._plain
-        return Slots(tuple(before), tuple(around), tuple(after))
+        return ImportCallbacks(tuple(before), tuple(around), tuple(after))
 
     def prerequisites(self) -> Prerequisites:
         """Return what brings what must come first, by the rules in force."""
@@ -272,15 +272,15 @@ class Dispatch:
 
     def _is_asked_for(self, name: str) -> bool:
         """Return True if the module is watched for what it does to the driver, not for a rule."""
-        is_watched = name in self.finder.watched and name not in self.registry.dormant
+        is_watched = name in self.finder.watched and name not in self.registry.opt_in_orders
         is_named = name in self.registry.by_module or name == "ctypes"
         return name in table.index.INITIALIZERS or (is_watched and not is_named)
 
     # --- before a load --------------------------------------------------------------
 
     def before_mapping(self, spec: ModuleSpec) -> None:
-        """Prepare an extension about to be mapped (see `core.barrier.Host`)."""
-        self.catch_up()
+        """Prepare an extension about to be mapped (see `hooks.barrier.Host`)."""
+        self.scan_missed_loads()
         if spec.origin is None:
             return
         from cudaguard.elf.reader import read_elf
@@ -295,8 +295,8 @@ class Dispatch:
             self.recording.begins(spec.origin, spec.name)
 
     def before_load(self, library: str) -> None:
-        """Look at a library before it is loaded (see `core.barrier.Host`)."""
-        self.catch_up()
+        """Look at a library before it is loaded (see `hooks.barrier.Host`)."""
+        self.scan_missed_loads()
         if self.is_up and os.sep in library and self._is_truncated(library):
             self.detection.publish("truncated", library, None)
         if self.journal.is_written:
@@ -307,20 +307,20 @@ class Dispatch:
 
         return is_truncated(library)
 
-    def catch_up(self) -> None:
+    def scan_missed_loads(self) -> None:
         """Look at what has changed so far, which is nobody's doing who comes later."""
         if self.is_looking:
             self.detection.before_load()
 
     def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], None]] | None:
-        """Decide about extensions to be loaded with RTLD_GLOBAL (see `core.dlopen.FlagsPatch`)."""
+        """Decide about extensions to be loaded with RTLD_GLOBAL (see `hooks.dlopen.FlagsPatch`)."""
         self.look()
         return self.native.scope_of_extensions(module)
 
     # --- after a load ---------------------------------------------------------------
 
     def after_mapping(self, library: str, extension: str, flags: int) -> None:
-        """Look at what a load has changed (see `core.barrier.Host`)."""
+        """Look at what a load has changed (see `hooks.barrier.Host`)."""
         if not self.is_up:
             return
         if self.journal.is_written:
@@ -332,7 +332,7 @@ class Dispatch:
             self.look()
 
     def load_failed(self, error: Exception, library: str) -> None:
-        """Look at why the loader has refused a library (see `core.barrier.Host`)."""
+        """Look at why the loader has refused a library (see `hooks.barrier.Host`)."""
         missing = str(error).partition(NOT_FOUND)[0] if NOT_FOUND in str(error) else ""
         if library and self.journal.is_written:
             self.journal.note("failed", library, describe(caller_frame()), {"missing": missing})
@@ -342,15 +342,15 @@ class Dispatch:
             self.detection.publish("load_failed", error, library)
 
     def bring_missing(self, spec: ModuleSpec, error: ImportError) -> bool:
-        """Bring the library that an extension lacks (see `core.barrier.Host`)."""
+        """Bring the library that an extension lacks (see `hooks.barrier.Host`)."""
         return self.is_up and self.native.provide_after(spec, error)
 
     def fetch_missing(self, library: str, error: OSError) -> bool:
-        """Bring the library that another one lacks (see `core.barrier.Host`)."""
+        """Bring the library that another one lacks (see `hooks.barrier.Host`)."""
         return self.is_up and self.native.fetch(library, os.path.basename(library), error)
 
     def explained(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
-        """Return an error that says why an extension was not loaded (see `core.barrier.Host`)."""
+        """Return an error that says why an extension was not loaded (see `hooks.barrier.Host`)."""
         if self.journal.is_written:
             self.journal.note("failed", spec.origin or "")
         answers = self.detection.publish("refused", spec, error) if self.is_up else []
@@ -380,7 +380,7 @@ class Dispatch:
         self.reporter.no_journal(path, error)  # which is made after the journal
 
     def broken(self, what: str, error: Exception) -> None:
-        """Report a failure of the guard itself; never raises (see `core.barrier.Host`)."""
+        """Report a failure of the guard itself; never raises (see `hooks.barrier.Host`)."""
         self.reporter.broken(what, error)
 
     # --- beginning to look ----------------------------------------------------------
@@ -388,11 +388,11 @@ class Dispatch:
     def patch_ctypes(self, *_: object) -> None:
         """Patch ctypes if the program has imported it."""
         if has_ctypes():
-            from cudaguard.core.ctypes_loads import class_of
+            from cudaguard.hooks.ctypes_loads import class_of
 
             one = class_of(sys.modules["ctypes"])
             if one is not None:
-                self.ctypes.put_up(one, peek(sys.modules["ctypes"], "DEFAULT_MODE"))
+                self.ctypes.install(one, peek(sys.modules["ctypes"], "DEFAULT_MODE"))
 
     def ctypes_comes(self, *_: object) -> None:
         """Look with what the program has imported."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from typing import NamedTuple
 
-from cudaguard.core.caller import caller_frame, is_between, module_of
-from cudaguard.files import open_file, os, ours
+from cudaguard.files import open_file, os, own_errors
+from cudaguard.hooks.caller import caller_frame, is_between, module_of
 from cudaguard.system.import_graph import ImportGraph
 from cudaguard.system.modules import peek
 from cudaguard.system.source import EXITS, Code, Effect, Import, Module
@@ -59,7 +59,7 @@ def upcoming(wanted: frozenset[str], watched: str) -> Upcoming:
         return Upcoming()
     try:
         return _judged(graph, _following(zip(frames, modules), graph), wanted)
-    except ours(RecursionError):  # of sources that are nested very deeply
+    except own_errors(RecursionError):  # of sources that are nested very deeply
         return Upcoming()
 
 
@@ -149,7 +149,7 @@ def _source(frame: FrameType, name: str, file: str) -> str | None:
         try:
             source: str | None = loader.get_source(name)
             return source
-        except ours(ImportError):
+        except own_errors(ImportError):
             return None
     return None
 
@@ -158,7 +158,7 @@ def _command_line() -> list[str]:  # of Python 3.9
     try:
         with open_file("/proc/self/cmdline", encoding="utf-8", errors="replace") as file:
             return file.read().split("\0")
-    except ours(OSError):
+    except own_errors(OSError):
         return []
 
 

@@ -14,7 +14,7 @@ from _collections import deque  # type: ignore[import-not-found]  # light: `coll
 from _thread import get_ident
 from time import time
 
-from cudaguard.files import LARGEST, open_to_write, os, ours
+from cudaguard.files import LARGEST, open_to_write, os, own_errors
 from cudaguard.model import Event
 
 TYPE_CHECKING = False
@@ -78,7 +78,7 @@ class Journal:
             self._prepare()
             try:
                 self._path = os.path.abspath(os.path.expanduser(path))  # the program may chdir
-            except ours(OSError) as error:  # the working directory is gone
+            except own_errors(OSError) as error:  # the working directory is gone
                 self._unwritable(path, error)
 
     @property
@@ -97,7 +97,7 @@ class Journal:
         # to start, and nothing that the program has asked for.
         try:
             from _json import encode_basestring_ascii
-        except ours(ImportError):  # another Python
+        except own_errors(ImportError):  # another Python
             from json.encoder import encode_basestring_ascii
         self._quoted = encode_basestring_ascii
 
@@ -109,7 +109,7 @@ class Journal:
             if details is not None:
                 line["details"] = details if isinstance(details, dict) else details.to_dict()
             data = f"{_json_of(line, self._quoted)}\n".encode()
-        except ours(Exception) as error:
+        except own_errors(Exception) as error:
             self._path = self._record = ""
             if path:
                 self._unwritable(path, error)
@@ -117,12 +117,12 @@ class Journal:
         if self._record and self._is_news((event.kind, event.name)):
             try:
                 _append(self._record, data, os.O_APPEND)
-            except ours(Exception):  # a full disk; or the command's folder has gone before us
+            except own_errors(Exception):  # a full disk; or the command's folder has gone before us
                 self._record = ""
         if self._path:
             try:
                 _append(path, data, os.O_APPEND | os.O_CREAT)
-            except ours(Exception) as error:
+            except own_errors(Exception) as error:
                 self._path = ""
                 self._unwritable(path, error)
 

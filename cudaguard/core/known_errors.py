@@ -11,7 +11,7 @@ import re
 from functools import cache
 from typing import NamedTuple
 
-from cudaguard.files import theirs
+from cudaguard.files import program_errors
 from cudaguard.model import Finding, Record
 
 TYPE_CHECKING = False
@@ -420,7 +420,7 @@ def text_of(error: BaseException) -> str:
     """Return what an error says; nothing if it cannot say it."""
     try:
         return str(error)
-    except theirs(Exception):  # of a class of the program's
+    except program_errors(Exception):  # of a class of the program's
         return ""
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.files import ours
+from cudaguard.files import own_errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class LazyFilter:
         """True if the filter is in force."""
         return self._ours is not None
 
-    def put_up(self) -> None:
+    def install(self) -> None:
         """Set the filter, where the interpreter has one."""
         setter = getattr(sys, "set_lazy_imports_filter", None)
         if setter is None or self.is_up:
@@ -48,7 +48,7 @@ class LazyFilter:
             try:
                 if self._ours is may_be_lazy and self._is_watched(name.partition(".")[0]):
                     return False
-            except ours(Exception):  # it may be lazy then, as without us
+            except own_errors(Exception):  # it may be lazy then, as without us
                 pass
             return True if previous is None else previous(importer, name, fromlist)
 
@@ -62,7 +62,7 @@ class LazyFilter:
 
         return is_installed(root)
 
-    def take_down(self) -> None:
+    def uninstall(self) -> None:
         """Put the previous filter back, unless someone else has set one since."""
         if self._ours is not None and sys.get_lazy_imports_filter() is self._ours:  # type: ignore[attr-defined]  # 3.15
             sys.set_lazy_imports_filter(self._previous)  # type: ignore[attr-defined]  # 3.15

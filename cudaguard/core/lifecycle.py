@@ -10,16 +10,16 @@ import sys
 from _thread import RLock
 
 from cudaguard.config import MODE_VARIABLE
-from cudaguard.core.barrier import ON_PURPOSE, Slots
 from cudaguard.core.dispatch import Dispatch
-from cudaguard.core.finder import EveryTopLevel, is_parting
-from cudaguard.core.loader import is_imported
 from cudaguard.core.permit import REPAIRING
 from cudaguard.core.registry import Registry, entry_of
 from cudaguard.core.reports import LATER, passes_through
 from cudaguard.core.settings import Layer, combine
 from cudaguard.core.table import table
-from cudaguard.files import os, theirs
+from cudaguard.files import os, program_errors
+from cudaguard.hooks.barrier import ON_PURPOSE, ImportCallbacks
+from cudaguard.hooks.finder import EveryTopLevel, has_retired_finder
+from cudaguard.hooks.loader import is_imported
 from cudaguard.system.modules import has_ctypes
 
 TYPE_CHECKING = False
@@ -154,7 +154,7 @@ class Activation:
                 self._look_back(at_start=at_boot)
         except ON_PURPOSE:
             raise
-        except theirs(Exception) as error:
+        except program_errors(Exception) as error:
             # The program has asked for a guard and not for its faults.
             core.broken("switching the guard", error)
 
@@ -170,15 +170,15 @@ class Activation:
         core.put_in_force(registry)
         names = (
             *registry.by_module,
-            *registry.dormant,
+            *registry.opt_in_orders,
             *table.index.INITIALIZERS,
             *(self._plugins or ()),
         )
         self._watch(dict.fromkeys((*names, *wanted.watch, "ctypes")))
         if not core.finder.is_first:  # asked for again, after another finder was put in front
-            core.finder.put_first()
-        core.extensions.put_up()
-        core.flags.put_up()
+            core.finder.insert_first()
+        core.extensions.install()
+        core.flags.install()
         if (
             self.open_blocks
             and wanted.mode in REPAIRING
@@ -186,11 +186,11 @@ class Activation:
         ):
             watched = {name for one in registry.entries for name in one.watch}
             core.lazy.roots = frozenset(name.partition(".")[0] for name in watched)
-            core.lazy.put_up()
+            core.lazy.install()
         elif core.made("lazy"):
-            core.lazy.take_down()
+            core.lazy.uninstall()
         if core.made("end") and core.end.is_wanted:
-            core.end.put_up()
+            core.end.install()
         core.patch_ctypes()
 
     @property
@@ -209,19 +209,19 @@ class Activation:
         core = self.core
         core.reporter.mode = "off"
         core.reporter.deferred = []
-        core.finder.take_away()
+        core.finder.remove()
         core.finder.watched = core.extensions.watched = {}
         for what, is_clean in (
-            ("ExtensionFileLoader.create_module", core.extensions.take_down()),
-            ("sys.setdlopenflags", core.flags.take_down()),
-            ("ctypes.CDLL.__init__", not core.made("ctypes") or core.ctypes.take_down()),
+            ("ExtensionFileLoader.create_module", core.extensions.uninstall()),
+            ("sys.setdlopenflags", core.flags.uninstall()),
+            ("ctypes.CDLL.__init__", not core.made("ctypes") or core.ctypes.uninstall()),
         ):
             if not is_clean:
                 core.reporter.changed(passes_through(what), stays=True)
         if core.made("replacements"):
             core.replacements.follow(Registry((), {}))  # what a call asked for holds until `clear`
         for one in filter(None, map(core.made, ("lazy", "end"))):
-            one.take_down()
+            one.uninstall()
         if core.made("detection"):
             core.detection.forget()
         core.journal.write_to("")
@@ -233,7 +233,7 @@ class Activation:
         core = self.core
         parts = (
             ("sys.meta_path: one finder", core.finder.is_up),
-            ("sys.meta_path: one place, until no import is under way", is_parting()),
+            ("sys.meta_path: one place, until no import is under way", has_retired_finder()),
             ("importlib.machinery.ExtensionFileLoader.create_module", core.extensions.is_up),
             ("sys.setdlopenflags", core.flags.is_up),
             ("ctypes.CDLL.__init__", core.made("ctypes") and core.ctypes.is_up),
@@ -251,7 +251,7 @@ class Activation:
         if core.is_up:  # switched on by the .pth line, before us
             self._watch(core.finder.watched)
             core.forget_slots()
-        core.extensions.pythons_own = Slots((), (core.recording.window,))
+        core.extensions.pythons_own = ImportCallbacks((), (core.recording.window,))
 
     def _create_context(self, device: str, *, at_boot: bool) -> None:
         """Create the context of a setting: once, and in the process that was started with it."""
@@ -273,9 +273,9 @@ class Activation:
         for name in [name for name in self._plugins or () if is_imported(name)]:
             self._load_plugins(name)
         if any(is_imported(name) for name in core.registry.by_module):
-            from cudaguard.core.hindsight import look_back
+            from cudaguard.core.late_imports import check_already_imported
 
-            look_back(core, at_start=at_start)
+            check_already_imported(core, at_start=at_start)
 
     def _environment(self) -> Mapping[str, str]:
         """Return the environment as the user left it, without the mode we exported ourselves."""
@@ -312,7 +312,7 @@ class Activation:
 
         try:
             found = scan(sys.path)
-        except theirs(Exception) as error:
+        except program_errors(Exception) as error:
             found = {}
             self.core.broken("looking for rule plug-ins", error)
         waiting = dict(self._plugins or {})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.dlopen import NOT_FOUND
 from cudaguard.core.patterns import fixed_part, matches
 from cudaguard.files import os
+from cudaguard.hooks.dlopen import NOT_FOUND
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.barrier import ON_PURPOSE, print_instead
-from cudaguard.core.caller import caller_frame
 from cudaguard.core.known_errors import VAGUE, Hit, KnownError, best_in, text_of
 from cudaguard.core.table import table
 from cudaguard.errors import CudaGuardError
-from cudaguard.files import ours, theirs
+from cudaguard.files import own_errors, program_errors
+from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
+from cudaguard.hooks.caller import caller_frame
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
@@ -98,7 +98,7 @@ def error_passes(reporter: Reporter, error: BaseException, *, is_printed: bool =
         _note(reporter, error, is_printed=is_printed)
     except ON_PURPOSE as warning:  # the program's own error is the one to be raised
         print_instead(warning)
-    except ours(Exception) as failure:
+    except own_errors(Exception) as failure:
         reporter.broken("looking at an error", failure)
 
 
@@ -117,7 +117,7 @@ def record_end(reporter: Reporter, error: BaseException) -> None:
         reporter.journal.note("error", f"{type(error).__name__}: {text}", details=details)
     except MemoryError:  # that is what the program dies of
         return
-    except ours(Exception) as failure:
+    except own_errors(Exception) as failure:
         reporter.broken("recording an error", failure)
 
 
@@ -188,7 +188,7 @@ def _add_note(error: BaseException, note: str) -> bool:
     try:
         if not _has_note(error):
             error.add_note(note)  # type: ignore[attr-defined]  # Python 3.11 and later
-    except theirs(Exception):  # an older Python, or a class that has made it something else
+    except program_errors(Exception):  # an older Python, or a class that has made it something else
         return False
     return True
 

@@ -10,7 +10,7 @@ directly; their format is the `entry points specification
 from __future__ import annotations
 
 from cudaguard.errors import RuleError
-from cudaguard.files import os, ours, read_bytes
+from cudaguard.files import os, own_errors, read_bytes
 from cudaguard.model import Record, Rule
 
 TYPE_CHECKING = False
@@ -48,7 +48,7 @@ def scan(path: Iterable[str]) -> dict[str, tuple[Entry, ...]]:
     for folder in dict.fromkeys(entry for entry in path if isinstance(entry, str)):
         try:
             names = os.listdir(folder or ".")
-        except ours(OSError, ValueError):  # zip files, missing folders: nothing to list
+        except own_errors(OSError, ValueError):  # zip files, missing folders: nothing to list
             continue
         for name in names:
             if not name.endswith((".dist-info", ".egg-info")):
@@ -62,7 +62,7 @@ def scan(path: Iterable[str]) -> dict[str, tuple[Entry, ...]]:
                 continue
             try:
                 data = read_bytes(file, _LARGEST)
-            except ours(OSError):
+            except own_errors(OSError):
                 continue
             if _HEADER in data:
                 for entry in _entries(data.decode("utf-8", "replace"), name):

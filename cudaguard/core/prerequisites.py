@@ -9,12 +9,12 @@ import sys
 from _thread import _local
 
 from cudaguard.core import findings
-from cudaguard.core.caller import caller_frame, describe
 from cudaguard.core.decide import applies, named_versions, plan
 from cudaguard.core.permit import permit_for
 from cudaguard.core.reports import PREREQUISITE
 from cudaguard.errors import ImportOrderError
-from cudaguard.files import is_of_signal_handler, theirs
+from cudaguard.files import is_of_signal_handler, program_errors
+from cudaguard.hooks.caller import caller_frame, describe
 from cudaguard.model import Record
 from cudaguard.system.facts import Facts
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cudaguard.core.reports import Reporter
     from cudaguard.model import Plan, Rule
 
-IMPORTS_FOR_THE_PROGRAM = True  # see `core.caller.importing`
+IMPORTS_FOR_THE_PROGRAM = True  # see `hooks.caller.importing`
 
 # `names`: what this thread is importing as a prerequisite. An extension is in sys.modules only
 # after it is mapped; until then this alone tells that it has been asked for.
@@ -88,7 +88,7 @@ def is_installed(module: str) -> bool:
         return sys.modules[root] is not None
     try:
         return importlib.util.find_spec(root) is not None
-    except theirs(Exception):  # a foreign finder may raise anything
+    except program_errors(Exception):  # a foreign finder may raise anything
         return False
 
 
@@ -109,11 +109,11 @@ class Prerequisites:
         words: Mapping[str, Callable[[str, str], None]],
     ) -> None:
         self._registry, self._reporter, self._words = registry, reporter, words
-        self._woken: dict[str, Rule] = {}
+        self._activated: dict[str, Rule] = {}
 
     def before(self, name: str) -> list[Callable[[ModuleSpec], None]]:
         """Return what is to be called before a module is imported."""
-        self._woken = self._wake(name)
+        self._activated = self._wake(name)
         found = plan(name, self._rules_of, self._registry.is_users, Facts())
         if not (found.needs or found.told or found.problems):
             return []
@@ -127,7 +127,7 @@ class Prerequisites:
         entries: dict[str, RuleEntry] = {}
         todo = [name]
         for module in todo:  # what a rule needs may need something, too
-            for entry in self._registry.dormant.get(module, ()):
+            for entry in self._registry.opt_in_orders.get(module, ()):
                 if entry.id not in entries and applies(entry.rule, Facts()):
                     entries[entry.id] = entry
                     todo += entry.needs
@@ -142,20 +142,20 @@ class Prerequisites:
         from cudaguard.core.import_plan import upcoming
 
         certain, likely = upcoming(wanted, name)
-        woken = {
+        activated = {
             id: entries[id].rule for id, needs in missing.items() if needs and needs <= certain
         }
-        for entry in self._registry.dormant.get(name, ()):
+        for entry in self._registry.opt_in_orders.get(name, ()):
             needs = missing.get(entry.id, frozenset())
-            if entry.id not in woken and needs <= certain | likely.keys():
+            if entry.id not in activated and needs <= certain | likely.keys():
                 for need in needs:
                     self._tell_order(entry.rule, need, name, caller_frame(), likely.get(need, ""))
-        return woken
+        return activated
 
     def _rules_of(self, name: str) -> tuple[Rule, ...]:
-        sleeping = self._registry.dormant.get(name, ())
-        woken = (self._woken[one.id] for one in sleeping if one.id in self._woken)
-        return (*self._registry.rules_of(name), *woken)
+        asleep = self._registry.opt_in_orders.get(name, ())
+        activated = (self._activated[one.id] for one in asleep if one.id in self._activated)
+        return (*self._registry.rules_of(name), *activated)
 
     def _follow(self, plan: Plan, spec: ModuleSpec) -> None:
         """Carry out the plan of one module: tell, then import what must come first.
@@ -176,7 +176,7 @@ class Prerequisites:
                 finding = findings.known_fault(rule, plan.name, describe(frame), versions)
                 reporter.found(finding, frame)
         for need, id in plan.needs:
-            named = self._registry.rule(id) or self._woken.get(id)
+            named = self._registry.rule(id) or self._activated.get(id)
             if named is None:  # switched off by another thread meanwhile
                 continue
             if not permit_for(reporter.mode, named.grade).acts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from _signal import SIG_DFL, getsignal  # type: ignore[import-not-found]  # light: `signal` is not
 
-from cudaguard.files import open_to_write, os, ours
+from cudaguard.files import open_to_write, os, own_errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _keep(journal: Journal) -> None:
         path = os.path.join(folder, f"{FAULTS}{os.getpid()}")
         write_faults(path, [int(number) for number in numbers if number.isdecimal()])
     # There is no descriptor, folder or such signal.
-    except ours(ImportError, OSError, ValueError, RuntimeError):
+    except own_errors(ImportError, OSError, ValueError, RuntimeError):
         return
 
 
@@ -129,6 +129,6 @@ def _free_number() -> int:
     while True:
         try:
             os.fstat(number)
-        except ours(OSError):
+        except own_errors(OSError):
             return number
         number -= 1

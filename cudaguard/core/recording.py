@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cudaguard import system
-from cudaguard.core.caller import caller_frame, describe, importing
 from cudaguard.elf.process import mapped_files
 from cudaguard.files import os
+from cudaguard.hooks.caller import caller_frame, describe, importing
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from importlib.machinery import ModuleSpec
 
-    from cudaguard.core.barrier import Close
     from cudaguard.core.journal import Journal
+    from cudaguard.hooks.barrier import Close
     from cudaguard.system.loader_list import LoaderNews
 
 
@@ -57,7 +57,7 @@ class Recording:
         self._journal.note(kind, name)
 
     def note_failure(self, spec: ModuleSpec) -> Close:
-        """Note it where an import fails (see `core.barrier.Slots`)."""
+        """Note it where an import fails (see `hooks.barrier.ImportCallbacks`)."""
 
         def close(error: BaseException | None) -> None:
             if error is not None:
@@ -82,7 +82,7 @@ class Recording:
         register(end)
 
     def window(self, spec: ModuleSpec) -> Close:
-        """Note what the loading of an extension maps (see `core.barrier.Slots`)."""
+        """Note what the loading of an extension maps (see `hooks.barrier.ImportCallbacks`)."""
         file = spec.origin or ""
         self.begins(file, spec.name)
 

@@ -70,14 +70,14 @@ class Registry:
     """Rules that are switched on, and orders that are kept at no cost.
 
     An opt-in rule that is not enabled is off, with one exception: where the program itself
-    imports what the rule needs a line later, the two change places (`dormant`).
+    imports what the rule needs a line later, the two change places (`opt_in_orders`).
 
     Args:
         entries: Pairs of (entry, origin); a later one replaces an earlier one of the same id.
         switches: Rule id -> True (enabled) or False (disabled).
     """
 
-    __slots__ = ("by_module", "dormant", "entries", "origins", "silenced")
+    __slots__ = ("by_module", "entries", "opt_in_orders", "origins", "silenced")
 
     def __init__(
         self, entries: Iterable[tuple[RuleEntry, str]], switches: Mapping[str, bool]
@@ -90,7 +90,7 @@ class Registry:
         self.silenced = frozenset(id for id, is_on in switches.items() if not is_on) - chosen.keys()
         self.origins: dict[str, str] = {id: origin for id, (_, origin) in chosen.items()}
         self.by_module = _by_module(self.entries)
-        self.dormant = _by_module(
+        self.opt_in_orders = _by_module(
             entry
             for entry, _ in chosen.values()
             if entry.grade == "opt-in" and entry.id not in switches

@@ -6,9 +6,9 @@ its `Request` has a `Permit`, and the outcomes that it yields are noted, told or
 
 from __future__ import annotations
 
-from cudaguard.core.dlopen import RTLD_GLOBAL
-from cudaguard.core.loader import is_imported, is_under_way
 from cudaguard.core.registry import Registry
+from cudaguard.hooks.dlopen import RTLD_GLOBAL
+from cudaguard.hooks.loader import is_imported, is_under_way
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from typing import Any
 
-    from cudaguard.core.barrier import Close
     from cudaguard.core.registry import RuleEntry
     from cudaguard.core.replace import Replacements
     from cudaguard.core.reports import Reporter
     from cudaguard.core.request import Outcomes, Request
     from cudaguard.core.table import FeatureTable
+    from cudaguard.hooks.barrier import Close
     from cudaguard.model import Rule
 
 # When a repair is called. What it is given is a `Request`, and at some moments more.
@@ -49,7 +49,7 @@ class Repairs:
     Args:
         reporter: Is told.
         replacements: Has what is replaced.
-        catch_up: Looks at what was loaded past us so far.
+        scan_missed_loads: Looks at what was loaded past us so far.
         table: Has the repairs. Given: where a program has forgotten what it had imported, the one
             that this module would import is another.
     """
@@ -58,10 +58,11 @@ class Repairs:
         self,
         reporter: Reporter,
         replacements: Replacements,
-        catch_up: Callable[[], None],
+        scan_missed_loads: Callable[[], None],
         table: FeatureTable,
     ) -> None:
-        self._reporter, self._replacements, self._catch_up = reporter, replacements, catch_up
+        self._reporter, self._replacements = reporter, replacements
+        self._scan_missed_loads = scan_missed_loads
         self.table = table
         self.registry = Registry((), {})
         self._checked: set[tuple[str, str, bool]] = set()  # module, rule, could it be repaired?
@@ -158,7 +159,7 @@ class Repairs:
         """Return a request, with the arguments of `Request` from the rule on."""
         from cudaguard.core.request import Request
 
-        return Request(self._reporter, self._replacements, self._catch_up, *asked, **more)
+        return Request(self._reporter, self._replacements, self._scan_missed_loads, *asked, **more)
 
     def tell(self, request: Request, outcomes: Outcomes | None) -> int:
         """Tell the outcomes; return how much was done."""

@@ -11,7 +11,7 @@ import sys
 
 from cudaguard.config import local_rank
 from cudaguard.errors import CudaGuardWarning, ForkWarning
-from cudaguard.files import open_file, os, theirs
+from cudaguard.files import open_file, os, program_errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _warn(text: str, category: type[CudaGuardWarning], frame: Frame | None) -> N
         module = "cudaguard"
     try:
         warnings.warn_explicit(text, category, file, line, module, registry={})
-    except theirs(Exception) as error:  # also of a showwarning that the program has set
+    except program_errors(Exception) as error:  # also of a showwarning that the program has set
         if isinstance(error, CudaGuardWarning) and any(
             action == "error"
             and isinstance(chosen, type)

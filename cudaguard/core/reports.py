@@ -10,20 +10,20 @@ from __future__ import annotations
 import sys
 from _thread import allocate_lock
 
-from cudaguard.core.caller import caller_frame, describe
-from cudaguard.core.own_imports import RefusedImportError
 from cudaguard.core.table import table
 from cudaguard.errors import ImportOrderError
-from cudaguard.files import os, theirs
+from cudaguard.files import os, program_errors
+from cudaguard.hooks.caller import caller_frame, describe
+from cudaguard.hooks.own_imports import RefusedImportError
 from cudaguard.model import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 
-    from cudaguard.core.caller import UserLine
     from cudaguard.core.journal import Journal
     from cudaguard.core.reporter import Channel
+    from cudaguard.hooks.caller import UserLine
     from cudaguard.model import Finding
 
 
@@ -285,14 +285,14 @@ class Reporter:
                 findings.log_failed(error) if is_of_log else findings.guard_failed(what, error)
             )
             self.found(finding, caller_frame(), only_logged=is_silent)
-        except theirs(Exception) as second:
+        except program_errors(Exception) as second:
             try:  # the last resort, as in an interpreter that shuts down
                 if not is_silent:
                     sys.stderr.write(
                         f"cudaguard: {what} failed: {error!r}, and reporting it: {second!r}; was "
                         "cudaguard updated or removed meanwhile? Then start the program anew\n"
                     )
-            except theirs(Exception):
+            except program_errors(Exception):
                 return
 
     def no_journal(self, path: str, error: Exception) -> None:
@@ -301,7 +301,7 @@ class Reporter:
 
         try:
             self.found(findings.no_journal(path, error))
-        except theirs(Exception) as second:  # nobody can raise from a note in the journal
+        except program_errors(Exception) as second:  # nobody can raise from a note in the journal
             self.broken("reporting that no journal is written", second)
 
     def log(self, text: str) -> None:
@@ -310,5 +310,5 @@ class Reporter:
 
         try:
             log(text, level="INFO")
-        except theirs(Exception) as error:  # a handler of the program's own that raises
+        except program_errors(Exception) as error:  # a handler of the program's own that raises
             self.broken("writing to the log", error, is_of_log=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cudaguard.core.caller import UserLine, caller_frame, describe, frame_outside_of, module_of
 from cudaguard.core.permit import permit_for
 from cudaguard.core.reports import LATER
 from cudaguard.errors import ImportOrderError
+from cudaguard.hooks.caller import UserLine, caller_frame, describe, frame_outside_of, module_of
 from cudaguard.model import KW_ONLY, Record
 
 TYPE_CHECKING = False
@@ -109,7 +109,7 @@ class Request:
     Args:
         reporter: Is told.
         replacements: Has what was replaced.
-        catch_up: Looks at what was loaded past us so far.
+        scan_missed_loads: Looks at what was loaded past us so far.
         rule: The rule; its conditions hold here.
         verbs: Those of its verbs that the repair does.
         name: The module or extension concerned.
@@ -119,15 +119,26 @@ class Request:
     """
 
     __slots__ = (
-        "at_start", "by", "can_raise", "catch_up", "frame", "name", "path", "permit",
-        "replacements", "reporter", "rule", "verbs", "where",
+        "at_start",
+        "by",
+        "can_raise",
+        "frame",
+        "name",
+        "path",
+        "permit",
+        "replacements",
+        "reporter",
+        "rule",
+        "scan_missed_loads",
+        "verbs",
+        "where",
     )  # fmt: skip
 
     def __init__(
         self,
         reporter: Reporter,
         replacements: Replacements,
-        catch_up: Callable[[], None],
+        scan_missed_loads: Callable[[], None],
         rule: Rule,
         verbs: tuple[str, ...],
         name: str,
@@ -136,7 +147,8 @@ class Request:
         can_raise: bool = False,
         at_start: bool = False,
     ) -> None:
-        self.reporter, self.replacements, self.catch_up = reporter, replacements, catch_up
+        self.reporter, self.replacements = reporter, replacements
+        self.scan_missed_loads = scan_missed_loads
         self.rule, self.verbs = rule, verbs
         self.name, self.path, self.can_raise, self.at_start = name, path, can_raise, at_start
         self.permit: Permit = permit_for(reporter.mode, rule.grade)

@@ -21,7 +21,7 @@ def status() -> Status:
     core = activation.core
     is_up = activation.is_up
     if is_up:
-        from cudaguard.core.hindsight import record_bypassed
+        from cudaguard.core.late_imports import record_bypassed
 
         record_bypassed(core)
     return Status(

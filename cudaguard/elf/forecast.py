@@ -20,7 +20,7 @@ from cudaguard.elf.search_path import (
     own_machine,
 )
 from cudaguard.elf.symbols import SharedObject, Wanted
-from cudaguard.files import os, ours
+from cudaguard.files import os, own_errors
 from cudaguard.model import Record
 
 TYPE_CHECKING = False
@@ -198,7 +198,7 @@ def forecast(
                 return Forecast(path, needed=file.needed)
             load = Load(path, file, resident, opened, given)
             return load.forecast({} if settled is None else settled)
-    except ours(OSError, AttributeError, ImportError) as error:
+    except own_errors(OSError, AttributeError, ImportError) as error:
         return Forecast(path, "unknown", f"{type(error).__name__}: {error}")
 
 
@@ -421,7 +421,7 @@ class Load:
         path = self._file_of(one)
         try:
             state = os.stat(path)
-        except ours(OSError):  # the program has an empty path
+        except own_errors(OSError):  # the program has an empty path
             return path
         return state.st_dev, state.st_ino
 

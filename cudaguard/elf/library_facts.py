@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from cudaguard.elf.reader import ElfFile, number, words
 from cudaguard.elf.symbols import DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, RELOCATION
-from cudaguard.files import LARGEST, os, ours, read_bytes, read_start
+from cudaguard.files import LARGEST, os, own_errors, read_bytes, read_start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def readable(symbols: Iterable[str]) -> list[tuple[str, str]]:
     """Return pairs of a symbol and what it is in the source; nothing is loaded for that."""
     try:
         demangle = _of_the_runtime()
-    except ours(AttributeError, OSError, ImportError):
+    except own_errors(AttributeError, OSError, ImportError):
         demangle = None
     return [(name, (demangle and demangle(name)) or in_short(name)) for name in symbols]
 
@@ -130,7 +130,7 @@ def is_same_build(one: str, other: str) -> bool:
     try:
         same_size = os.path.getsize(one) == os.path.getsize(other)
         return same_size and read_start(one, _BEGINNING) == read_start(other, _BEGINNING)
-    except ours(OSError):
+    except own_errors(OSError):
         return False
 
 
@@ -159,7 +159,7 @@ def read_library(path: str) -> LibraryFile:
         size = os.stat(path).st_size
         with ElfFile(path) as file:
             return LibraryFile(file.soname, size, _build(file))
-    except ours(OSError, ValueError):
+    except own_errors(OSError, ValueError):
         return LibraryFile("", None, "")
 
 
@@ -202,7 +202,7 @@ def distributions_of(paths: Iterable[str]) -> dict[str, str]:
             dist, is_metadata, _ = name.partition(".dist-info")
             try:
                 record = read_bytes(f"{folder}/{name}/RECORD", LARGEST) if is_metadata else b""
-            except ours(OSError):
+            except own_errors(OSError):
                 continue
             text = "\n" + record.decode("utf-8", "replace")
             for inside in [inside for inside in files if f"\n{inside}," in text]:
@@ -213,7 +213,7 @@ def distributions_of(paths: Iterable[str]) -> dict[str, str]:
 def _names(folder: str) -> list[str]:
     try:
         return os.listdir(folder)
-    except ours(OSError):
+    except own_errors(OSError):
         return []
 
 
@@ -240,7 +240,7 @@ def static_tls_of(path: str) -> int:
         with ElfFile(path) as file:
             size = next((s[5] for s in file.segments if s[0] == _PT_TLS), 0)
             return size if size and _has_fixed_places(file) else 0
-    except ours(OSError):
+    except own_errors(OSError):
         return 0
 
 

@@ -23,7 +23,7 @@ from cudaguard.elf.reader import (
     segments_of,
     words,
 )
-from cudaguard.files import open_file, os, ours
+from cudaguard.files import open_file, os, own_errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def uses_glibc() -> bool:
     """Return True if the C library of this process is glibc."""
     try:
         return (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
-    except ours(AttributeError, ValueError, OSError):
+    except own_errors(AttributeError, ValueError, OSError):
         return False
 
 
@@ -55,7 +55,7 @@ def at_start(variable: str) -> str:
     try:
         with open_file("/proc/self/environ", "rb") as file:
             entries = file.read().split(b"\0")
-    except ours(OSError):
+    except own_errors(OSError):
         return ""
     name = variable.encode() + b"="
     return next((os.fsdecode(e[len(name) :]) for e in entries if e.startswith(name)), "")
@@ -72,7 +72,7 @@ def mapped_files() -> set[str]:
     try:
         with open_file("/proc/self/maps", "rb", buffering=0) as file:
             lines = file.readall().split(b"\n")
-    except ours(OSError):
+    except own_errors(OSError):
         return set()
     found = set()
     for line in lines:
@@ -103,7 +103,7 @@ class Memory:
         """Return up to `length` bytes; fewer where readable memory ends."""
         try:
             return os.pread(self._file, length, address)
-        except ours(OverflowError, ValueError, MemoryError):  # no address, or no length
+        except own_errors(OverflowError, ValueError, MemoryError):  # no address, or no length
             raise OSError(errno.EFAULT, f"no memory at {address:#x}") from None
 
     def read(self, address: int, length: int) -> bytes:
@@ -198,7 +198,7 @@ def serving_file(name: str) -> str:
     """
     try:
         mapped = [library.file for library in mapped_libraries()]
-    except ours(AttributeError, OSError):  # no glibc
+    except own_errors(AttributeError, OSError):  # no glibc
         mapped = []
     found = [file for file in mapped if os.path.basename(file).startswith(name)]
     found += filter(os.path.exists, (os.path.join(folder, name) for folder in library_path()))
@@ -210,7 +210,7 @@ def first_entry() -> int:
     try:
         with Memory() as memory:
             return rendezvous(memory)[0]
-    except ours(OSError):
+    except own_errors(OSError):
         pass
     import ctypes
 

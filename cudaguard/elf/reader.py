@@ -6,7 +6,7 @@ the GNU linker writes it.
 
 from __future__ import annotations
 
-from cudaguard.files import open_to_read, os, ours
+from cudaguard.files import open_to_read, os, own_errors
 from cudaguard.model import Record
 
 TYPE_CHECKING = False
@@ -205,7 +205,7 @@ class ElfFile(ElfObject):
         self.is_truncated = False
         try:
             self._file = open_to_read(path)
-        except ours(ValueError) as error:
+        except own_errors(ValueError) as error:
             raise UnreadableError(f"{path!r} is no path") from error
         try:
             self._read()
@@ -247,7 +247,7 @@ class ElfFile(ElfObject):
             return self._start[place : place + length]
         try:
             data = os.pread(self._file, length, place)
-        except ours(OverflowError, ValueError, MemoryError):
+        except own_errors(OverflowError, ValueError, MemoryError):
             raise UnreadableError("its headers make no sense") from None
         self.budget.spend(len(data))
         return data
@@ -421,7 +421,7 @@ def read_elf(path: str) -> Elf:
                 return Elf(is_truncated=True)
             runtime = () if CXX_RUNTIME in file.needed else file.unique_ids()
             return Elf(file.needed, runtime, file.soname, file.search_path)
-    except ours(OSError):
+    except own_errors(OSError):
         return Elf()
 
 
@@ -435,7 +435,7 @@ def is_truncated(path: str) -> bool:
         with ElfFile(path) as file:
             if file.is_truncated:
                 return True
-    except ours(OSError, ValueError):
+    except own_errors(OSError, ValueError):
         return False
     if len(_whole) == _MOST_WHOLE:
         _whole.clear()

@@ -10,7 +10,7 @@ import sys
 
 from cudaguard.elf.process import library_path
 from cudaguard.elf.reader import DT_RPATH, DT_RUNPATH, LOOKUP
-from cudaguard.files import LARGEST, os, ours, read_start
+from cudaguard.files import LARGEST, os, own_errors, read_start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def fits(path: str) -> bool:
     """Return True if the loader stops at a file; it passes over those of other machines."""
     try:
         header = header_of(path)
-    except ours(OSError, ValueError):
+    except own_errors(OSError, ValueError):
         return False
     return header[:4] != b"\x7fELF" or machine_of(header) == own_machine()
 
@@ -158,7 +158,7 @@ def cache_entries(path: str) -> dict[bytes, list[bytes]]:
         if known is not None and known[0] == key:
             return known[1]
         data = read_start(path, LARGEST)
-    except ours(OSError):
+    except own_errors(OSError):
         return {}
     found: dict[bytes, list[bytes]] = {}
     start = data.find(_MAGIC)  # one in the older format may come first

@@ -28,7 +28,7 @@ from cudaguard.elf.reader import (
     old_hash,
     words,
 )
-from cudaguard.files import ours
+from cudaguard.files import own_errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -358,6 +358,6 @@ class GlobalNames:
             for at, name in enumerate(self._names):
                 if image.shows(name):
                     has |= 1 << at
-        except ours(UnreadableError):  # the loader finds nothing there either
+        except own_errors(UnreadableError):  # the loader finds nothing there either
             pass
         return owner, has

@@ -40,8 +40,8 @@ RULES = (
 )
 
 VERBS = {
-    'load_local': {'opening': 'cudaguard.features.symbol_scope.repair:keep_local', 'masking': 'cudaguard.features.symbol_scope.repair:leave_global', 'late': 'cudaguard.features.symbol_scope.repair:look_back'},
-    'hide_symbols': {'around': 'cudaguard.features.symbol_scope.repair:hide_after', 'late': 'cudaguard.features.symbol_scope.repair:look_back'},
+    'load_local': {'opening': 'cudaguard.features.symbol_scope.repair:keep_local', 'masking': 'cudaguard.features.symbol_scope.repair:leave_global', 'late': 'cudaguard.features.symbol_scope.repair:check_already_imported'},
+    'hide_symbols': {'around': 'cudaguard.features.symbol_scope.repair:hide_after', 'late': 'cudaguard.features.symbol_scope.repair:check_already_imported'},
     'provide_libraries': {'needing': 'cudaguard.features.import_order.repair:provide'},
     'preload': {'before': 'cudaguard.features.import_order.repair:preload', 'late': 'cudaguard.features.import_order.repair:came_too_late', 'after': 'cudaguard.features.import_order.repair:preload_at_call'},
     'check_call': {'after': 'cudaguard.features.import_order.calls:watch'},

@@ -21,10 +21,10 @@ from stat import S_ISDIR, S_ISREG
 
 from cudaguard.files.foreign import is_of_signal_handler as is_of_signal_handler
 from cudaguard.files.foreign import is_refusal as is_refusal
-from cudaguard.files.foreign import ours as ours
-from cudaguard.files.foreign import passes as passes
+from cudaguard.files.foreign import must_propagate as must_propagate
+from cudaguard.files.foreign import own_errors as own_errors
+from cudaguard.files.foreign import program_errors as program_errors
 from cudaguard.files.foreign import standard_library as standard_library
-from cudaguard.files.foreign import theirs as theirs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def open_to_write(path: Path, flags: int = O_CREAT) -> int:
     if flags & O_EXCL or (flags & O_CREAT and not os.path.lexists(path)):
         try:
             file = os.open(path, how | O_CREAT | O_EXCL | _NO_LINK, 0o600)
-        except ours(FileExistsError):
+        except own_errors(FileExistsError):
             if flags & O_EXCL:
                 raise
         else:
@@ -171,7 +171,7 @@ def open_to_write(path: Path, flags: int = O_CREAT) -> int:
             return file
     try:
         file = _regular(os.open(path, how | _NO_LINK), path)
-    except ours(OSError):
+    except own_errors(OSError):
         if os.path.islink(path):
             raise OSError(_INVALID, "a link, and not written through", os.fspath(path)) from None
         raise

@@ -3,7 +3,7 @@
 Signal handlers, other threads (``PyThreadState_SetAsyncExc``), finders and audit hooks of the
 program raise wherever we happen to be. What they raise is for the program: no ``except`` of ours
 may take it for what we expect there. One that runs while a program is being looked at is written
-``except ours(OSError):``.
+``except own_errors(OSError):``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RAISE = compile("raise", "", "exec").co_code[0 if sys.version_info < (3, 11) el
 _standard_library: frozenset[str] = getattr(sys, "stdlib_module_names", frozenset())
 
 
-def passes(error: BaseException) -> bool:
+def must_propagate(error: BaseException) -> bool:
     """Return True for an error that has to reach the program; when in doubt, it has to.
 
     A failure of ours is of a class of Python's or ours, and came up in code of Python's or ours
@@ -47,13 +47,13 @@ def passes(error: BaseException) -> bool:
         return True
 
 
-def ours(*kinds: type[Error]) -> tuple[type[Error], ...]:
+def own_errors(*kinds: type[Error]) -> tuple[type[Error], ...]:
     """Return `kinds` if the current exception is our own failure, else ``()``: it propagates."""
     error = sys.exc_info()[1]
-    return () if error is None or (isinstance(error, kinds) and passes(error)) else kinds
+    return () if error is None or (isinstance(error, kinds) and must_propagate(error)) else kinds
 
 
-def theirs(*kinds: type[Error]) -> tuple[type[Error], ...]:
+def program_errors(*kinds: type[Error]) -> tuple[type[Error], ...]:
     """Return `kinds` unless a signal handler or another thread has sent the current exception.
 
     For an ``except`` around code of the program that is called for our sake, as a log handler is.

@@ -10,7 +10,7 @@ Management" and "Context Management".
 
 from __future__ import annotations
 
-from cudaguard.files import os, ours
+from cudaguard.files import os, own_errors
 from cudaguard.model import Record
 from cudaguard.system.loader_list import LoaderNews
 
@@ -172,7 +172,7 @@ class Driver:
 
             try:
                 address = _ctypes.dlsym(self._handle, name)
-            except ours(OSError):
+            except own_errors(OSError):
                 return 500
             # By address: a CDLL object would be one more call for those who patch ctypes.
             function = self._functions[name] = ctypes.CFUNCTYPE(ctypes.c_int)(address)
@@ -189,7 +189,7 @@ class Driver:
             import ctypes  # noqa: F401  # the functions of the driver are called with it
 
             self._handle = _ctypes.dlopen(SONAME, os.RTLD_NOLOAD | os.RTLD_NOW)
-        except ours(ImportError, OSError):
+        except own_errors(ImportError, OSError):
             return False
         self._found_in = os.getpid()
         return True

@@ -9,7 +9,7 @@ from cudaguard.elf.forecast import ExtensionCheck, forecast
 from cudaguard.elf.library_facts import readable
 from cudaguard.elf.process import serving_file
 from cudaguard.elf.reader import read_elf
-from cudaguard.files import os, ours, read_start
+from cudaguard.files import os, own_errors, read_start
 from cudaguard.system.facts import Facts
 from cudaguard.system.name_owners import (
     NVIDIA,
@@ -573,5 +573,5 @@ def _constants(path: str) -> bytes:
     """Return the part of a file that has its constants; empty if it cannot be read."""
     try:
         return read_start(path, _MOST)
-    except ours(OSError, ValueError):
+    except own_errors(OSError, ValueError):
         return b""

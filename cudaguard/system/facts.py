@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.files import LARGEST, os, ours, read_bytes, theirs
+from cudaguard.files import LARGEST, os, own_errors, program_errors, read_bytes
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
@@ -76,9 +76,9 @@ def _may_be_installed(dist: str) -> bool:
             return True
         try:
             names = os.listdir(entry or ".")
-        except ours(FileNotFoundError):
+        except own_errors(FileNotFoundError):
             continue
-        except ours(OSError):  # a zip file, or one that may be looked into but not listed
+        except own_errors(OSError):  # a zip file, or one that may be looked into but not listed
             return True
         for name in names:
             if name[-4:].lower() in _METADATA and _folded(name).startswith(wanted):
@@ -104,7 +104,7 @@ def _of(name: str, what: str) -> Any:
         return getattr(distribution(metadata, name), what)
     # Not installed, or broken metadata: a folder without a file in it, no version, not UTF-8.
     # Releases of Python raise different things, and a rule must be certain to act.
-    except theirs(Exception):
+    except program_errors(Exception):
         return None
 
 
@@ -135,7 +135,9 @@ def bounded(dist: Distribution) -> Distribution:
     def read_text(filename: str) -> str | None:
         try:
             return read_bytes(folder.joinpath(filename), LARGEST).decode()
-        except ours(FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError):
+        except own_errors(
+            FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError
+        ):
             return None  # as the method that this replaces
 
     if isinstance(folder, os.PathLike):  # one in a zip file is none
@@ -226,7 +228,7 @@ def _part_of_packaging(name: str) -> ModuleType:
     """
     try:
         return __import__(f"packaging.{name}", fromlist=("__name__",))  # the part, not the whole
-    except theirs(Exception) as error:
+    except program_errors(Exception) as error:
         why = f"packaging cannot be imported: {type(error).__name__}: {error}"
     raise ImportError(why, name="packaging")
 
@@ -279,7 +281,7 @@ def _inside(folder: str) -> str:
 def _real(folder: str) -> str:
     try:
         return os.path.realpath(folder)
-    except ours(OSError, ValueError):  # the working directory is gone, or no path at all
+    except own_errors(OSError, ValueError):  # the working directory is gone, or no path at all
         return folder
 
 

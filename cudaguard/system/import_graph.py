@@ -9,7 +9,7 @@ import re
 import sys
 from time import monotonic
 
-from cudaguard.files import os, ours, read_bytes, standard_library, theirs
+from cudaguard.files import os, own_errors, program_errors, read_bytes, standard_library
 from cudaguard.system.modules import peek
 from cudaguard.system.source import (
     Code,
@@ -258,7 +258,7 @@ class ImportGraph:
                     spec = finder.find_spec(name, None)
             loader: Any = spec and spec.loader
             source = loader.get_source(name) if hasattr(loader, "archive") else None
-        except theirs(Exception):  # what lies on the path is not ours
+        except program_errors(Exception):  # what lies on the path is not ours
             return None
         if spec is None:
             return None
@@ -270,7 +270,7 @@ class ImportGraph:
         data: object = module.source
         try:
             state = os.stat(module.file) if data is None else None
-        except ours(OSError, ValueError):
+        except own_errors(OSError, ValueError):
             return _NOTHING
         stamp = (state.st_mtime_ns, state.st_size) if state else data
         kept = _kept.get(module.file)
@@ -282,7 +282,7 @@ class ImportGraph:
         self._files += 1
         try:
             data = module.source if state is None else read_bytes(module.file, _LARGEST_READ)
-        except ours(OSError, ValueError):
+        except own_errors(OSError, ValueError):
             return _NOTHING
         source = _Source(data.encode("utf-8", "replace") if isinstance(data, str) else data or b"")
         self._read += len(source.data)
@@ -303,9 +303,9 @@ class ImportGraph:
             try:
                 try:
                     source.tree = parsed(text, module.file)
-                except ours(SyntaxError):  # of another form than most
+                except own_errors(SyntaxError):  # of another form than most
                     source.tree = parsed(source.data, module.file)
-            except ours(SyntaxError, ValueError, RecursionError, MemoryError):
+            except own_errors(SyntaxError, ValueError, RecursionError, MemoryError):
                 return None
         return None if source.tree is None else Code(source.tree, module)
 

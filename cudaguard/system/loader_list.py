@@ -15,7 +15,7 @@ import errno
 from _thread import RLock
 
 from cudaguard.elf.process import ENTRY, Library, Memory, entries, first_entry, rendezvous
-from cudaguard.files import os, ours
+from cudaguard.files import os, own_errors
 from cudaguard.system.modules import has_ctypes
 
 TYPE_CHECKING = False
@@ -119,7 +119,7 @@ class LoaderList:
                 found = list(entries(memory, start))
                 last = found[-1][0] if found else self._parts[0][0]
                 self._remember(memory, last, seen[ENTRY:])
-        except ours(OSError):  # changed while it was read
+        except own_errors(OSError):  # changed while it was read
             self._seen, self._libraries, self.scope = b"", [], b""
             return
         libraries = [library for _, library in found]
@@ -131,7 +131,7 @@ class LoaderList:
     def _find(self, memory: Memory) -> None:
         try:
             self._first, self._scope_at = rendezvous(memory)
-        except ours(OSError):
+        except own_errors(OSError):
             if not has_ctypes():
                 raise
             self._first = first_entry()
@@ -158,14 +158,14 @@ class LoaderList:
         if reader is None and has_ctypes():
             try:
                 reader = self._reader = _Reader(self._parts)
-            except ours(AttributeError):  # a C library without the function
+            except own_errors(AttributeError):  # a C library without the function
                 reader = None
         seen = b"" if reader is None else reader.read()
         if not seen:  # without ctypes, or an entry is gone, or this container forbids the call
             try:
                 with Memory() as memory:
                     return b"".join([memory.read(*part) for part in self._parts])
-            except ours(OSError):
+            except own_errors(OSError):
                 pass
         return seen
 

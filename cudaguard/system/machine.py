@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from cudaguard.elf.reader import ElfFile
 from cudaguard.elf.search_path import Place, SearchPath
-from cudaguard.files import os, ours, read_start, theirs
+from cudaguard.files import os, own_errors, program_errors, read_start
 from cudaguard.system.facts import built_for
 
 TYPE_CHECKING = False
@@ -75,7 +75,7 @@ def library_file(name: str) -> str:
         with ElfFile("/proc/self/exe") as file:
             place = Place(os.path.realpath("/proc/self/exe"), file, None)
             return SearchPath((place,)).find(name, place)
-    except ours(OSError, ValueError):
+    except own_errors(OSError, ValueError):
         return ""
 
 
@@ -87,7 +87,7 @@ def _is_gpu(device: str) -> bool:
 def _content(path: str) -> str:
     try:
         return read_start(path, 1 << 12).decode("utf-8", "replace")
-    except ours(OSError):
+    except own_errors(OSError):
         return ""
 
 
@@ -251,7 +251,7 @@ def compute_capabilities() -> tuple[Capability, ...]:
         return ()
     try:
         found = [gpu["capability"] for gpu in _ask_nvml()["gpus"]]
-    except theirs(Exception):  # of what is installed as pynvml
+    except program_errors(Exception):  # of what is installed as pynvml
         return ()
     return tuple(found) if all(found) else ()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.files import ours
+from cudaguard.files import own_errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ def peek(module: object, name: str) -> Any:
         return None
     try:
         return object.__getattribute__(module, "__dict__").get(name)
-    except ours(AttributeError):
+    except own_errors(AttributeError):
         return None
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from cudaguard.elf.reader import read_elf
-from cudaguard.files import standard_library, theirs
+from cudaguard.files import program_errors, standard_library
 from cudaguard.system.facts import Facts, bounded
 
 TYPE_CHECKING = False
@@ -240,7 +240,7 @@ def origin_of(name: str, path: Sequence[str]) -> str:
         return STANDARD
     try:
         spec = PathFinder.find_spec(top, list(path))
-    except theirs(Exception):  # what lies on the path is not ours
+    except program_errors(Exception):  # what lies on the path is not ours
         spec = None
     if spec is None:  # a finder of its own, as editable installs have, or nothing at all
         return INSTALLED
@@ -264,7 +264,7 @@ def distributions_of(names: Iterable[str]) -> dict[str, tuple[str, str]]:
                 tops = [path.parts[0].partition(".")[0] for path in dist.files or ()]
             for top in wanted.intersection(tops):
                 found.setdefault(top, (dist.metadata["Name"], dist.version))
-        except theirs(Exception):  # broken metadata: there is no version to tell
+        except program_errors(Exception):  # broken metadata: there is no version to tell
             pass
     return found
 

@@ -16,7 +16,7 @@ from cudaguard.elf.library_facts import version_of
 from cudaguard.elf.process import library_path
 from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import Place, SearchPath
-from cudaguard.files import os, ours
+from cudaguard.files import os, own_errors
 from cudaguard.system.runtimes import runtime_of, stem_of
 
 TYPE_CHECKING = False
@@ -115,7 +115,7 @@ def _from_wheels(found: dict[str, str], todo: list[str]) -> tuple[str, ...]:
             with ElfFile(path) as file:
                 place = Place(path, file, None)
                 lacking = [n for n in file.needed if not is_mapped(n) and not search.find(n, place)]
-        except ours(OSError):
+        except own_errors(OSError):
             continue
         for name in lacking:
             if name not in found:
@@ -143,7 +143,7 @@ def newer_in_environment(soname: str, files: Iterable[str], asking: str) -> str:
     try:
         with ElfFile(asking) as file:
             found = SearchPath().find(soname, Place(asking, file, None))
-    except ours(OSError):
+    except own_errors(OSError):
         found = SearchPath().find(soname)
     version, newest = max(own)
     serving = version_of(found, soname) if found else (0,)
@@ -157,7 +157,7 @@ def led_to(soname: str, libraries: Iterable[str]) -> list[str]:
         try:
             with ElfFile(library) as file:
                 place = Place(library, file, None) if soname in file.needed else None
-        except ours(OSError):
+        except own_errors(OSError):
             continue
         if place is not None:
             found += [f"{folder}/{soname}" for folder in place.runpath or place.rpath]
@@ -177,7 +177,7 @@ def is_mapped(name: str) -> bool:
 
     try:
         _ctypes.dlclose(_ctypes.dlopen(name, os.RTLD_NOLOAD | os.RTLD_LAZY))
-    except ours(OSError):
+    except own_errors(OSError):
         return False
     return True
 
@@ -199,7 +199,7 @@ def open_all(files: Iterable[str]) -> tuple[tuple[str, ...], OSError | None]:
         for file in left:
             try:
                 _ctypes.dlopen(file, os.RTLD_NOW)
-            except ours(OSError) as reason:
+            except own_errors(OSError) as reason:
                 refused.append(file)
                 error = reason
             else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from cudaguard.files import ours, read_bytes
+from cudaguard.files import own_errors, read_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def _stat(pid: int) -> list[str]:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].decode().split()
-    except ours(OSError, UnicodeDecodeError):
+    except own_errors(OSError, UnicodeDecodeError):
         return []
 
 
@@ -39,7 +39,7 @@ def descendants(pid: int) -> tuple[int, ...]:
     children: dict[int, list[int]] = {}
     try:
         names = os.listdir("/proc")
-    except ours(OSError):
+    except own_errors(OSError):
         return ()
     for name in names:
         if name.isdecimal():
@@ -86,7 +86,7 @@ def handles(pid: int, number: int) -> bool:
             for line in file:
                 if line.startswith("SigCgt:"):
                     return bool(int(line.split()[1], 16) >> (number - 1) & 1)
-    except ours(OSError, ValueError):
+    except own_errors(OSError, ValueError):
         return False
     return False
 

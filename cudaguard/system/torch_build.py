@@ -13,7 +13,7 @@ from cudaguard.elf.process import mapped_libraries
 from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import Place, SearchPath, fits
 from cudaguard.elf.symbols import SharedObject, Wanted
-from cudaguard.files import open_to_read, os, ours, read_start, theirs
+from cudaguard.files import open_to_read, os, own_errors, program_errors, read_start
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
@@ -45,7 +45,7 @@ def folder_of(module: str) -> str:
 
     try:
         spec = PathFinder.find_spec(module)
-    except theirs(Exception):  # foreign code: the hooks of a path entry
+    except program_errors(Exception):  # foreign code: the hooks of a path entry
         return ""
     if spec is None:
         return ""
@@ -88,7 +88,7 @@ def look_around(given: Iterable[str] = ()) -> Surroundings:
     said = _said(os.path.join(folder, "version.py"))
     try:
         names = frozenset(os.listdir(libraries))
-    except ours(OSError):
+    except own_errors(OSError):
         names = frozenset()
     return Surroundings(
         python,
@@ -113,7 +113,7 @@ def architectures(torch: str) -> tuple[str, ...]:
                 return _listed(data)
         finally:
             os.close(file)
-    except ours(OSError, ValueError):
+    except own_errors(OSError, ValueError):
         return ()
 
 
@@ -155,7 +155,7 @@ def homes_of(libraries: Iterable[str]) -> dict[str, str]:
 def _said(path: str) -> dict[str, str]:
     try:
         return dict(_SAID.findall(read_start(path, 1 << 16).decode()))
-    except ours(OSError, ValueError):
+    except own_errors(OSError, ValueError):
         return {}
 
 
@@ -164,7 +164,7 @@ def _old_strings(path: str) -> bool | None:
         with ElfFile(path) as file:
             symbols = SharedObject(file)
             has = [symbols.defines(Wanted(_ASSERT + end)) for end in (_OLD, _NEW)]
-    except ours(OSError):
+    except own_errors(OSError):
         return None
     return has[0] if has[0] != has[1] else None
 
@@ -212,7 +212,7 @@ def mapped_copies() -> list[Nvrtc]:
     """Return the copies in this process; of one name the first serves all who ask for it."""
     try:
         files = [library.file for library in mapped_libraries()]
-    except ours(OSError):
+    except own_errors(OSError):
         return []
     return [
         _copy(file)
@@ -274,7 +274,7 @@ def _release(path: str) -> tuple[int, int] | None:
         return int(match[1]), int(match[2])
     try:
         names = os.listdir(os.path.dirname(path))
-    except ours(OSError):
+    except own_errors(OSError):
         return None
     releases = {(int(m[1]), int(m[2])) for m in map(_BUILTINS.fullmatch, names) if m is not None}
     return releases.pop() if len(releases) == 1 else None

@@ -119,7 +119,7 @@ class GuardedRun:
         from cudaguard.errors import CudaGuardError, CudaGuardWarning
 
         try:
-            self._core.catch_up()  # asks the driver, if it is there, and initializes nothing
+            self._core.scan_missed_loads()  # asks a driver that is there
         except (CudaGuardError, CudaGuardWarning):  # strict, or the user's filters: it is kept
             pass
         findings = self._core.reporter.channel.findings

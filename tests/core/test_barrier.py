@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from cudaguard.core.barrier import swallowed
 from cudaguard.errors import CudaGuardError
-from cudaguard.files.foreign import is_refusal, ours, passes, theirs
+from cudaguard.files.foreign import is_refusal, must_propagate, own_errors, program_errors
+from cudaguard.hooks.barrier import swallowed
 
 
 class Limit(Exception):
@@ -50,7 +50,7 @@ def error_of(module, error):
     ],
 )
 def test_error_is_ours_by_its_class_and_by_the_code_it_came_up_in(module, error, is_programs):
-    assert passes(error_of(module, error)) is is_programs
+    assert must_propagate(error_of(module, error)) is is_programs
 
 
 def test_error_of_a_signal_handler_passes_wherever_the_handler_is_defined():
@@ -58,10 +58,10 @@ def test_error_of_a_signal_handler_passes_wherever_the_handler_is_defined():
     before = signal.signal(signal.SIGUSR1, handler)
     try:
         error = error_of("cudaguard.elf", TimeoutError())
-        assert not passes(error)
+        assert not must_propagate(error)
         with pytest.raises(TimeoutError) as caught:
             handler(signal.SIGUSR1, None)
-        assert passes(caught.value)
+        assert must_propagate(caught.value)
         assert not is_refusal(caught.value)
     finally:
         signal.signal(signal.SIGUSR1, before)
@@ -75,10 +75,10 @@ def test_except_clauses_catch_what_is_meant():
             return "caught"
 
     look = as_of("cudaguard.looking", look)
-    assert look(as_of("cudaguard.elf", _raise), ours) == "caught"
+    assert look(as_of("cudaguard.elf", _raise), own_errors) == "caught"
     with pytest.raises(OSError):  # noqa: PT011  # whatever it says
-        look(_raise, ours)
-    assert look(_raise, theirs) == "caught"
+        look(_raise, own_errors)
+    assert look(_raise, program_errors) == "caught"
 
 
 def test_only_a_failure_of_ours_is_told():
@@ -110,7 +110,7 @@ def statement(name, *args, real=builtins.__import__, **kwargs):
 asked, stated = [], []
 sys.meta_path.insert(0, Refusing())
 builtins.__import__ = statement
-own = sys.modules["cudaguard.core.own_imports"]
+own = sys.modules["cudaguard.hooks.own_imports"]
 """
 
 

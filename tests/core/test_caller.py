@@ -9,7 +9,7 @@ import pytest
 
 import cudaguard
 from cudaguard.core import prerequisites
-from cudaguard.core.caller import importing
+from cudaguard.hooks.caller import importing
 
 OURS = str(Path(cudaguard.__file__).parent / "x.py")
 
@@ -39,7 +39,7 @@ def test_what_fact_finders_call_is_for_the_guard_and_what_hooks_call_is_not(modu
 def test_prerequisites_are_imported_for_the_program(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("needed_first", "used_by_us"):
-        text = "from cudaguard.core.caller import importing\nfound = importing()\n"
+        text = "from cudaguard.hooks.caller import importing\nfound = importing()\n"
         (tmp_path / f"{name}.py").write_text(text)
     prerequisites.import_first("needed_first", "LOCAL1")
     exec(compile("import used_by_us", OURS, "exec"), {"__name__": "cudaguard.core.x"})

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from ..core.hook.conftest import compiler as compiler
+from ..hooks.conftest import compiler as compiler

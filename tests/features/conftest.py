@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..core.hook.conftest import compiler as compiler
-from ..core.hook.conftest import native as native
-from ..core.hook.conftest import pair as pair
-from ..core.hook.conftest import phase as phase
-from ..core.hook.conftest import slots as slots
+from ..hooks.conftest import compiler as compiler
+from ..hooks.conftest import native as native
+from ..hooks.conftest import pair as pair
+from ..hooks.conftest import phase as phase
+from ..hooks.conftest import slots as slots

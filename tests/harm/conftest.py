@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from ..core.hook.conftest import compiler as compiler
-from ..core.hook.conftest import native as native
-from ..core.hook.conftest import pair as pair
+from ..hooks.conftest import compiler as compiler
+from ..hooks.conftest import native as native
+from ..hooks.conftest import pair as pair
 from .alarms import extension_of_python
 
 HERE = Path(__file__).resolve().parent

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ..core.hook.conftest import compiler as compiler
+from ..hooks.conftest import compiler as compiler
 from ..kept import PIP, run_python
 
 if TYPE_CHECKING:

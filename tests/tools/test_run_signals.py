@@ -442,10 +442,10 @@ def interrupt(*_):
 BEGINNINGS = {
     "the command": "from cudaguard.tools import common, main\ncommon.prepare_streams = interrupt\n"
     "main.main(['run', '-c', ''])",
-    "the start-up line": "import _cudaguard_boot\nfrom cudaguard.core import own_imports\n"
+    "the start-up line": "import _cudaguard_boot\nfrom cudaguard.hooks import own_imports\n"
     "own_imports.load = interrupt\n_cudaguard_boot.start()",
     "the guard of the program": "import cudaguard.tools.run.launch, runpy\n"
-    "from cudaguard.core import own_imports\nown_imports.load = interrupt\n"
+    "from cudaguard.hooks import own_imports\nown_imports.load = interrupt\n"
     "runpy.run_path(cudaguard.tools.run.launch.SITE_FOLDER + '/sitecustomize.py')",
 }
 

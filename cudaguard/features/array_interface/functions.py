@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from cudaguard.core.caller import caller_frame
 from cudaguard.core.lifecycle import activation
 from cudaguard.features.array_interface import findings
 from cudaguard.features.array_interface.canonical import (
@@ -23,6 +22,7 @@ from cudaguard.features.array_interface.interface import (
     EntryError,
     name_of,
 )
+from cudaguard.hooks.caller import caller_frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ Source: https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html and, 
 from __future__ import annotations
 
 from cudaguard.errors import ArrayInterfaceError
-from cudaguard.files import theirs
+from cudaguard.files import program_errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -125,6 +125,6 @@ def name_of(kind: type) -> str:
     """Return the name of a class for a message, with its module."""
     try:
         module, name = kind.__module__, kind.__qualname__
-    except theirs(Exception):  # of a metaclass that is not ours
+    except program_errors(Exception):  # of a metaclass that is not ours
         return type.__repr__(kind)
     return name if module == "builtins" else f"{module}.{name}"

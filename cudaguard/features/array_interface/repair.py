@@ -13,8 +13,6 @@ import sys
 from operator import attrgetter
 from types import FunctionType
 
-from cudaguard.core.barrier import ON_PURPOSE
-from cudaguard.core.caller import caller_frame
 from cudaguard.core.patterns import actions_of
 from cudaguard.core.replace import Replaced
 from cudaguard.core.request import Done, Refused, WouldDo
@@ -30,7 +28,9 @@ from cudaguard.features.array_interface.interface import (
     name_of,
     shown,
 )
-from cudaguard.files import ours, theirs
+from cudaguard.files import own_errors, program_errors
+from cudaguard.hooks.barrier import ON_PURPOSE
+from cudaguard.hooks.caller import caller_frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -143,14 +143,14 @@ def _normalizer(request: Request, permit: Permit) -> Callable[[Any], Any]:
                 return array
             try:
                 cai = array.__cuda_array_interface__
-            except theirs(Exception):
+            except program_errors(Exception):
                 return array  # there may be another way to read it
             if cai is None or is_canonical(cai, consumer):
                 return array
             return normalized(array, cai)
         except ON_PURPOSE:
             raise
-        except ours(Exception) as error:
+        except own_errors(Exception) as error:
             reporter.broken(f"preparing an array for {consumer.name}", error)
             return array
 
@@ -207,7 +207,7 @@ def _replace_export(request: Request, owner: Any, name: str, _: object, permit: 
                 _tell(request, findings.corrected(name_of(kind), words, rule))
         except EntryError:
             return cai  # whoever reads it will say so
-        except ours(Exception) as error:
+        except own_errors(Exception) as error:
             what = f"correcting what {name_of(kind)} exports, for {request.rule.id}"
             request.reporter.broken(what, error)
             return cai

@@ -9,10 +9,10 @@ import shlex
 import subprocess
 import sys
 
-from cudaguard.core.caller import frame_outside_of
 from cudaguard.core.replace import Replaced
 from cudaguard.core.request import Done
-from cudaguard.files import ours
+from cudaguard.files import own_errors
+from cudaguard.hooks.caller import frame_outside_of
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
@@ -76,7 +76,7 @@ def _architectures() -> list[int]:
             [*nvcc, "--list-gpu-arch"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=_NVCC_ANSWERS, check=True,
         ).stdout.split()  # fmt: skip
-    except ours(AttributeError, OSError, ValueError, subprocess.SubprocessError):
+    except own_errors(AttributeError, OSError, ValueError, subprocess.SubprocessError):
         return []
     numbers = [re.fullmatch(r"sm_(\d+)", flag) for flag in built_for]
     return sorted(int(n[1]) for n in numbers if n is not None and f"compute_{n[1]}" in said)

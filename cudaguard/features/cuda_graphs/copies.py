@@ -12,7 +12,7 @@ import functools
 import sys
 
 from cudaguard.core.passing_errors import error_passes
-from cudaguard.files import theirs
+from cudaguard.files import program_errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _wrap(reporter: Reporter, function: Any) -> Any:
             raise
         try:
             return copied(result, (args, kwargs))
-        except theirs(Exception) as error:
+        except program_errors(Exception) as error:
             reporter.broken("copying the result of a compiled call", error)
             return result
 

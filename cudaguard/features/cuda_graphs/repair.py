@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import sys
 
-from cudaguard.core.caller import frame_outside_of
 from cudaguard.core.decide import applies
 from cudaguard.core.patterns import actions_of
 from cudaguard.core.replace import Replaced
 from cudaguard.features.cuda_graphs import findings
 from cudaguard.features.cuda_graphs.copies import disable_graphs, protect, uses_graphs
-from cudaguard.files import ours
+from cudaguard.files import own_errors
+from cudaguard.hooks.caller import frame_outside_of
 from cudaguard.system.facts import Facts
 
 TYPE_CHECKING = False
@@ -42,7 +42,7 @@ def replace_compile(request: Request) -> Outcomes:
                 return compiled
             try:
                 return _by_rule(request.reporter, place, model, compiled)
-            except ours(Exception) as error:
+            except own_errors(Exception) as error:
                 request.reporter.broken(f"looking at what {PLACE} has made", error)
                 return compiled
 

@@ -15,8 +15,14 @@ import sys
 from _thread import _local
 
 from cudaguard.config import local_rank
-from cudaguard.core.barrier import ON_PURPOSE, print_instead
-from cudaguard.core.caller import (
+from cudaguard.core.findings import counted
+from cudaguard.features import cuda_init
+from cudaguard.features.cuda_init import findings
+from cudaguard.features.cuda_init.facts import DRIVER, EXPECTATIONS, READ_AT, READERS, REPORTED
+from cudaguard.features.cuda_init.findings import OURSELVES, Change
+from cudaguard.files import os, own_errors, read_bytes
+from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
+from cudaguard.hooks.caller import (
     caller_frame,
     describe,
     describe_line,
@@ -25,12 +31,6 @@ from cudaguard.core.caller import (
     may_look_at_threads,
     module_of,
 )
-from cudaguard.core.findings import counted
-from cudaguard.features import cuda_init
-from cudaguard.features.cuda_init import findings
-from cudaguard.features.cuda_init.facts import DRIVER, EXPECTATIONS, READ_AT, READERS, REPORTED
-from cudaguard.features.cuda_init.findings import OURSELVES, Change
-from cudaguard.files import os, ours, read_bytes
 from cudaguard.system.driver import ABSENT, NOWHERE, Driver, DriverState
 from cudaguard.system.modules import has_ctypes, peek
 
@@ -293,7 +293,7 @@ class CudaDetector:
             action()
         except ON_PURPOSE as warning:  # the user's filters make an error of it
             print_instead(warning)
-        except ours(Exception) as error:
+        except own_errors(Exception) as error:
             self._core.broken(what, error)
         finally:
             self._here.busy = False
@@ -499,7 +499,7 @@ def _where_set(name: str, frame: FrameType | None) -> str:
     for file in (describe(frame).rpartition(":")[0], *sys.argv[:1]):  # __main__ has none at exit
         try:
             lines = read_bytes(file, 1 << 20).decode("utf-8", "replace").splitlines()
-        except ours(OSError, ValueError, TypeError):
+        except own_errors(OSError, ValueError, TypeError):
             continue
         found = [n for n, one in enumerate(lines, 1) if _SETS.search(one.replace(name, "@"))]
         if found:

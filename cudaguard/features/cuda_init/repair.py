@@ -15,7 +15,6 @@ import sys
 from operator import index
 
 from cudaguard.config import LOCAL_RANK_VARIABLES, local_rank
-from cudaguard.core.caller import caller_frame
 from cudaguard.core.findings import prerequisite_failed
 from cudaguard.core.import_plan import upcoming
 from cudaguard.core.patterns import actions_of, values_of
@@ -26,6 +25,7 @@ from cudaguard.errors import ContextError
 from cudaguard.features.cuda_init import findings
 from cudaguard.features.cuda_init.detector import CudaDetector
 from cudaguard.files import os
+from cudaguard.hooks.caller import caller_frame
 from cudaguard.model import Record
 from cudaguard.system.driver import NOT_INITIALIZED, Driver
 from cudaguard.system.machine import meaning

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from _thread import RLock
 
-from cudaguard.core.caller import caller_frame, describe, frame_outside, module_of
-from cudaguard.core.loader import here
 from cudaguard.elf.process import Image, Memory, entries, first_entry, library_path
 from cudaguard.elf.reader import DT_RPATH, DT_RUNPATH
 from cudaguard.elf.search_path import Place
@@ -19,7 +17,9 @@ from cudaguard.features.duplicate_libraries.copies import (
     Stray,
     first_of_each,
 )
-from cudaguard.files import os, ours
+from cudaguard.files import os, own_errors
+from cudaguard.hooks.caller import caller_frame, describe, frame_outside, module_of
+from cudaguard.hooks.loader import here
 from cudaguard.system.loader_list import LoaderNews
 from cudaguard.system.runtimes import IN_PARTS, stem_of
 
@@ -148,7 +148,7 @@ class DuplicateDetector:
             if stem:
                 try:
                     soname = Image(memory, one).soname or os.path.basename(one.path)
-                except ours(OSError):  # unloaded meanwhile
+                except own_errors(OSError):  # unloaded meanwhile
                     continue
                 by, how = who = who or _who(load, since)
                 # Without the detours by which the loader came there: `cv2/../opencv.libs/`.
@@ -175,7 +175,7 @@ class DuplicateDetector:
                     continue
                 asked = [first[name] for name in image.needed if name in first]
                 place = Place(one.path, image, None) if asked else None
-            except ours(OSError):  # unloaded meanwhile, or no library as others are
+            except own_errors(OSError):  # unloaded meanwhile, or no library as others are
                 continue
             for copy in asked:
                 meant = _found(copy.soname, place.runpath or place.rpath) if place else ""
@@ -236,7 +236,7 @@ def identity(path: str) -> object:
     """Return what tells a file from others whatever it is called."""
     try:
         state = os.stat(path)
-    except ours(OSError):  # it has gone since it was mapped
+    except own_errors(OSError):  # it has gone since it was mapped
         return path
     return state.st_dev, state.st_ino
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.caller import caller_frame, frame_outside, is_importing
 from cudaguard.core.reports import LATER
 from cudaguard.elf.library_facts import is_same_build
 from cudaguard.elf.process import at_start
 from cudaguard.errors import ImportOrderError
 from cudaguard.features.duplicate_libraries import findings
 from cudaguard.features.duplicate_libraries.copies import LIBRARY_PATH, first_of_each
-from cudaguard.files import os, ours
+from cudaguard.files import os, own_errors
+from cudaguard.hooks.caller import caller_frame, frame_outside, is_importing
 from cudaguard.system.runtimes import stem_of
 
 TYPE_CHECKING = False
@@ -211,7 +211,7 @@ def _later_in_environment(copy: Copy) -> str:
         return ""
     try:
         names = os.listdir(f"{prefix}/lib")
-    except ours(OSError):
+    except own_errors(OSError):
         return ""
     own = _major(copy.soname)
     found = {_major(name): name for name in names if stem_of(name) == copy.stem}

@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 import sys
 
-from cudaguard.core.caller import caller_frame
 from cudaguard.elf.library_facts import version_of
 from cudaguard.features.duplicate_libraries.findings import Want, older_than_wanted
-from cudaguard.files import os, ours
+from cudaguard.files import os, own_errors
+from cudaguard.hooks.caller import caller_frame
 from cudaguard.system.facts import Facts, requires_of
 from cudaguard.system.modules import peek
 from cudaguard.system.preload import has_driver
@@ -124,7 +124,7 @@ def _compiled(facts: Facts, required: Want | None) -> Want | None:
     function = peek(peek(sys.modules.get("jax._src.lib"), "cuda_versions"), "cudnn_build_version")
     try:
         number = function() if callable(function) else None
-    except ours(Exception):
+    except own_errors(Exception):
         number = None
     if not isinstance(number, int):
         return required

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.barrier import ON_PURPOSE, print_instead
-from cudaguard.files import os, ours
+from cudaguard.files import os, own_errors
+from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class ExtensionDetector:
             return None
         try:
             from cudaguard.features.extensions.refusals import extension_refused
-        except ours(ImportError):  # a Python without ctypes has nothing to look with
+        except own_errors(ImportError):  # a Python without ctypes has nothing to look with
             return None
         found = extension_refused(spec, error)
         if found is None or any(map(self._core.reporter.is_told_about, found[0].missing)):
@@ -97,7 +97,7 @@ class ExtensionDetector:
             self._kept.pop(next(iter(self._kept)), None)
         is_heard = self._core.reporter.is_heard(carried_by_error=refusal.is_carried)
         if is_heard or self._core.journal.is_written:
-            self._core.end.put_up()
+            self._core.end.install()
 
     def error_passes(self, error: BaseException) -> None:
         """Tell of the refusals that an error is about; never raises. Not of KeyboardInterrupt."""
@@ -113,7 +113,7 @@ class ExtensionDetector:
                     self._core.reporter.found(finding, place, carried_by_error=is_carried)
                 except ON_PURPOSE as warning:  # the program's own error is the one to be raised
                     print_instead(warning)
-        except ours(Exception) as failure:
+        except own_errors(Exception) as failure:
             self._core.broken("looking at an error", failure)
 
     def forget(self) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.barrier import ON_PURPOSE, print_instead
-from cudaguard.core.caller import frame_outside_of
-from cudaguard.files import ours
+from cudaguard.files import own_errors
+from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
+from cudaguard.hooks.caller import frame_outside_of
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
@@ -73,5 +73,5 @@ class ArchitectureDetector:
                 self._core.reporter.found(finding, frame_outside_of("torch"))
         except ON_PURPOSE as warning:  # the user's filters make an error of it
             print_instead(warning)
-        except ours(Exception) as error:
+        except own_errors(Exception) as error:
             self._core.broken("looking at the architectures of GPUs", error)

@@ -8,7 +8,7 @@ from cudaguard.core.known_errors import LIKELY, Explainer, KnownError, line_at
 from cudaguard.features.gpu_architectures import findings
 from cudaguard.features.gpu_architectures.checks import look_at_torch
 from cudaguard.features.gpu_architectures.policy import dotted
-from cudaguard.files import ours
+from cudaguard.files import own_errors
 from cudaguard.system.machine import status_in, texts
 from cudaguard.system.torch_build import mapped_copies
 
@@ -296,7 +296,7 @@ def with_facts(finding: Finding) -> Finding:
     try:
         devices = Driver().capabilities()
         here = next(look_at_torch(), None)
-    except ours(AttributeError, ImportError):  # no ctypes, or a C library that cannot be asked
+    except own_errors(AttributeError, ImportError):  # no ctypes, or odd C library
         return finding
     if here is not None:
         evidence = (*finding.evidence, *here.evidence)

@@ -10,15 +10,15 @@ import functools
 import sys
 from types import FunctionType, ModuleType
 
-from cudaguard.core.barrier import ON_PURPOSE, print_instead
-from cudaguard.core.caller import caller_frame, describe, frame_outside_of, hide_frame
 from cudaguard.core.patterns import actions_of, texts_of
 from cudaguard.core.replace import Replaced
 from cudaguard.core.request import WouldDo
 from cudaguard.elf.process import at_start
 from cudaguard.features.import_order import findings
 from cudaguard.features.import_order.findings import search_path_too_late
-from cudaguard.files import os, ours
+from cudaguard.files import os, own_errors
+from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
+from cudaguard.hooks.caller import caller_frame, describe, frame_outside_of, hide_frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def look_at(request: Request, function: str, look: Look) -> None:
             is_over = look(args, kwargs)
         except ON_PURPOSE as warning:  # the user's filters make an error of it
             print_instead(warning)
-        except ours(Exception) as error:
+        except own_errors(Exception) as error:
             request.reporter.broken("looking at a call", error)
         if not is_over:
             is_awaited.append(True)

@@ -12,7 +12,7 @@ import sys
 
 from cudaguard.core.patterns import values_of
 from cudaguard.core.request import Done
-from cudaguard.files import os, ours
+from cudaguard.files import os, own_errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def _of_environment(soname: str) -> list[str]:
     for folder in dict.fromkeys((f"{sys.prefix}/lib", f"{sys.base_prefix}/lib")):
         try:
             found += [f"{folder}/{name}" for name in os.listdir(folder) if name.startswith(soname)]
-        except ours(OSError):
+        except own_errors(OSError):
             continue
     return found
 

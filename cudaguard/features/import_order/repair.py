@@ -14,7 +14,7 @@ from cudaguard.core.patterns import actions_of, values_of
 from cudaguard.core.prerequisites import import_first, is_installed
 from cudaguard.core.request import MISSED, Done, Refused, WouldDo
 from cudaguard.features.import_order import calls, findings
-from cudaguard.files import LARGEST, os, ours, read_bytes
+from cudaguard.files import LARGEST, os, own_errors, read_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _modules_of(file: str) -> frozenset[str]:
         infos = [one for one in os.listdir(place) if one.endswith(".dist-info")]
         (info,) = [one for one in infos if one.partition("-")[0].lower() == name.lower()]
         record = read_bytes(f"{place}/{info}/RECORD", LARGEST).decode("utf-8", "replace")
-    except ours(OSError, ValueError):
+    except own_errors(OSError, ValueError):
         return frozenset((name,))
     first = (line.partition("/__init__.py,")[0] for line in record.splitlines())
     return frozenset(one for one in first if one.isidentifier())

@@ -6,11 +6,11 @@ library was loaded, their owners are compared with those of the last look; nothi
 
 from __future__ import annotations
 
-from cudaguard.core.caller import caller_frame, describe
 from cudaguard.elf.process import Library, Memory
 from cudaguard.elf.symbols import GlobalNames
 from cudaguard.errors import ImportOrderError
-from cudaguard.files import ours
+from cudaguard.files import own_errors
+from cudaguard.hooks.caller import caller_frame, describe
 from cudaguard.system.loader_list import LoaderNews
 from cudaguard.system.modules import has_ctypes
 from cudaguard.system.symbol_families import FAMILIES
@@ -80,7 +80,7 @@ class ScopeDetector:
                 if hidden != self._known[1]:
                     self._names.forget()
                 owners = self._names.owners(memory, scope)
-        except ours(OSError):  # changed while it was read: the next look will find it
+        except own_errors(OSError):  # changed while it was read: the next look will find it
             return self._owners
         self._known = scope, hidden
         return owners

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from cudaguard.core.patterns import matches, values_of
 from cudaguard.elf.process import mapped_libraries, serving_file
 from cudaguard.elf.reader import CXX_RUNTIME, ElfFile, read_elf
-from cudaguard.files import os, ours
+from cudaguard.files import os, own_errors
 from cudaguard.system.symbol_families import FAMILIES
 
 TYPE_CHECKING = False
@@ -71,7 +71,7 @@ def _mapped_by(path: str) -> list[str]:
             load = Load(path, opened.enter_context(ElfFile(path)), resident, opened)
             load.map_libraries()
             return [one.path for one in load.objects if one.is_new]
-    except ours(OSError, AttributeError, ImportError):  # no such file
+    except own_errors(OSError, AttributeError, ImportError):
         return []
 
 

@@ -24,7 +24,7 @@ from cudaguard.elf.reader import SYMBOL, UNIQUE_OBJECT, is_runtime_id, words
 from cudaguard.elf.resident import Resident, bound_addresses
 from cudaguard.elf.symbols import DT_PLTRELSZ, SharedObject
 from cudaguard.features.symbol_scope.facts import packages_of, pattern_of_names, runtime_among
-from cudaguard.files import os, ours
+from cudaguard.files import os, own_errors
 from cudaguard.system.facts import Packages
 from cudaguard.system.loader_list import LoaderNews
 from cudaguard.system.symbol_families import GLOBAL_ON_PURPOSE
@@ -152,7 +152,7 @@ def hide_symbols(rule: Rule) -> Hiding:
     try:
         with _lock, Resident() as resident:
             return _hide_symbols(rule, resident)
-    except ours(OSError) as error:
+    except own_errors(OSError) as error:
         return Hiding("failed", f"{error.strerror or error}")
 
 
@@ -219,7 +219,7 @@ def _hide_symbols(rule: Rule, resident: Resident) -> Hiding:
         reason, counts = _hide(members)
     except _RefusedError as refused:
         return done._replace(reason=str(refused))
-    except ours(OSError) as error:
+    except own_errors(OSError) as error:
         return done._replace(state="failed", reason=f"{error.strerror or error}")
     return done._replace(
         state="done" if not reason else "half" if counts else "failed",
@@ -249,9 +249,9 @@ def _hide(members: list[_Member]) -> tuple[str, list[int]]:
         for member in members:
             try:
                 member.write(is_hidden=False)
-            except ours(OSError):  # what stays hidden is counted
+            except own_errors(OSError):  # what stays hidden is counted
                 continue
-        if not isinstance(error, ours(OSError)):
+        if not isinstance(error, own_errors(OSError)):
             raise
         reason = f"{error.strerror or error}"
         counts = [member.count_hidden() for member in members]
@@ -365,7 +365,7 @@ def _users(
     for image in later:
         try:
             bound = bound_addresses(image, spans) & hidden
-        except ours(OSError):  # not readable: nothing to say of it
+        except own_errors(OSError):  # not readable: nothing to say of it
             continue
         if bound:
             found.append((image, bound))

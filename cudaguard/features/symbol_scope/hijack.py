@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.caller import caller_frame, describe, frame_outside, is_importing, module_of
 from cudaguard.core.decide import state_of
-from cudaguard.core.loader import is_imported, is_under_way
 from cudaguard.core.patterns import matches, values_of
 from cudaguard.core.reports import LATER
 from cudaguard.elf.process import at_start
@@ -15,6 +13,8 @@ from cudaguard.features.symbol_scope.facts import names_library, packages_of, ru
 from cudaguard.features.symbol_scope.findings import CTYPES, GUARD, Culprit, Hijack, hijacked
 from cudaguard.features.symbol_scope.repair import hide, wanted_back
 from cudaguard.files import os
+from cudaguard.hooks.caller import caller_frame, describe, frame_outside, is_importing, module_of
+from cudaguard.hooks.loader import is_imported, is_under_way
 from cudaguard.system.facts import Facts, Packages
 from cudaguard.system.symbol_families import LEGITIMATE_OWNERS
 
@@ -110,7 +110,7 @@ def _cares(
         return True
     imported = [name for name in rule.watch if is_imported(name)]
     if since == GUARD:
-        return bool(imported)  # hindsight looks at what was imported before the guard
+        return bool(imported)  # late_imports looks at what was imported before the guard
     # It tells where the scope is asked for.
     has_told = load is not None and load.is_global and bool(values_of(rule, "load_local"))
     if state != "acts" or (has_runtime and has_told):

@@ -71,7 +71,7 @@ def hide_after(request: Request) -> Callable[[BaseException | None], Iterator[Ou
     """Hide what the import of a module has brought, whether it succeeds or not."""
 
     def close(_: BaseException | None) -> Iterator[Outcome]:
-        request.catch_up()  # C code may have loaded something since
+        request.scan_missed_loads()  # C code may have loaded something since
         # A rule that keeps its libraries local has nothing to do here, unless names were seen to
         # come past it.
         is_idle = values_of(request.rule, "load_local") and request.rule.id not in wanted_back
@@ -81,7 +81,7 @@ def hide_after(request: Request) -> Callable[[BaseException | None], Iterator[Ou
     return close if request.permit.acts else None
 
 
-def look_back(request: Request) -> Iterator[Outcome]:
+def check_already_imported(request: Request) -> Iterator[Outcome]:
     """Hide the names of libraries that came before the rule."""
     if request.permit.acts and values_of(request.rule, "hide_symbols"):
         yield from hide(request, is_late=True)

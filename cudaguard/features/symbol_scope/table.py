@@ -13,7 +13,7 @@ VERBS = (
         {
             "opening": "repair:keep_local",
             "masking": "repair:leave_global",
-            "late": "repair:look_back",
+            "late": "repair:check_already_imported",
         },
     ),
     Verb(
@@ -21,7 +21,7 @@ VERBS = (
         SCOPED_PATTERN,
         "libdecord.so*",
         "Hide symbols of a library that is in the global symbol scope already.",
-        {"around": "repair:hide_after", "late": "repair:look_back"},
+        {"around": "repair:hide_after", "late": "repair:check_already_imported"},
         parameters=(
             Parameter("names", TEXTS, "*"),
             Parameter("keep", TEXTS, ("DECORD*",), required=False),

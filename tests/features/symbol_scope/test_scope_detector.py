@@ -162,7 +162,7 @@ def as_ours(function):
     return type(function)(function.__code__, {"__name__": "cudaguard.sabotage"})
 """
 BROKEN = """
-import cudaguard.core.own_imports as own
+import cudaguard.hooks.own_imports as own
 def find(name, real=own._find_and_load):
     if name == "cudaguard.features.symbol_scope.detector":
         own._find_and_load = real

@@ -24,13 +24,13 @@ def _activate(here):
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     try:
         try:
-            from cudaguard.core.own_imports import load
+            from cudaguard.hooks.own_imports import load
         except ImportError:
             # This environment lacks the package, or its folder was on the path of the parent only.
             root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(here))))
             sys.path.insert(0, root)
             try:
-                from cudaguard.core.own_imports import load, use_dependencies_in
+                from cudaguard.hooks.own_imports import load, use_dependencies_in
             finally:
                 sys.path.remove(root)
             use_dependencies_in(os.environ.get("CUDAGUARD_RUN_PACKAGES", ""))

@@ -9,20 +9,20 @@ from __future__ import annotations
 import sys
 from _frozen_importlib_external import ExtensionFileLoader  # light: `importlib` is not
 
-from cudaguard.core.barrier import (
+from cudaguard.files import os, own_errors
+from cudaguard.hooks.barrier import (
     NOTHING,
     ask,
     barrier,
     call_each,
+    callbacks_or_nothing,
     close_each,
     open_each,
-    slots_or_nothing,
     swallowed,
 )
-from cudaguard.core.caller import hide_frame, of_import_system
-from cudaguard.core.dlopen import getdlopenflags
-from cudaguard.core.loader import here
-from cudaguard.files import os, ours
+from cudaguard.hooks.caller import hide_frame, of_import_system
+from cudaguard.hooks.dlopen import getdlopenflags
+from cudaguard.hooks.loader import here
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-    from cudaguard.core.barrier import Close, Host
+    from cudaguard.hooks.barrier import Close, Host
 
 _STANDARD_LIBRARY = f"{os.sep}lib-dynload{os.sep}"
 
@@ -54,7 +54,7 @@ class _Mapping:
     def begin(self, watched: str | None) -> None:
         """Do what comes before, as part of a watched module or for itself."""
         host, spec = self.host, self.spec
-        slots = NOTHING if watched is None else slots_or_nothing(host, watched)
+        slots = NOTHING if watched is None else callbacks_or_nothing(host, watched)
         before: tuple[Callable[[ModuleSpec], None], ...] = (host.before_mapping,)
         # The package of a part has had its turn, and so has what comes through the finder.
         is_part = watched is not None and spec.name.startswith(watched + ".")
@@ -125,7 +125,7 @@ class ExtensionPatch:
         """True if the patch is in force."""
         return self._ours is not None
 
-    def put_up(self) -> None:
+    def install(self) -> None:
         """Patch the class; does nothing if the patch is in place."""
         if self.is_up:  # also where someone has patched on top of us
             return
@@ -175,7 +175,7 @@ class ExtensionPatch:
         self._ours = create_module
         ExtensionFileLoader.create_module = create_module  # type: ignore[assignment,method-assign]  # the patch
 
-    def take_down(self) -> bool:
+    def uninstall(self) -> bool:
         """Put the class back; False if someone else has patched on top, and ours passes through."""
         clean = self._original is None or ExtensionFileLoader.create_module is self._ours
         if self._original is not None and clean:
@@ -200,5 +200,5 @@ class ExtensionPatch:
 def _is_same_file(module: ModuleType, spec: ModuleSpec) -> bool:
     try:
         return os.path.samefile(module.__spec__.origin, spec.origin)  # type: ignore[union-attr,arg-type]  # caught
-    except ours(AttributeError, TypeError, ValueError, OSError):  # not from files, or not any more
+    except own_errors(AttributeError, TypeError, ValueError, OSError):  # not from files
         return False

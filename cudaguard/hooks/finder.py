@@ -6,10 +6,10 @@ import sys
 from _frozen_importlib import _find_spec  # type: ignore[attr-defined]  # what asks the finders
 from _thread import RLock, _count, _local
 
-from cudaguard.core.barrier import swallowed
-from cudaguard.core.caller import hide_frame, may_look_at_threads, of_import_system
-from cudaguard.core.loader import GuardLoader
 from cudaguard.files import standard_library
+from cudaguard.hooks.barrier import swallowed
+from cudaguard.hooks.caller import hide_frame, may_look_at_threads, of_import_system
+from cudaguard.hooks.loader import GuardLoader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import FrameType, ModuleType
     from typing import Any
 
-    from cudaguard.core.barrier import Host
+    from cudaguard.hooks.barrier import Host
 
 
 # Held while one of ours is put into the list or taken from it: a place that was looked up is then
@@ -124,12 +124,12 @@ class GuardFinder:
         """True if it is the first to be asked."""
         return _place(self) == 0
 
-    def put_first(self) -> None:
+    def insert_first(self) -> None:
         """Put it before all others."""
         finders: list[Any] = sys.meta_path
         is_ours = _changing.acquire(timeout=_PATIENCE)
         try:
-            if finders and type(finders[0]) is Parting:
+            if finders and type(finders[0]) is RetiredFinder:
                 finders[0] = self
             else:  # a search under way asks somebody twice by that, and passes by nobody
                 finders.insert(0, self)
@@ -138,7 +138,7 @@ class GuardFinder:
             if is_ours:
                 _changing.release()
 
-    def take_away(self) -> None:
+    def remove(self) -> None:
         """Take it from the list; does nothing if it is not there."""
         is_ours = _changing.acquire(timeout=_PATIENCE)
         try:
@@ -148,7 +148,7 @@ class GuardFinder:
                 _changing.release()
 
     def _leave(self, start: int) -> None:
-        parting, finders = Parting(), sys.meta_path
+        parting, finders = RetiredFinder(), sys.meta_path
         for place, finder in enumerate(finders):
             if finder is self and place >= start:
                 finders[place] = parting
@@ -157,7 +157,7 @@ class GuardFinder:
                 return
 
 
-class Parting:
+class RetiredFinder:
     """Keeps the place that a finder of ours had, until no search for a module is under way.
 
     A shorter list would have such a search pass by the next finder, and by what that has. One that
@@ -192,9 +192,9 @@ class Parting:
             _changing.release()
 
 
-def is_parting() -> bool:
+def has_retired_finder() -> bool:
     """Return True if a retired finder of ours still has its place on ``sys.meta_path``."""
-    return any(type(finder) is Parting for finder in sys.meta_path)
+    return any(type(finder) is RetiredFinder for finder in sys.meta_path)
 
 
 def _place(finder: object) -> int:
@@ -209,7 +209,7 @@ def _behind(finder: object) -> list[Any]:
     """Return who is asked after a finder; those in front have been asked already."""
     finders = list(sys.meta_path)
     places = (place for place, one in enumerate(finders, 1) if one is finder)
-    return [one for one in finders[next(places, 0) :] if type(one) is not Parting]
+    return [one for one in finders[next(places, 0) :] if type(one) is not RetiredFinder]
 
 
 @of_import_system

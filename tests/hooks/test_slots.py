@@ -10,7 +10,7 @@ import pytest
 
 def test_order_of_all_slots(slots):
     assert slots("""
-        host.slots = Slots(
+        host.slots = ImportCallbacks(
             before=(say("before 1"), say("before 2")),
             around=(window("1"), window("2")),
             after=(say("after 1"), say("after 2")),
@@ -33,7 +33,7 @@ def test_order_of_all_slots(slots):
 def test_windows_close_with_exceptions_of_all_kinds(slots, error):
     slots.pair.module("target.py", after=f"raise {error}\n")
     assert slots(f"""
-        host.slots = Slots(around=(window("1"),))
+        host.slots = ImportCallbacks(around=(window("1"),))
         try:
             import target
         except {error}:
@@ -52,7 +52,7 @@ FAILING = {
 @pytest.mark.parametrize("slot", FAILING)
 def test_failing_callback_is_reported_and_does_not_stop_its_siblings(slots, slot):
     chosen = FAILING[slot].replace("ERROR", "ValueError('a bug of ours')")
-    lines = slots(f"host.slots = Slots({chosen})\nimport target")
+    lines = slots(f"host.slots = ImportCallbacks({chosen})\nimport target")
     failures = [line for line in lines if "a bug of ours" in line]
     assert len(failures) == 1
     assert "bad" in failures[0]
@@ -64,7 +64,7 @@ def test_failing_callback_is_reported_and_does_not_stop_its_siblings(slots, slot
 def test_what_is_raised_on_purpose_passes(slots, slot):
     chosen = FAILING[slot].replace("ERROR", "CudaGuardError('on purpose')")
     lines = slots(f"""
-        host.slots = Slots({chosen})
+        host.slots = ImportCallbacks({chosen})
         try:
             import target
         except CudaGuardError as error:
@@ -80,7 +80,8 @@ def test_what_is_raised_on_purpose_passes(slots, slot):
 
 def test_windows_opened_before_one_that_raises_on_purpose_are_closed(slots):
     lines = slots("""
-        host.slots = Slots(around=(window("1"), window("2", KeyboardInterrupt()), window("3")))
+        opened = window("1"), window("2", KeyboardInterrupt()), window("3")
+        host.slots = ImportCallbacks(around=opened)
         try:
             import target
         except KeyboardInterrupt:
@@ -92,7 +93,7 @@ def test_windows_opened_before_one_that_raises_on_purpose_are_closed(slots):
 def test_error_of_the_module_goes_before_one_raised_on_purpose_at_closing(slots):
     slots.pair.module("target.py", after="1 / 0\n")
     lines = slots("""
-        host.slots = Slots(around=(window("1", None, CudaGuardError("on purpose")),))
+        host.slots = ImportCallbacks(around=(window("1", None, CudaGuardError("on purpose")),))
         try:
             import target
         except ZeroDivisionError as error:
@@ -106,9 +107,9 @@ def test_module_that_a_prerequisite_imported_has_its_slots_once(slots):
         def cycle(spec):
             if spec.name == "target":
                 log.append("cycle")
-                host.slots = Slots((), (window("1"),), (say("after"),))
+                host.slots = ImportCallbacks((), (window("1"),), (say("after"),))
                 import target
-        host.slots = Slots((cycle,), (window("outer"),), (say("outer"),))
+        host.slots = ImportCallbacks((cycle,), (window("outer"),), (say("outer"),))
         import target
     """)
     assert lines == ["cycle", "open 1", "runs target", "close 1 NoneType", "after"]
@@ -126,7 +127,7 @@ def test_callback_that_comes_back_for_the_same_spec(slots):
         def again(spec):
             log.append("again")
             import target
-        host.slots = Slots(before=(again,), after=(say("after"),))
+        host.slots = ImportCallbacks(before=(again,), after=(say("after"),))
         import target
         log.append(target.__spec__ is spec)
     """)

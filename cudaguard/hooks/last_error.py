@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.caller import is_outermost
-from cudaguard.files import ours
+from cudaguard.files import own_errors
+from cudaguard.hooks.caller import is_outermost
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class LastError:
         self.is_up = False
         self._is_registered = False
 
-    def put_up(self) -> None:
+    def install(self) -> None:
         """Look at the error that ends the program, if one does."""
         self.is_up = True
         if not self._is_registered:
@@ -39,7 +39,7 @@ class LastError:
             self._is_registered = True
             register(self._look_at_last)
 
-    def take_down(self) -> None:
+    def uninstall(self) -> None:
         """Look at none."""
         self.is_up = False
 
@@ -48,7 +48,7 @@ class LastError:
             error = vars(sys).get("last_value")
             if self.is_up and isinstance(error, BaseException) and _has_ended_program(error):
                 self.look(error)
-        except ours(Exception):  # whatever else happens at exit has to happen
+        except own_errors(Exception):  # whatever else happens at exit has to happen
             return
 
 

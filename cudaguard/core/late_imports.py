@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core import findings
-from cudaguard.core.caller import caller_frame
 from cudaguard.core.decide import applies, named_versions
-from cudaguard.core.loader import is_imported
 from cudaguard.core.reports import LATER
+from cudaguard.hooks.caller import caller_frame
+from cudaguard.hooks.loader import is_imported
 from cudaguard.system.facts import Facts
 from cudaguard.system.modules import peek
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _told: set[tuple[str, str]] = set()  # module and rule: one look is enough
 
 
-def look_back(core: Dispatch, *, at_start: bool) -> None:
+def check_already_imported(core: Dispatch, *, at_start: bool) -> None:
     """Do what can be done for modules that are there, and report the rules that came too late.
 
     Args:

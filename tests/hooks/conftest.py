@@ -208,17 +208,17 @@ HOST = '''
 __name__ = "cudaguard.host"  # what it raises is no exception of the program's
 import sys, ran
 from cudaguard.errors import CudaGuardError
-from cudaguard.core.extension_loads import ExtensionPatch
-from cudaguard.core.finder import GuardFinder
-from cudaguard.core.barrier import Slots
+from cudaguard.hooks.extensions import ExtensionPatch
+from cudaguard.hooks.finder import GuardFinder
+from cudaguard.hooks.barrier import ImportCallbacks
 
 log = []
 
 class Host:
     """Gives every watched module the same slots."""
-    slots = Slots()
+    slots = ImportCallbacks()
     failures = []
-    def slots_for(self, name):
+    def callbacks_for(self, name):
         if isinstance(self.slots, Exception): raise self.slots
         return self.slots
     def after_mapping(self, library, extension, flags):

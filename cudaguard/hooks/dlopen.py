@@ -1,23 +1,23 @@
 """``sys.setdlopenflags``, by which extensions are put into the global symbol scope.
 
 The patch stays in place for as long as the guard is installed and decides per call. The other way
-there is ``ctypes``: see `cudaguard.core.ctypes_loads`.
+there is ``ctypes``: see `cudaguard.hooks.ctypes_loads`.
 """
 
 from __future__ import annotations
 
 import sys
 
-from cudaguard.core.barrier import call_each, swallowed
-from cudaguard.core.caller import caller_frame, describe, hide_frame, module_of
 from cudaguard.files import os
+from cudaguard.hooks.barrier import call_each, swallowed
+from cudaguard.hooks.caller import caller_frame, describe, hide_frame, module_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from cudaguard.core.barrier import Host
+    from cudaguard.hooks.barrier import Host
 
     # Given a library or module: None, or whether it stays local and what to call afterwards.
     Decide = Callable[[str], "tuple[bool, Callable[[], None]] | None"]
@@ -60,7 +60,7 @@ class FlagsPatch:
         """Return True if it is in force by that stand-in; all others pass through."""
         return self._ours is ours
 
-    def put_up(self) -> None:
+    def install(self) -> None:
         """Patch the function; does nothing if it is patched, or the platform has no scopes."""
         if self.is_up or not RTLD_GLOBAL:
             return
@@ -85,10 +85,10 @@ class FlagsPatch:
         return masked, are_set
 
     def contains(self, what: str, error: BaseException) -> bool:
-        """Return True if an error is a failure of ours; see `core.barrier.swallowed`."""
+        """Return True if an error is a failure of ours; see `hooks.barrier.swallowed`."""
         return swallowed(self._host, what, error)
 
-    def take_down(self) -> bool:
+    def uninstall(self) -> bool:
         """Put it back; False if someone else has patched on top, and ours passes through."""
         clean = self._original is None or sys.setdlopenflags is self._ours
         if self._original is not None and clean:

@@ -11,17 +11,17 @@ import sys
 from _frozen_importlib_external import ExtensionFileLoader  # light: `importlib` is not
 from _thread import _local
 
-from cudaguard.core.barrier import (
+from cudaguard.files import own_errors, program_errors
+from cudaguard.hooks.barrier import (
     NOTHING,
-    Slots,
+    ImportCallbacks,
     call_each,
+    callbacks_or_nothing,
     close_each,
     open_each,
-    slots_or_nothing,
     swallowed,
 )
-from cudaguard.core.caller import hide_frame, of_import_system
-from cudaguard.files import ours, theirs
+from cudaguard.hooks.caller import hide_frame, of_import_system
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-    from cudaguard.core.barrier import Close, Host
+    from cudaguard.hooks.barrier import Close, Host
 
 # `prepared`: the spec of the extension that this thread's GuardLoader hands to the real
-# create_module, which is patched as well (see `core.extension_loads`): once is enough.
+# create_module, which is patched as well (see `hooks.extensions`): once is enough.
 # `mapping`: the spec of the extension that it is mapping, whose own code may import others.
 here = _local()
 
@@ -58,15 +58,15 @@ class _Load:
         self.real = real
         self.spec: Any = spec  # its loader is declared as a class that we only resemble
         self.host = host
-        self.slots: Slots | None = None
+        self.slots: ImportCallbacks | None = None
         self.prepared = False
         self.finished_spec: ModuleSpec | None = None
 
-    def prepare(self) -> Slots:
+    def prepare(self) -> ImportCallbacks:
         """Run what comes before, once, and return what else there is to do."""
         slots = self.slots
         if slots is None:
-            slots = self.slots = slots_or_nothing(self.host, self.spec.name)
+            slots = self.slots = callbacks_or_nothing(self.host, self.spec.name)
         if not self.prepared:
             self.prepared = True  # first: a prerequisite may come back here for the same spec
             call_each(self.host, slots.before, self.spec)
@@ -161,7 +161,7 @@ class GuardLoader:
                     raise
 
     @of_import_system
-    def _open(self, module: ModuleType) -> tuple[Slots, Sequence[Close]]:
+    def _open(self, module: ModuleType) -> tuple[ImportCallbacks, Sequence[Close]]:
         """Return the slots of a module about to be run, and what closes those around it."""
         load = self._load
         self._step_aside(module)
@@ -181,7 +181,7 @@ class GuardLoader:
             if owner is not None and _own(owner, name) is self:
                 try:
                     setattr(owner, name, real)
-                except theirs(AttributeError, TypeError):  # a module object of an unusual class
+                except program_errors(AttributeError, TypeError):  # an unusual module
                     pass
 
     @property  # type: ignore[misc]  # a class that shows another one, as weakref.proxy does
@@ -221,5 +221,5 @@ def _own(owner: object, name: str) -> object:
     # Past any __getattribute__: a lazy module would load itself at the first look.
     try:
         return object.__getattribute__(owner, name)
-    except ours(AttributeError):
+    except own_errors(AttributeError):
         return None

@@ -86,7 +86,7 @@ def missing(name):
         __import__(name)
     except ImportError:
         return True
-def ours():
+def own_errors():
     return [type(f).__name__ for f in sys.meta_path if type(f).__module__.startswith("cudaguard")]
 """
 
@@ -149,7 +149,7 @@ def test_no_finder_is_passed_by_while_the_list_changes(pair, change, place, wher
         import sought
         print("found", sys.meta_path is meta_path)
         missing("nothing"), missing("nothing")
-        print("Parting" in ours(), "one place" in str(cudaguard.status().changes))
+        print("RetiredFinder" in ours(), "one place" in str(cudaguard.status().changes))
         """,
         proof="",
     )
@@ -173,8 +173,8 @@ def test_place_is_kept_and_said_to_be_while_a_search_is_under_way(pair):
         """,
         proof="",
     ).lines
-    kept = "['Parting'] sys.meta_path: one place, until no import is under way"
-    assert lines == [kept, "['Parting']", "['Parting']", "[]"]
+    kept = "['RetiredFinder'] sys.meta_path: one place, until no import is under way"
+    assert lines == [kept, "['RetiredFinder']", "['RetiredFinder']", "[]"]
 
 
 def test_many_threads_import_while_the_guard_comes_and_goes(pair):

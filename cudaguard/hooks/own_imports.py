@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _GUARD = __name__.partition(".")[0]
 # `depth`: of how many modules of ours this thread is in the import; `after`: called once in none.
 _under_way = _local()
-# By whoever knows (see `core.barrier`): this module comes before all others.
+# By whoever knows (see `hooks.barrier`): this module comes before all others.
 is_refusal: Callable[[Exception], bool] = bool
 standard_library: Callable[[], frozenset[str]] = frozenset
 # What we require of others and import lazily; see `use_dependencies_in`.
@@ -82,7 +82,7 @@ def is_put_off(call: Callable[[], None]) -> bool:
     return True
 
 
-# Named as the function of importlib that import statements call: `core.caller` looks for it.
+# Named as the function of importlib that import statements call: `hooks.caller` looks for it.
 def _find_and_load(name: str) -> Any:
     here = _under_way.__dict__
     here["depth"] = here.get("depth", 0) + 1

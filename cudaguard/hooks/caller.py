@@ -6,7 +6,7 @@ import _thread
 import sys
 
 from cudaguard import elf, system
-from cudaguard.files import os, passes
+from cudaguard.files import must_propagate, os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -189,5 +189,5 @@ def hide_frame(error: BaseException) -> None:
         if traceback is not None:
             _traceback.__set__(error, traceback.tb_next)
     except Exception as failure:  # in the way of the error that is being raised
-        if passes(failure):
+        if must_propagate(failure):
             raise

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core import own_imports
-from cudaguard.core.caller import of_import_system
 from cudaguard.errors import CudaGuardError, CudaGuardWarning
-from cudaguard.files import is_refusal, passes, standard_library, theirs
+from cudaguard.files import is_refusal, must_propagate, program_errors, standard_library
+from cudaguard.hooks import own_imports
+from cudaguard.hooks.caller import of_import_system
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     class Host(Protocol):
         """What the hooks ask of the core, which lies above them."""
 
-        def slots_for(self, name: str) -> Slots:
+        def callbacks_for(self, name: str) -> ImportCallbacks:
             """Return what is to happen around the import of a watched module."""
 
         def before_mapping(self, spec: ModuleSpec) -> None:
@@ -61,7 +61,7 @@ ON_PURPOSE = (CudaGuardError, CudaGuardWarning)
 
 def is_own_failure(error: BaseException) -> bool:
     """Return True for a failure of the guard; any other error is to be raised."""
-    return not issubclass(type(error), ON_PURPOSE) and not passes(error)
+    return not issubclass(type(error), ON_PURPOSE) and not must_propagate(error)
 
 
 def swallowed(host: Host, what: str, error: BaseException) -> bool:
@@ -77,7 +77,7 @@ def swallowed(host: Host, what: str, error: BaseException) -> bool:
             return False
         host.broken(what, error)  # type: ignore[arg-type]  # no BaseException is a failure
     except Exception as second:
-        if passes(second):
+        if must_propagate(second):
             raise
     return True
 
@@ -139,14 +139,14 @@ def print_instead(warning: BaseException) -> None:
     try:
         if sys.stderr is not None:
             print(f"{type(warning).__name__}: {warning}", file=sys.stderr)
-    except theirs(Exception):  # nobody can be told
+    except program_errors(Exception):  # nobody can be told
         return
 
 
 # --- Callbacks around an import -------------------------------------------------------------------
 
 
-class Slots:
+class ImportCallbacks:
     """What is to happen around the import of one module.
 
     Args:
@@ -169,13 +169,13 @@ class Slots:
         self.after = after
 
 
-NOTHING = Slots()
+NOTHING = ImportCallbacks()
 
 
-def slots_or_nothing(host: Host, name: str) -> Slots:
+def callbacks_or_nothing(host: Host, name: str) -> ImportCallbacks:
     """Return the slots of a module; a failure of ours leaves its import unguarded."""
-    slots: Slots = ask(
-        host, f"deciding what to do for {name}", host.slots_for, name, default=NOTHING
+    slots: ImportCallbacks = ask(
+        host, f"deciding what to do for {name}", host.callbacks_for, name, default=NOTHING
     )
     return slots
 
@@ -190,7 +190,7 @@ def call_each(host: Host, callbacks: tuple[Callable[..., None], ...], *args: obj
                 raise
 
 
-def open_each(host: Host, slots: Slots, spec: ModuleSpec) -> list[Close]:
+def open_each(host: Host, slots: ImportCallbacks, spec: ModuleSpec) -> list[Close]:
     """Open the around-slots; give back what closes them, innermost first."""
     closes: list[Close] = []
     for opener in slots.around:

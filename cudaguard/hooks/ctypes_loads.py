@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from _thread import allocate_lock
 
-from cudaguard.core.barrier import ask, call_each, swallowed
-from cudaguard.core.caller import hide_frame
-from cudaguard.core.dlopen import RTLD_GLOBAL, index_of, is_ending, local_mode
 from cudaguard.errors import ExtensionError
 from cudaguard.files import os
+from cudaguard.hooks.barrier import ask, call_each, swallowed
+from cudaguard.hooks.caller import hide_frame
+from cudaguard.hooks.dlopen import RTLD_GLOBAL, index_of, is_ending, local_mode
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from cudaguard.core.barrier import Host
-    from cudaguard.core.dlopen import Decide
+    from cudaguard.hooks.barrier import Host
+    from cudaguard.hooks.dlopen import Decide
 
 
 NOTHING_TO_CALL: tuple[Callable[[], None], ...] = ()
@@ -51,7 +51,7 @@ class CtypesPatch:
         """True if the patch is in force."""
         return self._ours is not None
 
-    def put_up(self, cdll: Any, default_mode: int) -> None:
+    def install(self, cdll: Any, default_mode: int) -> None:
         """Patch the class of a completely imported ``ctypes``; again if that was reloaded."""
         if not RTLD_GLOBAL or cdll is self._class or not self._changing.acquire(False):
             return  # nothing to do here, done, or being done by another thread
@@ -147,7 +147,7 @@ class CtypesPatch:
         host, what = self._host, "looking at why a library was not loaded"
         ask(host, what, host.load_failed, error, path, only_loaders=True)
 
-    def take_down(self) -> bool:
+    def uninstall(self) -> bool:
         """Put the class back; False if someone else has patched on top, and ours passes through."""
         clean = self._class is None or self._class.__init__ is self._ours
         if self._class is not None and clean:
