@@ -179,7 +179,7 @@ def test_later_patch_of_somebody_else_stays(libraries):
         import ctypes, cudaguard
         guard()
         ours, calls = ctypes.CDLL.__init__, []
-        def program_errors(self, *arguments, **keywords):
+        def theirs(self, *arguments, **keywords):
             calls.append(arguments)
             ours(self, *arguments, **keywords)
         ctypes.CDLL.__init__ = theirs

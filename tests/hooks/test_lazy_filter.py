@@ -71,7 +71,7 @@ def test_previous_filter_is_asked_and_comes_back(ask):
     lines = ask(
         """
 asked = []
-def program_errors(importer, name, fromlist):
+def theirs(importer, name, fromlist):
     asked.append(name)
     return name != "theirs"
 set_filter(theirs)
@@ -90,7 +90,7 @@ def test_later_filter_of_somebody_else_stays(ask):
         """
 with cudaguard.guard(rules=[RULE]):
     ours = Interpreter.filter
-    def program_errors(importer, name, fromlist):
+    def theirs(importer, name, fromlist):
         return name != "theirs" and ours(importer, name, fromlist)
     set_filter(theirs)
 print(Interpreter.filter is theirs)

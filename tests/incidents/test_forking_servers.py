@@ -95,7 +95,7 @@ class Served(NamedTuple):
     log: str
 
     @property
-    def own_errors(self) -> list[str]:
+    def ours(self) -> list[str]:
         return [line for line in self.log.splitlines() if "[CG" in line or "cudaguard:" in line]
 
 

@@ -310,7 +310,7 @@ def test_later_patch_over_ours_stays_and_calls_pass_through(run):
 install()
 import lib
 def over(ours):
-    def program_errors(*args, **kwargs):
+    def theirs(*args, **kwargs):
         print("theirs", end=" ")
         return ours(*args, **kwargs)
     return theirs
