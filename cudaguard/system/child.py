@@ -22,7 +22,6 @@ from time import monotonic, sleep
 from typing import NamedTuple
 
 from cudaguard.model import Record
-from cudaguard.system.lending import WITHOUT_FOLDER, lend
 from cudaguard.system.processes import (
     CANNOT_START,
     PR_SET_CHILD_SUBREAPER,
@@ -337,6 +336,17 @@ def _is_pythons(frame: str) -> bool:
 # The child is as it would be without us: nothing of the guard is in it. It imports what is
 # installed, and not what lies in the working directory.
 
+# As -P does, which Python 3.9 and 3.10 do not know.
+WITHOUT_FOLDER = 'import sys\nif sys.path[:1] == [""]:\n    del sys.path[0]\n'
+_HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+# Another release of cudaguard may have been imported by a start-up file.
+_OURSELVES = f"""
+for _name in [_name for _name in sys.modules if _name.partition(".")[0] == "cudaguard"]:
+    del sys.modules[_name]
+sys.path.insert(0, {_HOME!r})
+import cudaguard
+sys.path.remove({_HOME!r})
+"""
 SIGN = "cudaguard-doctor: "
 # In one write each, so that a crash loses nothing. The first word of a line tells how far it came.
 _IMPORTS = (
@@ -389,7 +399,7 @@ def try_imports(
     Raises:
         OSError: No child can be started.
     """
-    last = lend() + code if code else ""
+    last = _OURSELVES + code if code else ""
     program = _IMPORTS.format(sign=SIGN, names=tuple(names), last=last)
     command = (sys.executable, "-X", "faulthandler", "-c", program)
     ended = run_command(command, {**environ, "CUDAGUARD": "off"}, limit)

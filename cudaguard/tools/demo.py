@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from cudaguard.system.lending import WITHOUT_FOLDER
+from cudaguard.system.child import WITHOUT_FOLDER
 from cudaguard.tools.common import USAGE, note
 
 TYPE_CHECKING = False

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from cudaguard.system.lending import WITHOUT_FOLDER
+from cudaguard.system.child import WITHOUT_FOLDER
 
 from ..conftest import clean_environment
 from ..decord_fault import needs_decord
