@@ -56,5 +56,6 @@ rule.actions[0]["load_local"] = "y"  # type: ignore[index]
 cudaguard.Finding("LOCAL1", "what", severity="warn")  # type: ignore[arg-type]
 cudaguard.graph_safe(len, strategy="copy")  # type: ignore[arg-type]
 
+safe = cudaguard.graph_safe(len, strategy="clone")
 length: int = safe("abc")
 meaning: "cudaguard.Finding | None" = cudaguard.explain("CG001")
