@@ -110,7 +110,7 @@ class CudaUsed(NamedTuple):
         what: Which of them.
         words: Who did what.
         actor: The module that did it; empty if that is not known.
-        how: As in `cudaguard.features.cuda_init.findings.Change`.
+        how: As in `cudaguard.features.cuda_init.facts.Change`.
         device: Ordinal of the device that got a context.
     """
 

@@ -15,11 +15,16 @@ import sys
 from _thread import _local
 
 from cudaguard.config import local_rank
-from cudaguard.core.findings import counted
 from cudaguard.features import cuda_init
-from cudaguard.features.cuda_init import findings
-from cudaguard.features.cuda_init.facts import DRIVER, EXPECTATIONS, READ_AT, READERS, REPORTED
-from cudaguard.features.cuda_init.findings import OURSELVES, Change
+from cudaguard.features.cuda_init.facts import (
+    DRIVER,
+    EXPECTATIONS,
+    OURSELVES,
+    READ_AT,
+    READERS,
+    REPORTED,
+    Change,
+)
 from cudaguard.files import os, own_errors, read_bytes
 from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
 from cudaguard.hooks.caller import (
@@ -195,6 +200,8 @@ class CudaDetector:
         return actors
 
     def _update(self, state: DriverState, actor: str, how: str) -> None:
+        from cudaguard.features.cuda_init import findings
+
         last, self._last = self._last, state
         self._listen()
         frame = caller_frame() if actor else None
@@ -216,6 +223,8 @@ class CudaDetector:
     def _record(
         self, kind: str, device: int, actor: str, how: str, frame: FrameType | None
     ) -> Change:
+        from cudaguard.features.cuda_init import findings
+
         change = Change(kind, device, actor, how, describe(frame), os.getpid())
         self.changes.append(change)
         self._core.journal.note("cuda", findings.said(change), change.where, change.to_dict())
@@ -223,6 +232,8 @@ class CudaDetector:
 
     def _look_at_current(self, actor: str, state: DriverState) -> None:
         """Tell of a context that was left current and is not the primary one, once."""
+        from cudaguard.features.cuda_init import findings
+
         handle = self.driver.current_context()
         if handle in self._known_contexts:
             return
@@ -238,6 +249,8 @@ class CudaDetector:
             self._core.reporter.found(finding, frame)
 
     def _torch_is_there(self) -> None:
+        from cudaguard.features.cuda_init import findings
+
         if self._foreign is not None:
             finding = findings.foreign_context(*self._foreign, beside_torch=True)
             self._foreign = None
@@ -300,6 +313,8 @@ class CudaDetector:
 
     def _note_fork(self) -> None:
         # Another thread may be inside the driver, which then would have us wait, and the fork.
+        from cudaguard.features.cuda_init import findings
+
         is_certain = may_look_at_threads() and len(sys._current_frames()) == 1
         if is_certain:
             self.look()
@@ -346,6 +361,8 @@ class CudaDetector:
     def _tell_late(
         self, name: str, value: str | None, read: str | None, moment: Moment, devices: int
     ) -> None:
+        from cudaguard.core.findings import counted
+        from cudaguard.features.cuda_init import findings
         from cudaguard.system.processes import has_had_children
 
         self._core.journal.note("environment", f"{name} changed after {moment.text}")
@@ -373,6 +390,8 @@ class CudaDetector:
 
     def _watch_expectation(self, one: Expectation) -> None:
         def called(*arguments: Any, **keywords: Any) -> None:
+            from cudaguard.features.cuda_init import findings
+
             self.look()
             is_broken = bool(self.changes) and one.is_meant(arguments, keywords)
             if is_broken and one.function not in self._reported:
@@ -434,6 +453,8 @@ class CudaDetector:
         self._tell_use(how, frame, describe(frame))
 
     def _tell_use(self, how: str, frame: FrameType | None, where: str, said: str = "") -> None:
+        from cudaguard.features.cuda_init import findings
+
         first = self.initializer
         if first is not None and os.getpid() not in (first.pid, self._reported_in):
             self._reported_in = os.getpid()
@@ -445,6 +466,8 @@ class CudaDetector:
 
     def _tell_of_worker(self, line: str) -> None:
         """Tell of the error of a worker, where it is one of CUDA after a fork."""
+        from cudaguard.features.cuda_init import findings
+
         first = self.initializer
         if line and first is not None and self._has_forked and self._reported_in != os.getpid():
             self._reported_in = os.getpid()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from typing import NamedTuple
 
+from cudaguard.model import Record
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
@@ -22,6 +23,31 @@ if TYPE_CHECKING:
 
     Arguments = tuple[Any, ...]
     Keywords = dict[str, Any]
+
+OURSELVES = "cudaguard"  # as the actor of a change
+
+
+class Change(Record):
+    """One thing that happened to the driver of this process.
+
+    Args:
+        kind: ``initialized`` or ``context``.
+        device: Ordinal of the device that got a context; -1 for ``initialized``.
+        actor: The module that was being imported, or that loaded a library; empty if it happened
+            outside of all that is watched.
+        how: ``import``, ``load``, ``request`` (by the guard itself), ``before`` (the guard could
+            look) or, without an actor, empty.
+        where: ``file:line`` of the user's code behind it; empty with the actor.
+        pid: The process.
+    """
+
+    kind: str
+    device: int
+    actor: str
+    how: str
+    where: str
+    pid: int
+
 
 # --- When variables are read ----------------------------------------------------------------------
 

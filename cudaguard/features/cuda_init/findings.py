@@ -5,16 +5,14 @@ from __future__ import annotations
 import shlex
 
 from cudaguard.core.findings import FIX, Kind, of_rule, switch_off
-from cudaguard.model import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cudaguard.features.cuda_init.facts import Expectation
+    from cudaguard.features.cuda_init.facts import Change, Expectation
     from cudaguard.model import Finding, Rule
 
-OURSELVES = "cudaguard"
 _PAGE = "howto/cuda.md"
 _FORKED = "'Cannot re-initialize CUDA in forked subprocess'."
 
@@ -91,28 +89,6 @@ NOT_UNTOUCHED = Kind(
         "https://github.com/rapidsai/dask-cuda/issues/719",
     ),
 )
-
-
-class Change(Record):
-    """One thing that happened to the driver of this process.
-
-    Args:
-        kind: ``initialized`` or ``context``.
-        device: Ordinal of the device that got a context; -1 for ``initialized``.
-        actor: The module that was being imported, or that loaded a library; empty if it happened
-            outside of all that is watched.
-        how: ``import``, ``load``, ``request`` (by the guard itself), ``before`` (the guard could
-            look) or, without an actor, empty.
-        where: ``file:line`` of the user's code behind it; empty with the actor.
-        pid: The process.
-    """
-
-    kind: str
-    device: int
-    actor: str
-    how: str
-    where: str
-    pid: int
 
 
 def said(change: Change, *, where: bool = False) -> str:
