@@ -24,8 +24,14 @@ _traceback: Any = BaseException.__traceback__
 _module: Any = type.__dict__["__module__"]
 _GUARD = ("cudaguard", "_cudaguard_boot")
 _SAY_NOTHING = (MemoryError, StopIteration, StopAsyncIteration)
-_RAISE = compile("raise", "", "exec").co_code[0 if sys.version_info < (3, 11) else 2]  # its opcode
 _standard_library: frozenset[str] = getattr(sys, "stdlib_module_names", frozenset())
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+_RAISE = _raise.__code__.co_code[2 if sys.version_info < (3, 11) else 4]  # opcode of the statement
 
 
 def must_propagate(error: BaseException) -> bool:
