@@ -23,8 +23,11 @@ def start():
 
     # Ctrl-C ends what has not begun; an error in here would be Python's "Fatal Python error".
     is_default = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
-    if is_default:
-        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    try:
+        if is_default:
+            _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    except ValueError:  # in a sub-interpreter, on Python 3.9
+        is_default = False
     try:
         from cudaguard.hooks.own_imports import load
 

@@ -302,6 +302,12 @@ def whole_number(value: Any, field: str) -> int:
 
 
 def _whole_numbers(value: Any, field: str) -> tuple[int, ...]:
+    if type(value) is tuple and len(value) <= _MOST_DIMENSIONS:  # as nearly always
+        for number in value:
+            if type(number) is not int or not -ADDRESS_SPACE < number < ADDRESS_SPACE:
+                break
+        else:
+            return value
     if isinstance(value, (str, bytes, bytearray, dict, set, frozenset)):
         raise EntryError(field, value)
     count = len(value)
