@@ -137,7 +137,7 @@ def test_doctor_is_short_where_all_is_well(screen, editable_python):
     assert "no faults found" in shown.lines[-1]
     assert not any(line.startswith("run: ") for line in shown.lines)
     whole = screen(80, *command, "--verbose")
-    assert len([line for line in whole.lines if line.startswith("skipped ")]) > 3
+    assert len([line for line in whole.lines if line.startswith("skipped ")]) >= 3
 
 
 @needs_compiler

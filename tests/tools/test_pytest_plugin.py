@@ -187,7 +187,8 @@ def test_strict_raises_from_an_import(suite):
 
 
 def test_mere_information_needs_verbose(suite):
-    past = "import sys\nsys.modules['target'] = sys\ndef test(): pass\n"  # CG811, info
+    past = "import sys, cudaguard\nsys.modules['target'] = sys\n"
+    past += "def test(): cudaguard.status()\n"  # CG811, info
     suite.child.write("test_it.py", past)
     assert section(suite.run("--cudaguard-mode=strict")[1]) is None
     status, text = suite.run("--cudaguard-mode=strict", "-v")

@@ -129,7 +129,9 @@ def gpus(root: str = "/") -> dict[str, str | int | list[str]]:
         "driver": driver.kernel,
         "library": driver.library,
         "library_version": driver.library_version,
-        "models": re.findall(r"^Model:[ \t]*(\S.*?)[ \t]*$", texts, re.MULTILINE),
+        "models": [
+            line.partition(":")[2].strip() for line in texts.splitlines() if "Model:" in line[:6]
+        ],
         "pci_devices": driver.devices,
     }
 
