@@ -310,9 +310,12 @@ def telling_lines(errors: str, runner: str = "<string>") -> tuple[str, ...]:
         errors: What a child has written to standard error.
         runner: The file of ours that the child runs, whose frames tell nothing.
     """
-    frames_of_ours = rf'^  File "{re.escape(runner)}".*\n(?:    .*\n)*'
-    left = re.sub(frames_of_ours, "", errors, flags=re.MULTILINE).splitlines()
-    lines = [line.strip() for line in left if line.strip("^~ ")]
+
+    def kept(frame: re.Match[str]) -> str:
+        return "" if frame[1] == runner else frame[0]
+
+    left = re.sub(r'^  File "([^"\n]*)".*\n(?:    .*\n)*', kept, errors, flags=re.MULTILINE)
+    lines = [line.strip() for line in left.splitlines() if line.strip("^~ ")]
     for number, line in enumerate(lines):
         if line.startswith("Fatal Python error"):
             frames = [one for one in lines[number:] if one.startswith('File "')]

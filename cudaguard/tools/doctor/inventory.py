@@ -145,8 +145,11 @@ def torch(version: str) -> dict[str, str]:
     folder = folder_of("torch")
     if not version and not folder:
         return {}
-    pattern = r"^(cuda|hip|xpu|debug|git_version)\b[^=\n]*=\s*['\"]?([^'\"\n#]+)"
-    said = re.findall(pattern, _text(folder, "version.py"), re.MULTILINE)
+    said = re.findall(
+        r"^(cuda|hip|xpu|debug|git_version)\b[^=\n]*=\s*['\"]?([^'\"\n#]+)",
+        _text(folder, "version.py"),
+        re.MULTILINE,
+    )
     built = {key: value.strip() for key, value in said if value.strip() != "None"}
     return {"version": version, "folder": folder, **built}
 
