@@ -272,7 +272,7 @@ class Image(ElfObject):
 # --- Where the loader keeps its list and its global scope, found without asking it ----------------
 # The kernel tells where the program lies, the program's dynamic section where the loader has left
 # its structure for debuggers, and that where the list begins. The search list of the program is the
-# global scope; it stands in the private part of the program's entry, right behind three values that
+# global scope; it is in the private part of the program's entry, right behind three values that
 # the kernel tells as well. What does not look as expected is not taken for it.
 #
 # Source: ``getauxval(3)``, ``proc(5)``; ``link.h`` (``r_debug``, ``link_map``); ``include/link.h``
@@ -321,7 +321,7 @@ def rendezvous(memory: Memory) -> tuple[int, int]:
 
 
 def _scope(memory: Memory, first: int, mark: list[int], segments: int) -> int:
-    """Return where the search list stands in the entry of the program, behind a mark."""
+    """Return where the search list is in the entry of the program, behind a mark."""
     private = words(memory.some(first, _WHOLE_ENTRY))
     for at in range(_PUBLIC // 8, len(private) - 4):
         if private[at : at + 2] == mark and private[at + 2] & 0xFFFF == segments:

@@ -374,7 +374,7 @@ _hashes: dict[bytes, int] = {}
 
 
 def gnu_hash(name: bytes) -> int:
-    """Return the hash by which a name stands in the newer kind of table."""
+    """Return the hash of a name in the newer kind of table (DT_GNU_HASH)."""
     code = _hashes.get(name)
     if code is None:
         code = 5381

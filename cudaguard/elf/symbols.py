@@ -322,7 +322,7 @@ class GlobalNames:
         self._has: dict[bytes, tuple[Library, int]] = {}
 
     def owners(self, memory: Memory, scope: bytes) -> list[Library | None]:
-        """Return who owns each name, None for one that nobody has.
+        """Return who owns each name, None for one that no library defines.
 
         Args:
             memory: That of this process.

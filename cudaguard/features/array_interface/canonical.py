@@ -24,6 +24,7 @@ from cudaguard.features.array_interface.interface import (
     EntryError,
     shown,
 )
+from cudaguard.files import program_errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -212,7 +213,7 @@ def read_interface(given: Interface, kind: type) -> tuple[Interface, list[EntryE
         except EntryError as fault:
             faults.append(fault)
             return None
-        except Exception as error:  # of a foreign class
+        except program_errors(Exception) as error:  # of a foreign class
             wrong = EntryError(field, raw)
             wrong.__cause__ = error
             faults.append(wrong)
@@ -412,5 +413,5 @@ def as_dictionary(value: Any) -> dict[Any, Any]:
         raise EntryError(INTERFACE, value, "it must be a dictionary")
     try:  # entry by entry, as nobody knows how many a foreign class has
         return {name: value[name] for name in SPECIFICATION if name in value}
-    except Exception as error:
+    except program_errors(Exception) as error:
         raise EntryError(INTERFACE, value, "its entries must be readable") from error

@@ -22,6 +22,7 @@ from cudaguard.features.array_interface.interface import (
     EntryError,
     name_of,
 )
+from cudaguard.files import program_errors
 from cudaguard.hooks.caller import caller_frame
 
 TYPE_CHECKING = False
@@ -180,6 +181,6 @@ def _number_of(stream: Any) -> int | None:
         number = whole_number(getattr(handle, "value", handle) or 0, "stream")
     except EntryError:
         raise
-    except Exception as error:  # of a foreign class
+    except program_errors(Exception) as error:  # of a foreign class
         raise EntryError("stream", stream) from error
     return number or zero_means(type(stream))  # a library's default stream is 0 to itself

@@ -185,3 +185,23 @@ def test_junk_is_refused_and_nothing_else_happens(value):
     for wrapped in (value, MappingProxyType(value) if isinstance(value, dict) else value):
         with pytest.raises(ArrayInterfaceError):
             cudaguard.normalize(Producer(wrapped))
+
+
+def test_time_limit_in_the_code_of_an_array_is_no_fault_of_its_entries(child):
+    done = child.python("""
+        import signal, cudaguard
+        def stop(*_): raise TimeoutError("enough")
+        signal.signal(signal.SIGALRM, stop)
+        class Slow:
+            def __len__(self): signal.raise_signal(signal.SIGALRM)
+        class Array:
+            __cuda_array_interface__ = {
+                "shape": Slow(), "typestr": "<f4", "data": (4096, False), "version": 3,
+            }
+        for look in (cudaguard.normalize, cudaguard.validate):
+            try:
+                look(Array())
+            except TimeoutError as error:
+                print(error)
+    """)
+    assert done.stdout == "enough\nenough\n"
