@@ -35,7 +35,7 @@ GENERATED = "features._index"
 CEILINGS = {
     "lines of the package": 34836,
     "modules of the package": 194,
-    "lines of the tests": 44434,
+    "lines of the tests": 44450,
     "lines loaded by install()": 5167,
     "lines loaded by install(); import ctypes": 8949,
 }

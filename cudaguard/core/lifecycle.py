@@ -343,7 +343,7 @@ class Activation:
         for entry in entries:
             try:
                 loaded = load(entry, known=table.rule_ids)
-            except (Exception, SystemExit) as error:
+            except program_errors(Exception, SystemExit) as error:
                 finding = findings.plugin_failed(entry.value, name, error)
                 self.core.reporter.found(finding)
             else:

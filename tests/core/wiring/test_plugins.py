@@ -217,3 +217,19 @@ def test_plugin_works_through_the_doors_that_change_no_code(program, door):
     code = "import target, sys; print('needed' in sys.modules)"
     done = program.child.command(sys.executable, *door, code, env=env)
     assert done.stdout.splitlines() == ["plug-in imported", "True"]
+
+
+def test_time_limit_that_comes_in_a_plugin_reaches_the_program(program):
+    add_plugin(program, "plug:RULE", code="import signal; signal.raise_signal(signal.SIGALRM)")
+    assert program.output(
+        """
+        import signal
+        def stop(*_): raise TimeoutError("enough")
+        signal.signal(signal.SIGALRM, stop)
+        cudaguard.install()
+        try:
+            import target
+        except TimeoutError as error:
+            print(error, found())
+        """
+    ) == ["enough "]
