@@ -33,11 +33,11 @@ GENERATED = "features._index"
 # The ratchet. These only fall: whoever removes something lowers them to what is left, and what is
 # added has to make as much needless (see CONTRIBUTING.md).
 CEILINGS = {
-    "lines of the package": 34836,
+    "lines of the package": 34833,
     "modules of the package": 194,
     "lines of the tests": 44450,
-    "lines loaded by install()": 5167,
-    "lines loaded by install(); import ctypes": 8949,
+    "lines loaded by install()": 5166,
+    "lines loaded by install(); import ctypes": 8948,
 }
 LOADED = """
 import sys

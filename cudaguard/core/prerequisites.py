@@ -13,7 +13,7 @@ from cudaguard.core.decide import applies, named_versions, plan
 from cudaguard.core.permit import permit_for
 from cudaguard.core.reports import PREREQUISITE
 from cudaguard.errors import ImportOrderError
-from cudaguard.files import is_of_signal_handler, program_errors
+from cudaguard.files import program_errors
 from cudaguard.hooks.caller import caller_frame, describe
 from cudaguard.model import Record
 from cudaguard.system.facts import Facts
@@ -70,9 +70,7 @@ def import_first(module: str, rule: str) -> Outcome:
         if missing == module or module.startswith(missing + "."):
             return Outcome(module, rule, "absent")
         return Outcome(module, rule, "failed", error)  # one of its own dependencies is missing
-    except (Exception, SystemExit) as error:
-        if is_of_signal_handler(error):
-            raise
+    except program_errors(Exception, SystemExit) as error:
         return Outcome(module, rule, "failed", error)
     finally:
         names.discard(module)

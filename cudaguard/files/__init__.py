@@ -19,7 +19,6 @@ import os as _os
 from os import O_APPEND, O_CREAT, O_EXCL, O_RDONLY, O_TRUNC, O_WRONLY
 from stat import S_ISDIR, S_ISREG
 
-from cudaguard.files.foreign import is_of_signal_handler as is_of_signal_handler
 from cudaguard.files.foreign import is_refusal as is_refusal
 from cudaguard.files.foreign import must_propagate as must_propagate
 from cudaguard.files.foreign import own_errors as own_errors
