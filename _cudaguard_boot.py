@@ -29,9 +29,9 @@ def start():
     except ValueError:  # in a sub-interpreter, on Python 3.9
         is_default = False
     try:
-        from cudaguard.hooks.own_imports import load
+        from cudaguard.kernel import boot
 
-        load("cudaguard.api").boot()
+        boot()
     except Exception as error:
         if _has_told:
             return

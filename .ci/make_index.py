@@ -1,7 +1,8 @@
-"""Write `cudaguard/features/_index.py`, or with `--check` tell whether it is as it should be.
+"""Write what is generated in `cudaguard/features`; with `--check` tell whether it is up to date.
 
-The index has, of all features, what the guard must know before it loads any of them. It is made
-from `table.py` and the rules of each feature.
+`_index.py` has, of all features, what the guard must know before it loads any of them. It is made
+from `table.py` and the rules of each feature. `_watched.py` has what the kernel must know, to
+wake the guard in time.
 """
 
 from __future__ import annotations
@@ -20,6 +21,18 @@ FEATURES = (
     "symbol_scope", "import_order", "duplicate_libraries", "cuda_init", "array_interface",
     "cuda_graphs", "gpu_architectures", "builds", "extensions",
 )  # fmt: skip
+WATCHED = INDEX.with_name("_watched.py")
+HEAD_OF_WATCHED = '''\
+# ruff: noqa: SIM905  # a list of words has a line for each word
+"""What wakes the guard. Generated: after a change, python .ci/make_index.py.
+
+WATCHED are modules. BROUGHT and FIRST are libraries that rules bring for an extension which needs
+them, the latter if the environment has them: beginnings of names, and names. LIBRARIES and PARTS
+are those that detectors know: names up to ``.so``, and beginnings. GLOBAL are beginnings of the
+names of libraries that may be global without anybody being told.
+"""
+
+'''
 HEAD = '''\
 """All features, as the core knows them. Generated: after a change, python .ci/make_index.py.
 
@@ -153,6 +166,40 @@ def index() -> str:
     return HEAD + "\n".join(f"{name} = {_rows(value)}\n" for name, value in parts.items())
 
 
+def watched() -> str:
+    """Return the text of what the kernel must know."""
+    from cudaguard.core.patterns import fixed_part
+    from cudaguard.core.registry import Registry, built_in
+    from cudaguard.core.table import table
+    from cudaguard.features import _index
+    from cudaguard.system.runtimes import IN_PARTS, RUNTIMES
+    from cudaguard.system.symbol_families import LEGITIMATE_OWNERS
+
+    table.use(_index)
+    registry = Registry(built_in(), {})
+    asked = {
+        moment: [what for e in registry.entries for v, what in e.does if moment in _index.VERBS[v]]
+        for moment in ("needing", "first")
+    }
+    names = (*registry.by_module, *registry.opt_in_orders, *_index.INITIALIZERS)
+    parts = {
+        "WATCHED": names,
+        "BROUGHT": {fixed_part(what) for what in asked["needing"]},
+        "FIRST": asked["first"],
+        "LIBRARIES": ("libcuda", *RUNTIMES),
+        "PARTS": [f"{name}_" for name in IN_PARTS],
+        "GLOBAL": {fixed_part(pattern) for pattern in LEGITIMATE_OWNERS} | {"linux-vdso"},
+    }
+    text = HEAD_OF_WATCHED
+    for name, value in parts.items():
+        words = " ".join(sorted(set(value)))
+        quoted = fill(f'"{words}"', 95, initial_indent=_INDENT, subsequent_indent=f'{_INDENT}"',
+                      break_on_hyphens=False)  # fmt: skip
+        lines = [line if line.endswith('"') else f'{line} "' for line in quoted.splitlines()]
+        text += f"{name} = (\n" + "\n".join(lines) + "\n).split()\n"
+    return text
+
+
 def _rows(value: tuple | dict) -> str:
     """Return a table as code, with a row on each line; lists of words with as many as fit."""
     if isinstance(value, dict) and all(str(row).isidentifier() for row in value.values()):
@@ -168,10 +215,12 @@ def _rows(value: tuple | dict) -> str:
 
 def main() -> int:
     """Write or check."""
-    text = index()
-    if "--check" in sys.argv:
-        return int(INDEX.read_text() != text)
-    INDEX.write_text(text)
+    for file, make in ((INDEX, index), (WATCHED, watched)):
+        text = make()
+        if "--check" not in sys.argv:
+            file.write_text(text)
+        elif file.read_text() != text:
+            return 1
     return 0
 
 

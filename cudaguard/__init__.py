@@ -12,17 +12,17 @@ PYTEST_DONT_REWRITE: pytest would warn, or fail, where the guard is up before py
 
 from __future__ import annotations
 
+import sys
+
 __version__ = "0.1.0"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cudaguard.api import Guard as Guard
     from cudaguard.api import GuardBlock as GuardBlock
     from cudaguard.api import active_rules as active_rules
     from cudaguard.api import add_rule as add_rule
     from cudaguard.api import create_context as create_context
     from cudaguard.api import guard as guard
-    from cudaguard.api import install as install
     from cudaguard.api import status as status
     from cudaguard.api import uninstall as uninstall
     from cudaguard.core.checks import CheckResult as CheckResult
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from cudaguard.features.cuda_graphs.functions import graph_safe as graph_safe
     from cudaguard.features.cuda_init.repair import ContextHandle as ContextHandle
     from cudaguard.features.cuda_init.repair import Device as Device
+    from cudaguard.kernel import Guard as Guard
+    from cudaguard.kernel import install as install
     from cudaguard.model import Event as Event
     from cudaguard.model import Finding as Finding
     from cudaguard.model import Rule as Rule
@@ -75,7 +77,7 @@ _HOMES = {
     "ForkWarning": "errors",
     "GraphError": "errors",
     "GraphWarning": "errors",
-    "Guard": "api",
+    "Guard": "kernel",
     "GuardBlock": "api",
     "ImportOrderError": "errors",
     "ImportOrderWarning": "errors",
@@ -91,7 +93,7 @@ _HOMES = {
     "explain": "tools.known",
     "graph_safe": "features.cuda_graphs.functions",
     "guard": "api",
-    "install": "api",
+    "install": "kernel",
     "normalize": "features.array_interface.functions",
     "status": "api",
     "uninstall": "api",
@@ -149,11 +151,13 @@ if not TYPE_CHECKING:  # a type checker must see the names above, not "anything 
         home = _HOMES.get(name) or _HOOKS.get(name)
         if home is None:
             raise AttributeError(f"module 'cudaguard' has no attribute {name!r}")
-        from cudaguard.hooks.own_imports import load
+        from cudaguard import kernel
 
-        if home.startswith(("features.", "tools.")):
-            load("cudaguard.api")  # hands the features to the core
-        value = getattr(load(f"cudaguard.{home}"), name)
+        if home != "kernel":
+            if home.startswith(("api", "features.", "tools.")):
+                kernel.wake(f"cudaguard.{name}")  # which hands the features to the core
+            kernel.load(f"cudaguard.{home}")
+        value = getattr(sys.modules[f"cudaguard.{home}"], name)
         globals()[name] = value
         return value
 

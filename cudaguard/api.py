@@ -10,55 +10,22 @@ from cudaguard.core.settings import layer_of_call
 from cudaguard.core.table import table
 from cudaguard.features import _index
 from cudaguard.hooks.caller import note_block
+from cudaguard.kernel import GUARD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
-    from types import TracebackType
-
-    from typing_extensions import Self
+    from collections.abc import Callable, Iterable
+    from types import FrameType, TracebackType
+    from typing import Any
 
     from cudaguard.config import Mode
     from cudaguard.core.settings import Layer
     from cudaguard.features.cuda_init.repair import ContextHandle
+    from cudaguard.kernel import Guard
     from cudaguard.model import Names, Rule, Status
 
 table.use(_index)
-
-
-class Guard:
-    """Handle of the installed guard; as a context manager it uninstalls at the end."""
-
-    @property
-    def mode(self) -> str:
-        """The mode in force, one of ``off``, ``observe``, ``warn``, ``fix`` and ``strict``."""
-        return activation.core.reporter.mode
-
-    def uninstall(self) -> None:
-        """Take the guard down (see `cudaguard.uninstall`)."""
-        uninstall()
-
-    def __enter__(self) -> Self:
-        note_block(sys._getframe(1))
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            _look_at(error)
-        finally:
-            uninstall()
-
-    def __repr__(self) -> str:
-        return f"<cudaguard.Guard, mode {self.mode}>"
-
-
-_guard = Guard()
 
 
 class GuardBlock:
@@ -70,13 +37,13 @@ class GuardBlock:
         self._layer = layer
 
     def __enter__(self) -> Guard:
-        note_block(sys._getframe(1))
+        enter(sys._getframe(1))
         try:
             activation.open(self._layer)
         except BaseException:  # a warning made an error by the user: the block is not entered
             activation.close(self._layer)
             raise
-        return _guard
+        return GUARD
 
     def __exit__(
         self,
@@ -84,52 +51,12 @@ class GuardBlock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        try:
-            _look_at(error)
-        finally:
-            activation.close(self._layer)
+        leave(error, lambda: activation.close(self._layer))
 
 
-def install(
-    mode: Mode | None = None,
-    *,
-    enable: Names = (),
-    disable: Names = (),
-    rules: Iterable[Rule] = (),
-    config: str | os.PathLike[str] | None = None,
-    context: int | str | None = None,
-    children: bool = False,
-) -> Guard:
-    """Put the guard up for the rest of the process.
-
-    Idempotent: a second call returns the same handle, applies its mode and switches, and adds
-    its rules. ``CUDAGUARD=off`` in the environment keeps the guard down whatever is asked for.
-
-    Args:
-        mode: ``off``, ``observe``, ``warn``, ``fix`` or ``strict``; None takes the
-            environment variable ``CUDAGUARD``, then the configuration file, then ``fix``.
-        enable: Ids of opt-in rules to switch on.
-        disable: Ids of rules to switch off.
-        rules: Further rules; one with a known id replaces that rule.
-        config: A ``cudaguard.toml``, or a TOML file with ``[tool.cudaguard]``; None takes
-            the file named by the environment variable ``CUDAGUARD_CONFIG``.
-        context: ``none`` (the default), ``auto`` (create a CUDA context before the first watched
-            import whose rule needs one), or a device on which to create one now: its ordinal,
-            UUID or PCI bus id. None takes the environment variable ``CUDAGUARD_CONTEXT``, then
-            the configuration file. A context that cannot be created is warned of.
-        children: Also guard the Python processes that this one starts, by setting
-            ``CUDAGUARD`` in its environment.
-
-    Returns:
-        The handle of the guard; there is one per process.
-
-    Raises:
-        ConfigError: An unknown mode or rule id, or a configuration file that cannot be used.
-        RuleError: A malformed rule.
-    """
-    asked = (mode, enable, disable, rules, config, context, children)
+def install(*asked: Any) -> None:
+    """Put the guard up with settings: see `cudaguard.kernel.install`, whose arguments these are."""
     activation.install(layer_of_call("install()", *asked))
-    return _guard
 
 
 def guard(
@@ -251,6 +178,15 @@ def launch() -> None:
         end.install()
 
 
-def _look_at(error: BaseException | None) -> None:
-    if error is not None:
-        activation.core.error_passes(error)
+def enter(frame: FrameType) -> None:
+    """Take note of a frame with a ``with`` block of ours."""
+    note_block(frame)
+
+
+def leave(error: BaseException | None, end: Callable[[], None] = uninstall) -> None:
+    """Look at the error that leaves a ``with`` block, if one does, and end the block."""
+    try:
+        if error is not None:
+            activation.core.error_passes(error)
+    finally:
+        end()

@@ -333,6 +333,7 @@ class Status(Record):
 
     Args:
         mode: The mode in force; ``off`` without a guard.
+        woken_by: Why more of the guard was loaded than its kernel: the import, load or call.
         watched: Names of the modules that are watched.
         events: What was seen so far, oldest first (the newest ten thousand are kept).
         findings: What was found so far in this process.
@@ -342,6 +343,7 @@ class Status(Record):
     """
 
     mode: str
+    woken_by: str = ""
     watched: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()
     findings: tuple[Finding, ...] = ()

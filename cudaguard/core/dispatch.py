@@ -213,7 +213,7 @@ class Dispatch:
         if sys.version_info >= (3, 11) or name in table.index.INITIALIZERS or not (own or asleep):
             around.append(self.window)
         if name == "ctypes" and RTLD_GLOBAL:
-            after += (self.patch_ctypes, self.ctypes_comes)
+            after.append(self.ctypes_comes)
         if self.journal.is_written:
             around.append(self.recording.note_failure)
             after.append(lambda spec, _: self.recording.import_ended(spec.name))
@@ -385,17 +385,18 @@ class Dispatch:
 
     # --- beginning to look ----------------------------------------------------------
 
-    def patch_ctypes(self, *_: object) -> None:
-        """Patch ctypes if the program has imported it."""
+    def patch_ctypes(self, beneath: Callable[[Any], Any] = lambda function: function) -> None:
+        """Patch ctypes if the program has imported it (see `CtypesPatch.install`)."""
         if has_ctypes():
             from cudaguard.hooks.ctypes_loads import class_of
 
             one = class_of(sys.modules["ctypes"])
             if one is not None:
-                self.ctypes.install(one, peek(sys.modules["ctypes"], "DEFAULT_MODE"))
+                self.ctypes.install(one, peek(sys.modules["ctypes"], "DEFAULT_MODE"), beneath)
 
     def ctypes_comes(self, *_: object) -> None:
-        """Look with what the program has imported."""
+        """Watch and use what the program has imported."""
+        self.patch_ctypes()
         if self.is_looking:
             self.detection.publish("ctypes_comes")
         else:

@@ -25,6 +25,7 @@ from cudaguard.system.modules import has_ctypes
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
     from cudaguard.core.plugins import Entry
     from cudaguard.core.settings import InForce, Sourced
@@ -48,6 +49,7 @@ class Activation:
         self._exported_over: str | None = None  # what stood there before
         self._lock = RLock()
         self._pid = os.getpid()
+        self.woken_by = ""  # why the guard was loaded, in words
 
     @property
     def lock(self) -> RLock:
@@ -61,6 +63,38 @@ class Activation:
     def is_up(self) -> bool:
         """True if the guard is up."""
         return self.core.is_up
+
+    def take_over(self, kernel: Any, reason: str) -> None:
+        """Come into force in the place of the kernel; does nothing where it is not up.
+
+        Args:
+            kernel: See `cudaguard.kernel.Kernel`.
+            reason: What has woken the guard, in words.
+        """
+        self.woken_by = self.woken_by or reason
+        if kernel.asked is None:
+            return
+        core = self.core
+        with self.lock:
+            if kernel.asked is None:  # another thread has been here
+                return
+            mode, is_alone = kernel.asked
+            self._base = Layer(mode, alone=is_alone)
+            # The environment as it was then: nothing else of it was set.
+            wanted = combine((self._base,), self._added, {MODE_VARIABLE: kernel.word})
+            self._look_for_plugins(wanted, at_boot=False)
+            covered = kernel.covered()
+            self._put_up(wanted, kernel)
+            kernel.retire(core.finder)
+            if kernel.last:
+                from cudaguard.system.loader_list import LoaderNews
+
+                LoaderNews.everything.begin_at(kernel.last, kernel.counted[2])
+        for what in covered:
+            core.reporter.changed(passes_through(what), stays=True)
+        self._follow(wanted, "off")
+        if has_ctypes():
+            core.look(kernel.since)
 
     def install(self, layer: Layer) -> None:
         """Put a layer on top of what was installed before."""
@@ -141,13 +175,7 @@ class Activation:
                     self._look_for_plugins(wanted, at_boot=at_boot)
                     self._put_up(wanted)
                 self._export(wanted.mode if any(one.children for one in layers) else "off")
-            # From here on foreign code may run: metadata, warnings, the user's filters.
-            if core.is_up:
-                core.journal.write_to(wanted.journal)
-            if wanted.mode != before:
-                core.journal.note("install" if core.is_up else "uninstall", wanted.mode)
-            if layers and wanted.problems:
-                self._report(wanted)
+            self._follow(wanted, before)
             if core.is_up and core.context not in ("none", "auto"):
                 self._create_context(core.context, at_boot=at_boot)
             if core.is_up:
@@ -158,9 +186,20 @@ class Activation:
             # The program has asked for a guard and not for its faults.
             core.broken("switching the guard", error)
 
+    def _follow(self, wanted: InForce, before: str) -> None:
+        """Write and tell of what is in force; here code of the program may run."""
+        core = self.core
+        if core.is_up:
+            core.journal.write_to(wanted.journal)
+        if wanted.mode != before:
+            details = {"woken by": self.woken_by} if core.is_up and self.woken_by else None
+            core.journal.note("install" if core.is_up else "uninstall", wanted.mode, "", details)
+        if wanted.problems and (self._base or self._blocks):
+            self._report(wanted)
+
     # --- the hooks ------------------------------------------------------------------
 
-    def _put_up(self, wanted: InForce) -> None:
+    def _put_up(self, wanted: InForce, kernel: Any = None) -> None:
         """Put rules in force and the hooks in place; each part is published by one assignment."""
         core, registry = self.core, Registry(wanted.rules, wanted.switches)
         core.reporter.mode, core.context = wanted.mode, wanted.context
@@ -175,10 +214,11 @@ class Activation:
             *(self._plugins or ()),
         )
         self._watch(dict.fromkeys((*names, *wanted.watch, "ctypes")))
-        if not core.finder.is_first:  # asked for again, after another finder was put in front
-            core.finder.insert_first()
-        core.extensions.install()
-        core.flags.install()
+        beneath = (lambda function: function) if kernel is None else kernel.beneath
+        if kernel is None and not core.finder.is_first:
+            core.finder.insert_first()  # or asked for again, and another one was put in front
+        core.extensions.install(beneath)
+        core.flags.install(beneath)
         if (
             self.open_blocks
             and wanted.mode in REPAIRING
@@ -191,7 +231,7 @@ class Activation:
             core.lazy.uninstall()
         if core.made("end") and core.end.is_wanted:
             core.end.install()
-        core.patch_ctypes()
+        core.patch_ctypes(beneath)
 
     @property
     def open_blocks(self) -> int:

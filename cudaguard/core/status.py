@@ -26,6 +26,7 @@ def status() -> Status:
         record_bypassed(core)
     return Status(
         core.reporter.mode,
+        woken_by=activation.woken_by if is_up else "",
         watched=tuple(sorted(core.finder.watched)),
         events=core.journal.events,
         findings=tuple(core.reporter.channel.findings),

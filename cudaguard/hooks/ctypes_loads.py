@@ -51,18 +51,29 @@ class CtypesPatch:
         """True if the patch is in force."""
         return self._ours is not None
 
-    def install(self, cdll: Any, default_mode: int) -> None:
-        """Patch the class of a completely imported ``ctypes``; again if that was reloaded."""
+    def install(
+        self,
+        cdll: Any,
+        default_mode: int,
+        beneath: Callable[[Any], Any] = lambda function: function,
+    ) -> None:
+        """Patch the class of a completely imported ``ctypes``; again if that was reloaded.
+
+        Args:
+            cdll: The class.
+            default_mode: Of its loads.
+            beneath: As for `cudaguard.hooks.extensions.ExtensionPatch.install`.
+        """
         if not RTLD_GLOBAL or cdll is self._class or not self._changing.acquire(False):
             return  # nothing to do here, done, or being done by another thread
         try:
             if cdll is not self._class:
-                self._patch(cdll, default_mode)
+                self._patch(cdll, default_mode, beneath(cdll.__init__))
         finally:
             self._changing.release()
 
-    def _patch(self, cdll: Any, default_mode: int) -> None:
-        original, patch = cdll.__init__, self
+    def _patch(self, cdll: Any, default_mode: int, original: Any) -> None:
+        patch = self
 
         # The name and the arguments of the original: they are in the errors of bad calls.
         def __init__(  # noqa: N807
@@ -74,57 +85,86 @@ class CtypesPatch:
             use_last_error: Any = False,
             winmode: Any = None,
         ) -> None:
+            how = name, mode, handle, use_errno, use_last_error, winmode
             try:
-                path, loaded = "", NOTHING_TO_CALL
-                is_asked = name is not None and handle is None
-                if is_asked and patch._ours is __init__ and not is_ending():
-                    path = _text(name)
-            except BaseException as error:
-                if not swallowed(patch._host, "looking at the name of a library", error):
-                    hide_frame(error)
-                    raise
-                path, loaded = "", NOTHING_TO_CALL
-            try:
-                if path and hasattr(type(mode), "__index__"):
-                    mode = index_of(range(mode).stop)
+                if patch._ours is __init__:
+                    patch.load(original, self, *how)
+                else:
+                    original(self, *how)
             except BaseException as error:
                 hide_frame(error)
                 raise
-            try:
-                if path:
-                    mode, loaded = patch._before(path, mode)
-            except ExtensionError as refused:
-                # Who loads a library by ctypes is prepared for no other error.
-                raise OSError(str(refused)) from refused
-            except BaseException as error:
-                if not swallowed(patch._host, "preparing the load of a library", error):
-                    hide_frame(error)
-                    raise
-            try:
-                try:
-                    original(self, name, mode, handle, use_errno, use_last_error, winmode)
-                except OSError as error:
-                    # By a bare name programs try what may be there.
-                    if not (loaded and os.sep in path and patch._fetched(path, error)):
-                        raise
-                    original(self, name, mode, handle, use_errno, use_last_error, winmode)
-            except BaseException as error:
-                if loaded and isinstance(error, OSError):
-                    patch._look_at(error, path)
-                hide_frame(error)
-                raise
-            if loaded:
-                try:
-                    call_each(patch._host, loaded)
-                except BaseException as error:
-                    if not swallowed(patch._host, "looking at a library that was loaded", error):
-                        raise
 
         for attribute in ("__module__", "__qualname__", "__doc__"):
             setattr(__init__, attribute, getattr(original, attribute, None))
         __init__.__wrapped__ = original  # type: ignore[attr-defined]  # inspect.signature follows it
         self._class, self._original, self._ours = cdll, original, __init__
         cdll.__init__ = __init__
+
+    def load(
+        self, original: Any, library: object, name: Any, mode: Any, handle: Any, *how: Any
+    ) -> None:
+        """Load a library by the original function, with all that is to happen around it.
+
+        Args:
+            original: ``CDLL.__init__``.
+            library: What it makes; this and the others are its arguments.
+            name: A name or path.
+            mode: For the loader.
+            handle: Of what is loaded already, or None.
+            how: The others.
+        """
+        try:
+            path, loaded = "", NOTHING_TO_CALL
+            if name is not None and handle is None and not is_ending():
+                path = _text(name)
+        except BaseException as error:
+            if not swallowed(self._host, "looking at the name of a library", error):
+                hide_frame(error)
+                raise
+            path, loaded = "", NOTHING_TO_CALL
+        try:
+            if path and hasattr(type(mode), "__index__"):
+                mode = index_of(range(mode).stop)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+        try:
+            if path:
+                mode, loaded = self._before(path, mode)
+        except ExtensionError as refused:
+            # Who loads a library by ctypes is prepared for no other error.
+            raise OSError(str(refused)) from refused
+        except BaseException as error:
+            if not swallowed(self._host, "preparing the load of a library", error):
+                hide_frame(error)
+                raise
+        try:
+            try:
+                original(library, name, mode, handle, *how)
+            except OSError as error:
+                # By a bare name programs try what may be there.
+                if not (loaded and os.sep in path and self._fetched(path, error)):
+                    raise
+                original(library, name, mode, handle, *how)
+        except BaseException as error:
+            if loaded and isinstance(error, OSError):
+                self._look_at(error, path)
+            hide_frame(error)
+            raise
+        if loaded:
+            self._ended(loaded)
+
+    def _ended(self, loaded: tuple[Callable[[], None], ...]) -> None:
+        try:
+            call_each(self._host, loaded)
+        except BaseException as error:
+            if not swallowed(self._host, "looking at a library that was loaded", error):
+                raise
+
+    def ended(self, name: str, mode: int) -> None:
+        """Look at what has come with a library that the kernel has let pass."""
+        self._ended((lambda: self._host.after_mapping(name, "", mode),))
 
     def _before(self, path: str, mode: Any) -> tuple[Any, tuple[Callable[[], None], ...]]:
         """Do what comes before a load; return its mode, and what to call when it has happened."""

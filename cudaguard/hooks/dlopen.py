@@ -15,6 +15,7 @@ from cudaguard.hooks.caller import caller_frame, describe, hide_frame, module_of
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
     from typing import Any
 
     from cudaguard.hooks.barrier import Host
@@ -60,11 +61,15 @@ class FlagsPatch:
         """Return True if it is in force by that stand-in; all others pass through."""
         return self._ours is ours
 
-    def install(self) -> None:
-        """Patch the function; does nothing if it is patched, or the platform has no scopes."""
+    def install(self, beneath: Callable[[Any], Any] = lambda function: function) -> None:
+        """Patch the function; does nothing if it is patched, or the platform has no scopes.
+
+        Args:
+            beneath: As for `cudaguard.hooks.extensions.ExtensionPatch.install`.
+        """
         if self.is_up or not RTLD_GLOBAL:
             return
-        self._original = sys.setdlopenflags
+        self._original = beneath(sys.setdlopenflags)
         self._ours = sys.setdlopenflags = _SetFlags(self, self._original)
 
     def before(self, flags: Any, module: str) -> tuple[Any, Callable[[], None]]:
@@ -84,9 +89,55 @@ class FlagsPatch:
 
         return masked, are_set
 
-    def contains(self, what: str, error: BaseException) -> bool:
-        """Return True if an error is a failure of ours; see `hooks.barrier.swallowed`."""
-        return swallowed(self._host, what, error)
+    def call(
+        self,
+        original: Callable[..., None],
+        caller: FrameType | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        """Call the original function, with flags as far as they may be.
+
+        Args:
+            original: The function.
+            caller: Who calls it. None: no code, but a thread that runs nothing else, or atexit.
+            args: Its arguments.
+            kwargs: Its arguments by name.
+        """
+        done = None
+        try:
+            # With other arguments in its own words: the call is wrong.
+            is_ours = not kwargs and len(args) == 1 and not is_ending()
+            module = module_of(caller) if is_ours else ""
+        except BaseException as error:
+            if not swallowed(self._host, "deciding about flags for the loader", error):
+                raise
+            is_ours = False
+        try:
+            if is_ours and hasattr(type(args[0]), "__index__"):
+                args = (index_of(range(args[0]).stop),)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+        try:
+            if is_ours:
+                flags, done = self.before(args[0], module)
+                args = (flags,)
+        except BaseException as error:
+            if not swallowed(self._host, "deciding about flags for the loader", error):
+                hide_frame(error)
+                raise
+        try:
+            original(*args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+        if done is not None:
+            try:
+                done()
+            except BaseException as error:
+                if not swallowed(self._host, "looking at flags for the loader", error):
+                    raise
 
     def uninstall(self) -> bool:
         """Put it back; False if someone else has patched on top, and ours passes through."""
@@ -106,40 +157,13 @@ class _SetFlags:
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         try:
-            done = None
-            # With other arguments in its own words: the call is wrong.
-            is_ours = not kwargs and len(args) == 1 and self._patch.is_by(self) and not is_ending()
-            # No frame: no code has called it, but a thread that runs nothing else, or atexit.
-            module = module_of(sys._getframe().f_back) if is_ours else ""
-        except BaseException as error:
-            if not self._patch.contains("deciding about flags for the loader", error):
-                raise
-            is_ours, done = False, None
-        try:
-            if is_ours and hasattr(type(args[0]), "__index__"):
-                args = (index_of(range(args[0]).stop),)
+            if self._patch.is_by(self):
+                self._patch.call(self._original, sys._getframe().f_back, args, kwargs)
+            else:
+                self._original(*args, **kwargs)
         except BaseException as error:
             hide_frame(error)
             raise
-        try:
-            if is_ours:
-                flags, done = self._patch.before(args[0], module)
-                args = (flags,)
-        except BaseException as error:
-            if not self._patch.contains("deciding about flags for the loader", error):
-                hide_frame(error)
-                raise
-        try:
-            self._original(*args, **kwargs)
-        except BaseException as error:
-            hide_frame(error)
-            raise
-        if done is not None:
-            try:
-                done()
-            except BaseException as error:
-                if not self._patch.contains("looking at flags for the loader", error):
-                    raise
 
     @property  # type: ignore[misc]  # a class that shows another one, as weakref.proxy does
     def __class__(self) -> type:

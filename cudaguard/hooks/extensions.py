@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
+    from typing import Any
 
     from cudaguard.hooks.barrier import Close, Host
 
@@ -125,55 +126,91 @@ class ExtensionPatch:
         """True if the patch is in force."""
         return self._ours is not None
 
-    def install(self) -> None:
-        """Patch the class; does nothing if the patch is in place."""
+    def install(self, beneath: Callable[[Any], Any] = lambda function: function) -> None:
+        """Patch the class; does nothing if the patch is in place.
+
+        Args:
+            beneath: Returns what a function of the kernel's stands for, any other as it is.
+        """
         if self.is_up:  # also where someone has patched on top of us
             return
-        original = self._original = ExtensionFileLoader.create_module
+        original = self._original = beneath(ExtensionFileLoader.create_module)
 
         @of_import_system
         def create_module(loader: ExtensionFileLoader, spec: ModuleSpec) -> ModuleType:
-            mapping: _Mapping | None = None
             try:
-                # What is no text is refused by Python, in its own words.
-                name, file = getattr(spec, "name", None), getattr(spec, "origin", None)
-                if self._ours is create_module and type(name) is str and type(file) is str:
-                    if _STANDARD_LIBRARY not in file:
-                        mapping = _Mapping(self.host, spec)
-                        mapping.begin(self._watched_name(name))
-                        if mapping.module is not None:
-                            return mapping.module
-                    elif self.pythons_own is not NOTHING:
-                        mapping = _Mapping(self.host, spec, is_pythons=True)
-                        mapping.closes = open_each(self.host, self.pythons_own, spec)
+                if self._ours is create_module:
+                    return self.load(original, loader, spec)
+                return original(loader, spec)
             except BaseException as error:
-                if not swallowed(self.host, "preparing the load of an extension", error):
-                    if mapping is not None:
-                        mapping.leave()
-                    hide_frame(error)
-                    raise
-            try:
-                try:
-                    module = original(loader, spec)
-                except ImportError as error:
-                    if mapping is None or not mapping.may_try_again(error):
-                        raise
-                    module = mapping.come() or original(loader, spec)
-            except BaseException as error:
-                better = None if mapping is None else mapping.failed(error)
-                if better is not None:
-                    raise better from error
                 hide_frame(error)
                 raise
-            if mapping is not None:
-                mapping.ended()
-            return module
 
         for attribute in ("__module__", "__qualname__", "__doc__"):
             setattr(create_module, attribute, getattr(original, attribute, None))
         create_module.__wrapped__ = original  # type: ignore[attr-defined]  # inspect follows it
         self._ours = create_module
         ExtensionFileLoader.create_module = create_module  # type: ignore[assignment,method-assign]  # the patch
+
+    @of_import_system
+    def load(
+        self,
+        original: Callable[[ExtensionFileLoader, ModuleSpec], ModuleType],
+        loader: ExtensionFileLoader,
+        spec: ModuleSpec,
+        refused: ImportError | None = None,
+    ) -> ModuleType:
+        """Map an extension by the original function, with all that is to happen around it.
+
+        Args:
+            original: Maps it.
+            loader: Its loader.
+            spec: The extension.
+            refused: The error by which that has just failed, if it has.
+        """
+        mapping: _Mapping | None = None
+        try:
+            # What is no text is refused by Python, in its own words.
+            name, file = getattr(spec, "name", None), getattr(spec, "origin", None)
+            if type(name) is str and type(file) is str:
+                if refused is not None:
+                    mapping = _Mapping(self.host, spec)
+                elif _STANDARD_LIBRARY not in file:
+                    mapping = _Mapping(self.host, spec)
+                    mapping.begin(self._watched_name(name))
+                    if mapping.module is not None:
+                        return mapping.module
+                elif self.pythons_own is not NOTHING:
+                    mapping = _Mapping(self.host, spec, is_pythons=True)
+                    mapping.closes = open_each(self.host, self.pythons_own, spec)
+        except BaseException as error:
+            if not swallowed(self.host, "preparing the load of an extension", error):
+                if mapping is not None:
+                    mapping.leave()
+                hide_frame(error)
+                raise
+        try:
+            try:
+                if refused is not None:
+                    raise refused
+                module = original(loader, spec)
+            except ImportError as error:
+                if mapping is None or not mapping.may_try_again(error):
+                    raise
+                module = mapping.come() or original(loader, spec)
+        except BaseException as error:
+            better = None if mapping is None else mapping.failed(error)
+            if better is not None:
+                raise better from error
+            hide_frame(error)
+            raise
+        if mapping is not None:
+            mapping.ended()
+        return module
+
+    def ended(self, spec: ModuleSpec) -> None:
+        """Look at what has come with an extension that the kernel has let pass."""
+        _Mapping(self.host, spec).ended()
 
     def uninstall(self) -> bool:
         """Put the class back; False if someone else has patched on top, and ours passes through."""

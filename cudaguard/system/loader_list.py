@@ -52,6 +52,16 @@ class LoaderList:
         # Re-entrant: what a signal handler loads while we look must not wait for ourselves.
         self._lock, self._pid = RLock(), os.getpid()
         self._is_looking = False
+        self._begins_at = (0, 0)
+
+    def begin_at(self, last: int, members: int) -> None:
+        """Take what was mapped later than an entry for new at the first look.
+
+        Args:
+            last: Address of the entry.
+            members: How many entries the search list had then.
+        """
+        self._begins_at = last, members
 
     def look(self) -> int:
         """Look whether anything has changed; return `news`.
@@ -116,9 +126,10 @@ class LoaderList:
                 if not self._first:
                     self._find(memory)
                 start = int.from_bytes(seen[_NEXT:ENTRY], "little") if is_longer else self._first
-                found = list(entries(memory, start))
+                found = self._cut(list(entries(memory, start)))
                 last = found[-1][0] if found else self._parts[0][0]
                 self._remember(memory, last, seen[ENTRY:])
+                self._begins_at = (0, 0)
         except own_errors(OSError):  # changed while it was read
             self._seen, self._libraries, self.scope = b"", [], b""
             return
@@ -127,6 +138,12 @@ class LoaderList:
             self._libraries += libraries
         else:
             self._libraries = libraries
+
+    def _cut(self, found: list[tuple[int, Library]]) -> list[tuple[int, Library]]:
+        """Return the entries up to that where to begin, once."""
+        last, _ = self._begins_at
+        places = (place for place, (entry, _) in enumerate(found, 1) if entry == last)
+        return found[: next(places, len(found))] if last else found
 
     def _find(self, memory: Memory) -> None:
         try:
@@ -144,7 +161,9 @@ class LoaderList:
             parts, seen, scope = [*parts, *self._parts[1:]], seen + rest, self.scope
         elif self._scope_at:
             words = memory.read(self._scope_at, _WORDS)
-            count = int.from_bytes(words[8:12], "little")
+            count, (_, members) = int.from_bytes(words[8:12], "little"), self._begins_at
+            if members and members < count:
+                count, words = members, words[:8] + members.to_bytes(4, "little") + words[12:]
             place = int.from_bytes(words[:8], "little")
             scope = memory.read(place, 8 * count)
             parts += [(self._scope_at, _WORDS), (place, len(scope))]

@@ -1,0 +1,45 @@
+# ruff: noqa: SIM905  # a list of words has a line for each word
+"""What wakes the guard. Generated: after a change, python .ci/make_index.py.
+
+WATCHED are modules. BROUGHT and FIRST are libraries that rules bring for an extension which needs
+them, the latter if the environment has them: beginnings of names, and names. LIBRARIES and PARTS
+are those that detectors know: names up to ``.so``, and beginnings. GLOBAL are beginnings of the
+names of libraries that may be global without anybody being told.
+"""
+
+WATCHED = (
+    "accelerate.launchers apex bitsandbytes causal_conv1d cucim cudf cugraph cuml cupy "
+    "cuspatial cv2 decord deepspeed detectron2 dgl diff_gaussian_rasterization "
+    "distributed.comm.ucx distributed_ucxx.ucxx faiss flash_attn flashinfer fvdb gsplat horovod "
+    "isaaclab isaacsim jax jaxlib kaolin lightgbm "
+    "lightning.fabric.strategies.launchers.multiprocessing "
+    "lightning_fabric.strategies.launchers.multiprocessing mamba_ssm migraphx mmcv mxnet "
+    "numba.cuda numba.cuda.cudadrv.devicearray nvdiffrast nvdiffrast.torch nvidia nvidia.dali "
+    "nvidia.dali.backend omni.isaac omni.isaac.kit onnxruntime open3d paddle peft "
+    "pycuda.autoinit pycuda.autoprimaryctx pylibraft pymeshlab pytorch3d quack rmm sam2 sglang "
+    "sklearn spconv taichi tensorflow tensorrt tinycudann torch torch.cuda.memory "
+    "torch.utils.cpp_extension torch_cluster torch_scatter torch_sparse torchaudio torchcodec "
+    "torchvision transformer_engine transformer_engine.jax transformer_engine.pytorch "
+    "transformers triton trl unsloth vllm warp xformers xgboost"
+).split()
+BROUGHT = (
+    "libc10.so libc10_cuda.so libtorch.so libtorch_cpu.so libtorch_cuda.so libtorch_python.so"
+).split()
+FIRST = (
+    "libstdc++.so.6"
+).split()
+LIBRARIES = (
+    "libcublas libcublasLt libcuda libcudart libcudnn libcufft libcupti libcurand libcusolver "
+    "libcusparse libcusparseLt libiomp5 libnccl libnvJitLink libnvrtc libomp"
+).split()
+PARTS = (
+    "libcudnn_"
+).split()
+GLOBAL = (
+    "ld-linux libLLVM libavcodec.so libbz2.so libc++.so libc++abi.so libc-2. libc.so libcublas "
+    "libcuda.so libcudadevrt libcudart libcurl libdl-2. libdl.so libgcc_s.so libgomp libiomp5 "
+    "libjpeg libm-2. libm.so libmkl_ libmpi libomp libpng libprotobuf libpthread-2. "
+    "libpthread.so libpython3 librt-2. librt.so libsqlite3.so libssl.so libstdc++.so "
+    "libtorch_global_deps.so libturbojpeg.so libunwind.so libutil-2. libutil.so libxcb.so "
+    "libz-ng.so libz.so linux-vdso"
+).split()
