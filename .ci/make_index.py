@@ -1,4 +1,4 @@
-"""Write what is generated in `cudaguard/features`; with `--check` tell whether it is up to date.
+"""Write what is generated in `cudaguard`; with `--check` tell whether it is up to date.
 
 `_index.py` has, of all features, what the guard must know before it loads any of them. It is made
 from `table.py` and the rules of each feature. `_watched.py` has what the kernel must know, to
@@ -21,7 +21,7 @@ FEATURES = (
     "symbol_scope", "import_order", "duplicate_libraries", "cuda_init", "array_interface",
     "cuda_graphs", "gpu_architectures", "builds", "extensions",
 )  # fmt: skip
-WATCHED = INDEX.with_name("_watched.py")
+WATCHED = ROOT / "cudaguard" / "_watched.py"
 HEAD_OF_WATCHED = '''\
 # ruff: noqa: SIM905  # a list of words has a line for each word
 """What wakes the guard. Generated: after a change, python .ci/make_index.py.
@@ -188,7 +188,8 @@ def watched() -> str:
         "FIRST": asked["first"],
         "LIBRARIES": ("libcuda", *RUNTIMES),
         "PARTS": [f"{name}_" for name in IN_PARTS],
-        "GLOBAL": {fixed_part(pattern) for pattern in LEGITIMATE_OWNERS} | {"linux-vdso"},
+        "GLOBAL": {fixed_part(pattern) for pattern in LEGITIMATE_OWNERS}
+        | {"linux-vdso", "vgpreload"},
     }
     text = HEAD_OF_WATCHED
     for name, value in parts.items():

@@ -10,14 +10,13 @@ Every public name is imported when it is first used: importing the package loads
 PYTEST_DONT_REWRITE: pytest would warn, or fail, where the guard is up before pytest starts.
 """
 
-from __future__ import annotations
-
-import sys
-
 __version__ = "0.1.0"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+
     from cudaguard.api import GuardBlock as GuardBlock
     from cudaguard.api import active_rules as active_rules
     from cudaguard.api import add_rule as add_rule
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from cudaguard.api import guard as guard
     from cudaguard.api import status as status
     from cudaguard.api import uninstall as uninstall
+    from cudaguard.config import Mode
     from cudaguard.core.checks import CheckResult as CheckResult
     from cudaguard.elf.forecast import ExtensionCheck as ExtensionCheck
     from cudaguard.errors import ArrayInterfaceError as ArrayInterfaceError
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from cudaguard.features.cuda_init.repair import ContextHandle as ContextHandle
     from cudaguard.features.cuda_init.repair import Device as Device
     from cudaguard.kernel import Guard as Guard
-    from cudaguard.kernel import install as install
     from cudaguard.model import Event as Event
     from cudaguard.model import Finding as Finding
+    from cudaguard.model import Names
     from cudaguard.model import Rule as Rule
     from cudaguard.model import Status as Status
     from cudaguard.system.extensions import check_extension as check_extension
@@ -93,7 +93,6 @@ _HOMES = {
     "explain": "tools.known",
     "graph_safe": "features.cuda_graphs.functions",
     "guard": "api",
-    "install": "kernel",
     "normalize": "features.array_interface.functions",
     "status": "api",
     "uninstall": "api",
@@ -103,47 +102,50 @@ _HOMES = {
 # By these names IPython finds what `%load_ext cudaguard` is to do; not for programs.
 _HOOKS = dict.fromkeys(("load_ipython_extension", "unload_ipython_extension"), "tools.ipython")
 
-__all__ = [
-    "ArrayInterfaceError",
-    "ArrayInterfaceWarning",
-    "CheckResult",
-    "ConfigError",
-    "ContextError",
-    "ContextHandle",
-    "ContextWarning",
-    "CudaGuardError",
-    "CudaGuardWarning",
-    "Device",
-    "Event",
-    "ExtensionCheck",
-    "ExtensionError",
-    "ExtensionWarning",
-    "Finding",
-    "ForkWarning",
-    "GraphError",
-    "GraphWarning",
-    "Guard",
-    "GuardBlock",
-    "ImportOrderError",
-    "ImportOrderWarning",
-    "LateEnvironmentWarning",
-    "Rule",
-    "RuleError",
-    "Status",
-    "SymbolScopeWarning",
-    "active_rules",
-    "add_rule",
-    "check_extension",
-    "create_context",
-    "explain",
-    "graph_safe",
-    "guard",
-    "install",
-    "normalize",
-    "status",
-    "uninstall",
-    "validate",
-]
+__all__ = sorted((*_HOMES, "install"))
+
+
+def install(
+    mode: "Mode | None" = None,
+    *,
+    enable: "Names" = (),
+    disable: "Names" = (),
+    rules: "Iterable[Rule]" = (),
+    config: "str | os.PathLike[str] | None" = None,
+    context: "int | str | None" = None,
+    children: bool = False,
+) -> "Guard":
+    """Put the guard up for the rest of the process.
+
+    Idempotent: a second call returns the same handle, applies its mode and switches, and adds
+    its rules. ``CUDAGUARD=off`` in the environment keeps the guard down whatever is asked for.
+
+    Args:
+        mode: ``off``, ``observe``, ``warn``, ``fix`` or ``strict``; None takes the
+            environment variable ``CUDAGUARD``, then the configuration file, then ``fix``.
+        enable: Ids of opt-in rules to switch on.
+        disable: Ids of rules to switch off.
+        rules: Further rules; one with a known id replaces that rule.
+        config: A ``cudaguard.toml``, or a TOML file with ``[tool.cudaguard]``; None takes
+            the file named by the environment variable ``CUDAGUARD_CONFIG``.
+        context: ``none`` (the default), ``auto`` (create a CUDA context before the first watched
+            import whose rule needs one), or a device on which to create one now: its ordinal,
+            UUID or PCI bus id. None takes the environment variable ``CUDAGUARD_CONTEXT``, then
+            the configuration file. A context that cannot be created is warned of.
+        children: Also guard the Python processes that this one starts, by setting
+            ``CUDAGUARD`` in its environment.
+
+    Returns:
+        The handle of the guard; there is one per process.
+
+    Raises:
+        ConfigError: An unknown mode or rule id, or a configuration file that cannot be used.
+        RuleError: A malformed rule.
+    """
+    from cudaguard import kernel
+
+    return kernel.install(mode, enable, disable, rules, config, context, children)
+
 
 if not TYPE_CHECKING:  # a type checker must see the names above, not "anything goes"
 
@@ -151,13 +153,17 @@ if not TYPE_CHECKING:  # a type checker must see the names above, not "anything 
         home = _HOMES.get(name) or _HOOKS.get(name)
         if home is None:
             raise AttributeError(f"module 'cudaguard' has no attribute {name!r}")
-        from cudaguard import kernel
+        if home == "kernel":
+            from cudaguard import kernel as module
+        else:
+            from cudaguard.hooks.own_imports import load
 
-        if home != "kernel":
             if home.startswith(("api", "features.", "tools.")):
-                kernel.wake(f"cudaguard.{name}")  # which hands the features to the core
-            kernel.load(f"cudaguard.{home}")
-        value = getattr(sys.modules[f"cudaguard.{home}"], name)
+                from cudaguard.kernel import wake
+
+                wake(f"cudaguard.{name}")  # which hands the features to the core
+            module = load(f"cudaguard.{home}")
+        value = getattr(module, name)
         globals()[name] = value
         return value
 

@@ -22,7 +22,10 @@ PACKAGE = Path(cudaguard.__file__).parent
 # The floors of the house, from below; a module imports only from its own floor or from below.
 FLOORS = ("ground", "elf", "system", "hooks", "core", "features", "api", "tools")
 GROUND = {"config", "errors", "files", "model"}
-FACE = {"__init__": "tools", "__main__": "tools"}  # the first names everything, lazily
+FACE = {
+    "__init__": "tools", "__main__": "tools",  # the first names everything, lazily
+    "kernel": "api", "kernel_loads": "api", "_watched": "ground",
+}  # fmt: skip
 # Programs and start-up files that lie in the package but are never imported as a part of it.
 SCRIPTS = ("_bisect", "_site")
 # A front end is loaded by its host, which is there then.

@@ -64,11 +64,12 @@ class Activation:
         """True if the guard is up."""
         return self.core.is_up
 
-    def take_over(self, kernel: Any, reason: str) -> None:
+    def take_over(self, kernel: Any, loader: Any, reason: str) -> None:
         """Come into force in the place of the kernel; does nothing where it is not up.
 
         Args:
             kernel: See `cudaguard.kernel.Kernel`.
+            loader: See `cudaguard.kernel_loads.Loader`; None: it has not looked.
             reason: What has woken the guard, in words.
         """
         self.woken_by = self.woken_by or reason
@@ -79,6 +80,7 @@ class Activation:
             if kernel.asked is None:  # another thread has been here
                 return
             mode, is_alone = kernel.asked
+            core.reporter.home = kernel.pid
             self._base = Layer(mode, alone=is_alone)
             # The environment as it was then: nothing else of it was set.
             wanted = combine((self._base,), self._added, {MODE_VARIABLE: kernel.word})
@@ -86,15 +88,16 @@ class Activation:
             covered = kernel.covered()
             self._put_up(wanted, kernel)
             kernel.retire(core.finder)
-            if kernel.last:
+            if loader is not None and loader.last:
                 from cudaguard.system.loader_list import LoaderNews
 
-                LoaderNews.everything.begin_at(kernel.last, kernel.counted[2])
+                LoaderNews.everything.begin_at(loader.last, loader.counted[2])
         for what in covered:
             core.reporter.changed(passes_through(what), stays=True)
         self._follow(wanted, "off")
         if has_ctypes():
             core.look(kernel.since)
+        self._load_late_plugins()
 
     def install(self, layer: Layer) -> None:
         """Put a layer on top of what was installed before."""
@@ -192,7 +195,7 @@ class Activation:
         if core.is_up:
             core.journal.write_to(wanted.journal)
         if wanted.mode != before:
-            details = {"woken by": self.woken_by} if core.is_up and self.woken_by else None
+            details = {"woken_by": self.woken_by} if core.is_up and self.woken_by else None
             core.journal.note("install" if core.is_up else "uninstall", wanted.mode, "", details)
         if wanted.problems and (self._base or self._blocks):
             self._report(wanted)
@@ -310,12 +313,15 @@ class Activation:
         core = self.core
         if has_ctypes():  # otherwise at the first load
             core.look("guard")
-        for name in [name for name in self._plugins or () if is_imported(name)]:
-            self._load_plugins(name)
+        self._load_late_plugins()
         if any(is_imported(name) for name in core.registry.by_module):
             from cudaguard.core.late_imports import check_already_imported
 
             check_already_imported(core, at_start=at_start)
+
+    def _load_late_plugins(self) -> None:
+        for name in [name for name in self._plugins or () if is_imported(name)]:
+            self._load_plugins(name)
 
     def _environment(self) -> Mapping[str, str]:
         """Return the environment as the user left it, without the mode we exported ourselves."""

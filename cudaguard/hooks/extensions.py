@@ -134,17 +134,19 @@ class ExtensionPatch:
         """
         if self.is_up:  # also where someone has patched on top of us
             return
-        original = self._original = beneath(ExtensionFileLoader.create_module)
+        original: Any = beneath(ExtensionFileLoader.create_module)
+        self._original = original
 
         @of_import_system
         def create_module(loader: ExtensionFileLoader, spec: ModuleSpec) -> ModuleType:
             try:
                 if self._ours is create_module:
                     return self.load(original, loader, spec)
-                return original(loader, spec)
+                module: ModuleType = original(loader, spec)
             except BaseException as error:
                 hide_frame(error)
                 raise
+            return module
 
         for attribute in ("__module__", "__qualname__", "__doc__"):
             setattr(create_module, attribute, getattr(original, attribute, None))

@@ -22,7 +22,8 @@ def load_ipython_extension(ipython: Any) -> None:
     Args:
         ipython: The shell, which calls this.
     """
-    from cudaguard.api import install, status
+    from cudaguard import install
+    from cudaguard.api import status
     from cudaguard.core.findings import TOO_LATE
     from cudaguard.core.lifecycle import activation
     from cudaguard.files.text import printable_lines

@@ -98,7 +98,7 @@ def test_only_a_failure_of_ours_is_told():
 HOOKS = """
 import builtins, sys
 import cudaguard
-cudaguard.install()
+cudaguard.install().mode
 class Refusing:
     def find_spec(self, name, path=None, target=None):
         asked.append(name)

@@ -25,7 +25,7 @@ def names_for_type_checkers() -> dict[str, str]:
 
 
 def test_public_names_are_the_same_for_everyone():
-    assert cudaguard.__all__ == sorted(cudaguard._HOMES)
+    assert cudaguard.__all__ == sorted((*cudaguard._HOMES, "install"))
     assert names_for_type_checkers() == cudaguard._HOMES
     assert set(cudaguard.__all__) <= set(dir(cudaguard))
 
@@ -34,7 +34,7 @@ def test_public_names_are_the_same_for_everyone():
 def test_public_name_can_be_had_and_is_no_sub_module(name):
     assert getattr(cudaguard, name).__module__ in (
         "cudaguard",
-        f"cudaguard.{cudaguard._HOMES[name]}",
+        f"cudaguard.{cudaguard._HOMES.get(name)}",
     )
     assert not (PACKAGE / f"{name}.py").exists()
     assert not (PACKAGE / name).exists()

@@ -31,6 +31,7 @@ def test_every_event_is_one_json_line_with_the_process_id(program):
         ("prerequisite", "needed"),
         ("imported", "target"),
     ]
+    assert events[0].pop("details") == {"woken_by": "install() with settings"}
     assert events[2].pop("details") == {
         "rule": "ORDER1", "verb": "prerequisite", "subject": "needed",
         "how": "imported before target",

@@ -72,7 +72,7 @@ def test_events_kept_in_memory_are_bounded(program):
     assert program.output(
         """
         from cudaguard.core.journal import MEMORY_LIMIT
-        cudaguard.install()
+        cudaguard.install().mode
         from cudaguard.core.lifecycle import activation
         for number in range(MEMORY_LIMIT + 5):
             activation.core.journal.note("import", str(number))
