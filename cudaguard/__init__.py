@@ -102,7 +102,7 @@ _HOMES = {
 # By these names IPython finds what `%load_ext cudaguard` is to do; not for programs.
 _HOOKS = dict.fromkeys(("load_ipython_extension", "unload_ipython_extension"), "tools.ipython")
 
-__all__ = sorted((*_HOMES, "install"))
+__all__ = [*_HOMES, "install"]  # noqa: PLE0604  # its keys are strings
 
 
 def install(
