@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from inspect import Signature
     from typing import Any, ClassVar, Generic, Literal, NoReturn, TypeVar
+    from typing import NamedTuple as NamedTuple  # noqa: PLC0414  # it is handed on
 
     from typing_extensions import Self, dataclass_transform
 
@@ -34,9 +35,45 @@ if TYPE_CHECKING:
     _EMPTY: Any
     _Dict = dict[str, Any]
 else:
+    from _operator import itemgetter  # light: `operator` is not
+
     KW_ONLY = None
     _EMPTY = ()
     _Dict = dict
+
+    class NamedTuple(tuple):
+        """As `typing.NamedTuple`, whose module costs more than the whole guard at its start."""
+
+        __slots__ = ()
+        _fields, _defaults = (), {}
+
+        def __init_subclass__(cls):
+            cls._fields = names = tuple(cls.__annotations__)
+            cls._defaults = {name: vars(cls)[name] for name in names if name in vars(cls)}
+            for place, name in enumerate(names):
+                setattr(cls, name, property(itemgetter(place)))
+
+        def __new__(cls, *given, **named):
+            """Return one with the fields as they are given, by place or by name."""
+            if named or len(given) != len(cls._fields):
+                values, rest = {**cls._defaults, **named}, cls._fields[len(given) :]
+                if not values.keys() >= set(rest) or not set(rest) >= named.keys():
+                    raise TypeError(f"{cls.__name__}() takes {', '.join(cls._fields)}")
+                given += tuple(values[name] for name in rest)
+            return tuple.__new__(cls, given)
+
+        def _asdict(self):
+            return dict(zip(self._fields, self))
+
+        def _replace(self, **changes):
+            return type(self)(**{**self._asdict(), **changes})
+
+        def __getnewargs__(self):
+            return tuple(self)
+
+        def __repr__(self):
+            fields = ", ".join(f"{name}={value!r}" for name, value in self._asdict().items())
+            return f"{type(self).__name__}({fields})"
 
     def dataclass_transform(**_):
         """Return a decorator that does nothing."""

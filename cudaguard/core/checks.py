@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from functools import partial
 from time import monotonic
-from typing import NamedTuple
 
-from cudaguard.model import SEVERITIES, Record
+from cudaguard.model import SEVERITIES, NamedTuple, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

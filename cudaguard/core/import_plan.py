@@ -7,10 +7,10 @@ statement becomes the first.
 from __future__ import annotations
 
 import sys
-from typing import NamedTuple
 
 from cudaguard.files import open_file, os, own_errors
 from cudaguard.hooks.caller import caller_frame, is_between, module_of
+from cudaguard.model import NamedTuple
 from cudaguard.system.import_graph import ImportGraph
 from cudaguard.system.modules import peek
 from cudaguard.system.source import EXITS, Code, Effect, Import, Module

@@ -6,11 +6,9 @@ was told (`cudaguard.core.reports.Repaired`). Nothing is taken from prose.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from cudaguard.core.reports import PREREQUISITE, Repaired
 from cudaguard.files import LARGEST, read_end
-from cudaguard.model import SEVERITIES, Finding
+from cudaguard.model import SEVERITIES, Finding, NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import NamedTuple
 
 from cudaguard.files import program_errors
-from cudaguard.model import Finding, Record
+from cudaguard.model import Finding, NamedTuple, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

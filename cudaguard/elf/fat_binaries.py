@@ -11,9 +11,8 @@ nvcc 11.8 to 13.2 have written them: held against ``cuobjdump --list-elf --list-
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from cudaguard.elf.reader import STEP, ElfFile, UnreadableError, number, words
+from cudaguard.model import NamedTuple
 
 _LINKED, _TO_LINK, _RECORDS = ".nv_fatbin", "__nv_relfatbin", ".nvFatBinSegment"
 _MAGIC, _RECORD_MAGIC = 0xBA55ED50, 0x466243B1

@@ -7,7 +7,6 @@ symbols, the symbols. Nothing is loaded for it.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import NamedTuple
 
 from cudaguard.elf.process import uses_glibc
 from cudaguard.elf.reader import PT_DYNAMIC, STEP, ElfFile, UnreadableError
@@ -21,7 +20,7 @@ from cudaguard.elf.search_path import (
 )
 from cudaguard.elf.symbols import SharedObject, Wanted
 from cudaguard.files import os, own_errors
-from cudaguard.model import Record
+from cudaguard.model import NamedTuple, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

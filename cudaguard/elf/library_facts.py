@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import re
-from typing import NamedTuple
 
 from cudaguard.elf.reader import ElfFile, number, words
 from cudaguard.elf.symbols import DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, RELOCATION
 from cudaguard.files import LARGEST, os, own_errors, read_bytes, read_start
+from cudaguard.model import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ Source: ``link.h``, ``elf.h``, ``dlinfo(3)``, ``proc(5)``; System V ABI, chapter
 from __future__ import annotations
 
 import errno
-from typing import NamedTuple
 
 from cudaguard.elf.reader import (
     PT_DYNAMIC,
@@ -24,6 +23,7 @@ from cudaguard.elf.reader import (
     words,
 )
 from cudaguard.files import open_file, os, own_errors
+from cudaguard.model import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,8 +9,6 @@ Base.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from cudaguard.elf.process import MOST_TEXT, Image, Library, library_at
 from cudaguard.elf.reader import (
     DT_GNU_HASH,
@@ -29,6 +27,7 @@ from cudaguard.elf.reader import (
     words,
 )
 from cudaguard.files import own_errors
+from cudaguard.model import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from io import FileIO
 from time import monotonic, sleep
-from typing import NamedTuple
 
-from cudaguard.model import Record
+from cudaguard.model import NamedTuple, Record
 from cudaguard.system.processes import (
     CANNOT_START,
     PR_SET_CHILD_SUBREAPER,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from cudaguard.elf.forecast import ExtensionCheck, forecast
 from cudaguard.elf.library_facts import readable
 from cudaguard.elf.process import serving_file
 from cudaguard.elf.reader import read_elf
 from cudaguard.files import os, own_errors, read_start
+from cudaguard.model import NamedTuple
 from cudaguard.system.facts import Facts
 from cudaguard.system.name_owners import (
     NVIDIA,

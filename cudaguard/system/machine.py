@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 from glob import glob
-from typing import NamedTuple
 
 from cudaguard.elf.reader import ElfFile
 from cudaguard.elf.search_path import Place, SearchPath
 from cudaguard.files import os, own_errors, program_errors, read_start
+from cudaguard.model import NamedTuple
 from cudaguard.system.facts import built_for
 
 TYPE_CHECKING = False

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import NamedTuple
+
+from cudaguard.model import NamedTuple
 
 # What a library is to the one that needs it.
 NVIDIA, TORCH, PYTHON, RUNTIME, OTHER = "nvidia", "torch", "python", "runtime", "other"

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import re
 from functools import cached_property
-from typing import NamedTuple
 
 from cudaguard.elf.reader import read_elf
 from cudaguard.files import program_errors, standard_library
+from cudaguard.model import NamedTuple
 from cudaguard.system.facts import Facts, bounded
 
 TYPE_CHECKING = False

@@ -10,10 +10,9 @@ import ast
 import re
 import sys
 from functools import cached_property
-from typing import NamedTuple
 
 from cudaguard.files import LARGEST, os, read_bytes
-from cudaguard.model import KW_ONLY, Record
+from cudaguard.model import KW_ONLY, NamedTuple, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ import re
 import sys
 from glob import escape, glob
 from mmap import ACCESS_READ, mmap
-from typing import NamedTuple
 
 from cudaguard.elf.forecast import Surroundings
 from cudaguard.elf.process import mapped_libraries
@@ -14,6 +13,7 @@ from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import Place, SearchPath, fits
 from cudaguard.elf.symbols import SharedObject, Wanted
 from cudaguard.files import open_to_read, os, own_errors, program_errors, read_start
+from cudaguard.model import NamedTuple
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False

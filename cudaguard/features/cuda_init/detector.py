@@ -10,7 +10,6 @@ fork. It becomes a finding where a child uses CUDA all the same.
 from __future__ import annotations
 
 import atexit
-import re
 import sys
 from _thread import _local
 
@@ -56,7 +55,6 @@ INITIALIZED, CONTEXT = "initialized", "context"
 _AT_FORK = "os.register_at_fork: two functions, silent after uninstall"
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-_SETS = re.compile(r"""(?<!\w)@["']?\]?\s{0,9}(=(?!=)|:)|(del|pop|setdefault)\b[^@]{0,99}@(?!\w)""")
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
@@ -524,7 +522,12 @@ def _where_set(name: str, frame: FrameType | None) -> str:
             lines = read_bytes(file, 1 << 20).decode("utf-8", "replace").splitlines()
         except own_errors(OSError, ValueError, TypeError):
             continue
-        found = [n for n, one in enumerate(lines, 1) if _SETS.search(one.replace(name, "@"))]
+        import re
+
+        sets = re.compile(
+            r"""(?<!\w)@["']?\]?\s{0,9}(=(?!=)|:)|(del|pop|setdefault)\b[^@]{0,99}@(?!\w)"""
+        )
+        found = [n for n, one in enumerate(lines, 1) if sets.search(one.replace(name, "@"))]
         if found:
             return f"{file}:{found[-1]}"
     return ""

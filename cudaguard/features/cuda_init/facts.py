@@ -11,9 +11,8 @@ jax-ml/jax#19267, axolotl-ai-cloud/axolotl#2183.
 from __future__ import annotations
 
 import sys
-from typing import NamedTuple
 
-from cudaguard.model import Record
+from cudaguard.model import NamedTuple, Record
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shlex
 import site
-from typing import NamedTuple
 
 from cudaguard.core.findings import Kind, and_more
 from cudaguard.core.rule_check import toml_text
 from cudaguard.files import os
 from cudaguard.files.text import RULE_LINE
-from cudaguard.model import Finding
+from cudaguard.model import Finding, NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

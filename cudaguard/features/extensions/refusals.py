@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from cudaguard.elf.forecast import Forecast, Lack, forecast
 from cudaguard.elf.library_facts import static_tls_of
 from cudaguard.elf.process import mapped_files
@@ -12,6 +10,7 @@ from cudaguard.errors import ExtensionError
 from cudaguard.features.extensions import findings
 from cudaguard.files import os
 from cudaguard.hooks.caller import UserLine, caller_frame, describe, frame_outside_of
+from cudaguard.model import NamedTuple
 from cudaguard.system.extensions import OF_TORCH, judged
 
 TYPE_CHECKING = False

@@ -8,7 +8,8 @@ CUDA's release notes. What torch asks for: pytorch/pytorch#48151, #87595, #87611
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+
+from cudaguard.model import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

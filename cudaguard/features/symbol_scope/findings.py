@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from cudaguard.core.findings import (
     Kind,
     counted,
@@ -15,6 +13,7 @@ from cudaguard.core.findings import (
 from cudaguard.core.rule_check import toml_text
 from cudaguard.files import os
 from cudaguard.files.text import RULE_LINE
+from cudaguard.model import NamedTuple
 from cudaguard.system.symbol_families import FAMILIES
 
 TYPE_CHECKING = False

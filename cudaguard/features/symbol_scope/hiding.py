@@ -16,7 +16,6 @@ from __future__ import annotations
 import errno
 import sys
 from _thread import RLock
-from typing import NamedTuple
 
 from cudaguard.core.patterns import actions_of, matches, texts_of
 from cudaguard.elf.process import Image, uses_glibc
@@ -25,6 +24,7 @@ from cudaguard.elf.resident import Resident, bound_addresses
 from cudaguard.elf.symbols import DT_PLTRELSZ, SharedObject
 from cudaguard.features.symbol_scope.facts import packages_of, pattern_of_names, runtime_among
 from cudaguard.files import os, own_errors
+from cudaguard.model import NamedTuple
 from cudaguard.system.facts import Packages
 from cudaguard.system.loader_list import LoaderNews
 from cudaguard.system.symbol_families import GLOBAL_ON_PURPOSE
