@@ -10,7 +10,7 @@ from cudaguard.core.settings import layer_of_call
 from cudaguard.core.table import table
 from cudaguard.features import _index
 from cudaguard.hooks.caller import note_block
-from cudaguard.kernel import GUARD
+from cudaguard.kernel import GUARD, kernel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cudaguard.model import Names, Rule, Status
 
 table.use(_index)
+activation.core.kernel = kernel
 
 
 class GuardBlock:

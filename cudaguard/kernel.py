@@ -22,7 +22,7 @@ else:
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType, TracebackType
     from typing import Any
@@ -118,7 +118,7 @@ def _contained() -> "tuple[type[BaseException], ...]":
         try:
             wake("a failure of the kernel").broken("watching imports and loads", error)
         except failures():
-            kernel.is_awake, kernel.watched = True, {}  # all passes through
+            kernel.asked, kernel.watched = None, {}  # all passes through
             if sys.stderr is not None:
                 print(f"cudaguard: {type(error).__name__}: {error}", file=sys.stderr)
     return (Exception,)
@@ -127,32 +127,31 @@ def _contained() -> "tuple[type[BaseException], ...]":
 # --- The finder -----------------------------------------------------------------------------------
 
 
-class Kernel:
+class GuardFinder:
     """The finder on ``sys.meta_path``, and what the kernel knows; there is one per process."""
 
     def __init__(self) -> None:
         # Replaced as a whole: other threads read it without a lock.
-        self.watched: dict[str, None] = {}
-        # Mode (None: not said), and whether the environment alone asked; None: not up, or awake.
+        self.watched: Mapping[str, object] = {}
+        # Asleep: the mode (None: not said), and whether the environment alone asked. Else None.
         self.asked: tuple[str | None, bool] | None = None
+        self.core: Any = None  # awake: that of the guard
         # The variable CUDAGUARD and the process, when it was put up.
         self.word, self.pid = "", 0
-        self.is_awake = False
-        self.has_failed = False
         self.since = "ctypes"  # why what is mapped when looking begins was not seen to come
         self.loads: Any = None  # `cudaguard.kernel_loads`, once it is needed
-        # Of what was replaced: what it is, whose attribute, its name, ours, the original.
-        self.replaced: list[tuple[str, Any, str, Any, Any]] = []
+        self.has_failed = False
+        self.places: list[Place] = []
 
     @_of_import_system
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
-        """Return None, or for a watched module the spec that the guard's own finder gives."""
+        """Return None, or for a watched module the spec that the guard gives."""
         try:
             if name not in self.watched:
                 return None
-            core = _judged(_why_import, name, target)
+            core = _core_for(_why_import, name, target)
             if core is None:
                 return None
         except _contained():
@@ -164,34 +163,58 @@ class Kernel:
             raise
         return spec
 
-    def replace(self, what: str, owner: "Any", name: str, ours: "Any") -> None:
-        """Put a function of ours in the place of another, and have it look like that."""
-        original = getattr(owner, name)
+    def patch(self) -> None:
+        """Put ours in the place of what extensions, flags and ctypes' libraries come through."""
+        if not self.places:
+            _patch_extensions()
+            if _GLOBAL:
+                place = Place("sys.setdlopenflags", sys, "setdlopenflags")
+                place.put(_SetFlags(place))
+        watch_ctypes()
+
+    def unpatch(self) -> "list[str]":
+        """Put them back; return those that someone else has patched on top, and ours passes."""
+        places, self.places = self.places, []
+        return [place.what for place in places if not place.restore()]
+
+
+kernel = GuardFinder()
+
+
+class Place:
+    """Something of Python's that a function of ours stands in for.
+
+    Args:
+        what: What it is called.
+        owner: Whose attribute it is.
+        name: Of the attribute.
+    """
+
+    __slots__ = ("is_up", "name", "original", "ours", "owner", "what")
+
+    def __init__(self, what: str, owner: "Any", name: str) -> None:
+        self.what, self.owner, self.name = what, owner, name
+        self.original: Any = getattr(owner, name)
+        self.ours: Any = None
+        self.is_up = False
+
+    def put(self, ours: "Any") -> None:
+        """Put ours there, looking like the original."""
         if isinstance(ours, type(_hide_frame)):
             for attribute in ("__module__", "__qualname__", "__doc__"):
-                setattr(ours, attribute, getattr(original, attribute, None))
-            vars(ours)["__wrapped__"] = original  # inspect.signature follows it
-        self.replaced.append((what, owner, name, ours, original))
-        setattr(owner, name, ours)
+                setattr(ours, attribute, getattr(self.original, attribute, None))
+            vars(ours)["__wrapped__"] = self.original  # inspect.signature follows it
+        self.ours, self.is_up = ours, True
+        kernel.places.append(self)
+        setattr(self.owner, self.name, ours)
 
-    def beneath(self, ours: object) -> "Any":
-        """Return what stood where a function of the kernel's stands, or a function as it is."""
-        return next((one[-1] for one in self.replaced if one[-2] is ours), ours)
-
-    def covered(self) -> "list[str]":
-        """Return those of the places where another's function has been put on top of ours."""
-        return [one[0] for one in self.replaced if getattr(one[1], one[2]) is not one[3]]
-
-    def retire(self, finder: object) -> None:
-        """Leave to the guard what it has taken over, and the place on ``sys.meta_path``."""
-        for place, one in enumerate(sys.meta_path):
-            if one is self:
-                sys.meta_path[place] = finder  # type: ignore[call-overload]  # duck-typed
-                break
-        self.watched, self.asked, self.is_awake = {}, None, True
-
-
-kernel = Kernel()
+    def restore(self) -> bool:
+        """Put the original back; False if someone else has patched on top."""
+        self.is_up = False
+        is_clean = getattr(self.owner, self.name) is self.ours
+        if is_clean:
+            setattr(self.owner, self.name, self.original)
+        return is_clean
 
 
 # --- Waking ---------------------------------------------------------------------------------------
@@ -204,7 +227,7 @@ def wake(reason: str) -> "Any":
         reason: Why, in words that follow "woken by".
     """
     activation = load("cudaguard.api").activation
-    activation.take_over(kernel, kernel.loads and kernel.loads.loader, reason)
+    activation.take_over(kernel.loads and kernel.loads.loader, reason)
     return activation.core
 
 
@@ -235,17 +258,19 @@ def _loads() -> "Any":
 
 def _is_asleep() -> bool:
     """Return True if the guard may be woken; not while the interpreter ends."""
-    return kernel is not None and not kernel.is_awake and sys.meta_path is not None
+    return kernel is not None and kernel.asked is not None and sys.meta_path is not None
 
 
-def _judged(judge: "Callable[..., str]", *args: object) -> "Any":
-    """Return the core of the guard, which is awake now, or None if that is not concerned.
+def _core_for(judge: "Callable[..., str]", *args: object) -> "Any":
+    """Return the core of the guard if that is awake, or has to be; else None.
 
     Args:
-        judge: Returns the reason why it is, in words; empty if it is not.
+        judge: Returns the reason why it has to be, in words; empty if it has not.
         args: Its arguments.
     """
     try:
+        if not _is_asleep():
+            return None if kernel is None else kernel.core
         reason = judge(*args)
         return wake(reason) if reason else None
     except _contained():
@@ -253,10 +278,10 @@ def _judged(judge: "Callable[..., str]", *args: object) -> "Any":
 
 
 def _look_after(how: str, tell: "Callable[[Any], None]") -> None:
-    """Look at what a load has brought, and have the guard told if that concerns it."""
+    """Look at what a load has brought that was let pass, and have the guard told if need be."""
     try:
         why = _why_mapped(how) if _is_asleep() else "a load within another one"
-        if why:
+        if why and (kernel.asked or kernel.core):
             tell(wake(why))
     except _contained():
         return
@@ -270,7 +295,7 @@ def _why_mapped(how: str) -> str:
 def _why_import(name: str, target: object) -> str:
     """Return why the import of a watched module wakes the guard, in words."""
     if name == _END_OF_CTYPES:
-        _ctypes_comes()
+        watch_ctypes()
         return ""
     return "" if name == "ctypes" and target is None else f"import of {name}"
 
@@ -279,13 +304,15 @@ def _why_import(name: str, target: object) -> str:
 
 
 def _patch_extensions() -> None:
-    original: Any = ExtensionFileLoader.create_module
+    what = "importlib.machinery.ExtensionFileLoader.create_module"
+    place = Place(what, ExtensionFileLoader, "create_module")
+    original = place.original
 
     @_of_import_system
     def create_module(loader: ExtensionFileLoader, spec: "ModuleSpec") -> "ModuleType | None":
         try:
-            is_asleep = _is_asleep()
-            core = _judged(_why_extension, spec) if is_asleep else None
+            is_asleep = place.is_up and _is_asleep()
+            core = _core_for(_why_extension, spec) if place.is_up else None
         except _contained():
             is_asleep, core = False, None
         module: ModuleType | None
@@ -297,7 +324,7 @@ def _patch_extensions() -> None:
                 module = original(loader, spec)
             except ImportError as error:
                 if is_asleep:
-                    core = _judged(str, f"extension {spec.name}, which was refused")
+                    core = _core_for(str, f"extension {spec.name}, which was refused")
                 if core is None:
                     raise
                 _hide_frame(error)
@@ -310,8 +337,7 @@ def _patch_extensions() -> None:
             _look_after(f"mapped by {spec.name}", lambda core: core.extensions.ended(spec))
         return module
 
-    what = "ExtensionFileLoader.create_module"
-    kernel.replace(what, ExtensionFileLoader, "create_module", create_module)
+    place.put(create_module)
 
 
 def _why_extension(spec: "ModuleSpec") -> str:
@@ -327,8 +353,7 @@ def _why_extension(spec: "ModuleSpec") -> str:
     stem, _, number = name.rpartition("_v")  # torch renames a rebuilt extension
     if stem in kernel.watched and number.isdigit():
         return f"extension {name}"
-    if _has_ctypes():  # it may have come past us
-        _ctypes_comes()
+    watch_ctypes()  # it may have come past us
     why: str = _why_mapped(_PAST_US) or _loads().why_file(file)
     return f"extension {name}, which {why}" if why.startswith(("needs", "is", "has")) else why
 
@@ -339,16 +364,13 @@ def _why_extension(spec: "ModuleSpec") -> str:
 class _SetFlags:
     """Looks like the function it replaces, and like that binds to no instance or class."""
 
-    def __init__(self, original: "Any") -> None:
-        self._original = original
-        self.__module__, self.__doc__ = original.__module__, original.__doc__
+    def __init__(self, place: "Place") -> None:
+        self._place, self._original = place, place.original
+        self.__module__, self.__doc__ = self._original.__module__, self._original.__doc__
 
     def __call__(self, *args: "Any", **kwargs: "Any") -> None:
         try:
-            is_plain = len(args) == 1 and type(args[0]) is int and not kwargs
-            is_asked = _is_asleep() and not (is_plain and not args[0] & _GLOBAL)
-            why = "sys.setdlopenflags(), which makes extensions global"
-            core = _judged(str, why) if is_asked else None
+            core = _core_for(_why_flags, args, kwargs) if self._place.is_up else None
         except _contained():
             core = None
         try:
@@ -374,6 +396,12 @@ class _SetFlags:
         return str(self._original.__name__)  # found by that in its module
 
 
+def _why_flags(args: "tuple[Any, ...]", kwargs: "dict[str, Any]") -> str:
+    is_plain = len(args) == 1 and type(args[0]) is int and not kwargs
+    is_local = is_plain and not args[0] & _GLOBAL
+    return "" if is_local else "sys.setdlopenflags(), which makes extensions global"
+
+
 # --- ctypes ---------------------------------------------------------------------------------------
 
 
@@ -383,22 +411,34 @@ def _has_ctypes() -> bool:
     return module is not None and "pythonapi" in object.__getattribute__(module, "__dict__")
 
 
-def _ctypes_comes() -> None:
-    """Watch the loads of ctypes, and look at what is mapped with it."""
-    ctypes: Any = sys.modules.get("ctypes")
-    if not _has_ctypes() or kernel.is_awake or any(one[2] == "__init__" for one in kernel.replaced):
+def watch_ctypes() -> None:
+    """Watch the loads of ctypes, if it is there; again if it was reloaded."""
+    if not (_GLOBAL and _has_ctypes()):
         return
-    cdll = ctypes.CDLL
-    if type(cdll) is not type or (cdll.__module__, cdll.__name__) != ("ctypes", "CDLL"):
-        wake("a ctypes that is not as Python's")
+    cdll = _class_of(sys.modules["ctypes"])
+    if any(place.owner is cdll for place in kernel.places):
         return
-    if _GLOBAL:
-        _patch_ctypes(cdll, ctypes.DEFAULT_MODE)
-        _loads().begin_to_look(ctypes)
+    if cdll is not None:
+        _patch_ctypes(cdll, vars(sys.modules["ctypes"]).get("DEFAULT_MODE", 0))
+    if _is_asleep():
+        why = _loads().begin_to_look(sys.modules["ctypes"])
+        if why:
+            wake(why)
+
+
+def _class_of(ctypes: "Any") -> "Any":
+    """Return the class of ctypes itself, whatever a program has put in its place."""
+    for name in ("CDLL", "PyDLL"):
+        there = vars(ctypes).get(name)
+        for one in there.__mro__ if type(there) is type else ():
+            if one.__name__ == "CDLL" and one.__module__ == "ctypes":
+                return one
+    return None
 
 
 def _patch_ctypes(cdll: "Any", default_mode: int) -> None:
-    original = cdll.__init__
+    place = Place("ctypes.CDLL.__init__", cdll, "__init__")
+    original = place.original
 
     # The name and the arguments of the original: they are in the errors of bad calls.
     def __init__(  # noqa: N807
@@ -411,8 +451,9 @@ def _patch_ctypes(cdll: "Any", default_mode: int) -> None:
         winmode: "Any" = None,
     ) -> None:
         try:
-            is_asleep = name is not None is handle and _is_asleep()
-            core = _judged(_why_library, name, mode) if is_asleep else None
+            is_up = place.is_up and name is not None is handle
+            is_asleep = is_up and _is_asleep()
+            core = _core_for(_why_library, name, mode) if is_up else None
         except _contained():
             is_asleep, core = False, None
         args = name, mode, handle, use_errno, use_last_error, winmode
@@ -421,8 +462,8 @@ def _patch_ctypes(cdll: "Any", default_mode: int) -> None:
                 try:
                     original(self, *args)
                 except OSError as error:
-                    if is_asleep and not _loads().is_absent(error, name):
-                        core = _judged(str, f"{name}, which was refused to ctypes")
+                    if is_asleep and _is_raised_in(original, error) and _is_refused(error, name):
+                        core = _core_for(str, f"{name}, which was refused to ctypes")
                     if core is None:
                         raise
             if core is not None:
@@ -435,7 +476,23 @@ def _patch_ctypes(cdll: "Any", default_mode: int) -> None:
             how = f"loaded by ctypes as {name}"
             _look_after(how, lambda core: core.ctypes.ended(name, mode))
 
-    kernel.replace("ctypes.CDLL.__init__", cdll, "__init__", __init__)
+    place.put(__init__)
+
+
+def _is_raised_in(function: "Any", error: BaseException) -> bool:
+    """Return True for an error of what a function calls, and not of a signal handler."""
+    step = _traceback.__get__(error)
+    while step.tb_next is not None:
+        step = step.tb_next
+    file = getattr(getattr(function, "__code__", None), "co_filename", "")
+    return step.tb_frame.f_code.co_filename == file and bool(error.args)
+
+
+def _is_refused(error: OSError, name: str) -> bool:
+    try:
+        return not _loads().is_absent(error, name)
+    except _contained():
+        return False
 
 
 def _why_library(name: "Any", mode: "Any") -> str:
@@ -518,7 +575,7 @@ def put_up(mode: "str | None", *, is_alone: bool = False) -> str:
         mode: As for `cudaguard.install`, or None.
         is_alone: Does the environment alone ask for it?
     """
-    if kernel.is_awake or "cudaguard.api" in sys.modules:
+    if "cudaguard.api" in sys.modules:
         return "install()"
     word = os.environ.get("CUDAGUARD", "").strip().lower()
     if word and word not in _MODES:
@@ -538,13 +595,8 @@ def put_up(mode: "str | None", *, is_alone: bool = False) -> str:
     kernel.asked, kernel.word, kernel.pid = (mode, is_alone), word, SYSTEM.getpid()
     kernel.watched = {**_WATCHED, "ctypes": None, _END_OF_CTYPES: None}
     sys.meta_path.insert(0, kernel)
-    _patch_extensions()
-    if _GLOBAL:
-        ours = _SetFlags(sys.setdlopenflags)
-        kernel.replace("sys.setdlopenflags", sys, "setdlopenflags", ours)
-    if _has_ctypes():
-        kernel.since = "guard"
-        _ctypes_comes()
+    kernel.since = "guard" if _has_ctypes() else "ctypes"
+    kernel.patch()
     return ""
 
 

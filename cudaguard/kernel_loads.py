@@ -8,7 +8,7 @@ import os
 import sys
 
 from cudaguard import _watched
-from cudaguard.kernel import FLAGS, SYSTEM, failures, start_of, wake
+from cudaguard.kernel import FLAGS, SYSTEM, failures, start_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -156,8 +156,10 @@ def is_cut_short(path: str) -> bool:
 # --- What the dynamic loader has mapped -----------------------------------------------------------
 
 
-def begin_to_look(ctypes: "Any") -> None:
+def begin_to_look(ctypes: "Any") -> str:
     """Find where the loader counts what it does, and look at all that it has mapped so far.
+
+    Returns what of it concerns the guard, in words.
 
     Its structure is private, and read as glibc's is for 64 bits: the name spaces, the first with
     its entry, its number of libraries and the global scope; behind them locks, and the number of
@@ -166,7 +168,7 @@ def begin_to_look(ctypes: "Any") -> None:
     Source: ``rtld_global`` in glibc's ``sysdeps/generic/ldsodefs.h``.
     """
     if not _confstr or not (_confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc"):
-        return
+        return ""
     try:
         place = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_rtld_global"))
         words = (ctypes.c_size_t * 420).from_address(place)[:]
@@ -180,16 +182,14 @@ def begin_to_look(ctypes: "Any") -> None:
     ]
     first, scope = words[0], words[2]
     if not adds or first != ctypes.pythonapi._handle or not first < scope < first + 2048:
-        wake("a dynamic loader that is not known")
-        return
+        return "a dynamic loader that is not known"
     number = ctypes.c_uint.from_address
     a, b, c = number(place + 8 * adds[0]), number(place + 8), number(scope + 8)
     loader.counters = lambda: (a.value, b.value, c.value)
     loader.first = first
     members = ctypes.c_size_t.from_address(scope).value, c.value
-    why = why_mapped("there before", (ctypes.c_size_t * members[1]).from_address(members[0])[:])
-    if why:
-        wake(why)
+    entries = (ctypes.c_size_t * members[1]).from_address(members[0])[:]
+    return why_mapped("there before", entries)
 
 
 def why_mapped(how: str, members: "Sequence[int]" = ()) -> str:

@@ -17,11 +17,10 @@ from cudaguard.core.table import table
 from cudaguard.files import os
 from cudaguard.hooks.barrier import NOTHING, ImportCallbacks
 from cudaguard.hooks.caller import caller_frame, describe, importing
-from cudaguard.hooks.dlopen import NOT_FOUND, RTLD_GLOBAL, FlagsPatch
-from cudaguard.hooks.extensions import ExtensionPatch
-from cudaguard.hooks.finder import GuardFinder
+from cudaguard.hooks.dlopen import NOT_FOUND, RTLD_GLOBAL, LoaderFlags
+from cudaguard.hooks.extensions import ExtensionLoads
 from cudaguard.hooks.own_imports import is_put_off
-from cudaguard.system.modules import has_ctypes, peek
+from cudaguard.system.modules import has_ctypes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +38,8 @@ if TYPE_CHECKING:
     from cudaguard.core.repairs import Repairs
     from cudaguard.core.replace import Replacements
     from cudaguard.hooks.barrier import Close
-    from cudaguard.hooks.ctypes_loads import CtypesPatch
+    from cudaguard.hooks.ctypes_loads import LibraryLoads
+    from cudaguard.hooks.finder import ModuleSearch
     from cudaguard.hooks.last_error import LastError
     from cudaguard.model import Rule
 
@@ -69,9 +69,9 @@ class Dispatch:
         self.journal = Journal(self._no_journal)
         self.reporter = Reporter(self.journal)
         self.is_traced = False  # by `cudaguard trace`
-        self.finder = GuardFinder(self)
-        self.extensions = ExtensionPatch(self)
-        self.flags = FlagsPatch(self.scope_of_extensions, self)
+        self.kernel: Any = None  # see `cudaguard.kernel.GuardFinder`; handed over by whoever has it
+        self.extensions = ExtensionLoads(self)
+        self.flags = LoaderFlags(self.scope_of_extensions, self)
         self.seen: set[str] = set()  # watched modules that came through the hook
         self.early: set[str] = set()  # watched modules that were there before the guard
         # Called once, at the first watched import (plug-ins, when started from a .pth file).
@@ -125,11 +125,18 @@ class Dispatch:
         return Detection(self, self.reporter, table)
 
     @part
-    def ctypes(self) -> CtypesPatch:
-        """The patch of ctypes."""
-        from cudaguard.hooks.ctypes_loads import CtypesPatch
+    def finder(self) -> ModuleSearch:
+        """The search for watched modules."""
+        from cudaguard.hooks.finder import ModuleSearch
 
-        return CtypesPatch(lambda one: self.native.scope_of_library(one), self)  # noqa: PLW0108
+        return ModuleSearch(self, self.kernel)
+
+    @part
+    def ctypes(self) -> LibraryLoads:
+        """The loads by ctypes."""
+        from cudaguard.hooks.ctypes_loads import LibraryLoads
+
+        return LibraryLoads(lambda one: self.native.scope_of_library(one), self)  # noqa: PLW0108
 
     @part
     def lazy(self) -> LazyFilter:
@@ -238,7 +245,7 @@ class Dispatch:
             self.recording.look()  # what has come before is not this import's doing
             details = {"importing": importing()}
         self.journal.note("import", spec.name, describe(caller_frame()), details)
-        self.patch_ctypes()  # it was half imported when we were installed
+        self.kernel.patch()  # ctypes was half imported when we were installed
         if spec.name == "ctypes":
             return  # which others try without needing it, and would do without
         if self.pending_context and self.reporter.channel.is_main_process():
@@ -255,7 +262,7 @@ class Dispatch:
     def window(self, spec: ModuleSpec) -> Close | None:
         """Watch an import: what it does to the CUDA driver, and how it fails."""
         name = spec.name
-        is_watched = name in self.finder.watched  # otherwise a part of a watched package
+        is_watched = name in self.kernel.watched  # otherwise a part of a watched package
         if not self.is_looking and self._is_asked_for(name):
             self.look()
         closes = self.detection.publish("around_import", spec) if self.is_looking else []
@@ -272,7 +279,7 @@ class Dispatch:
 
     def _is_asked_for(self, name: str) -> bool:
         """Return True if the module is watched for what it does to the driver, not for a rule."""
-        is_watched = name in self.finder.watched and name not in self.registry.opt_in_orders
+        is_watched = name in self.kernel.watched and name not in self.registry.opt_in_orders
         is_named = name in self.registry.by_module or name == "ctypes"
         return name in table.index.INITIALIZERS or (is_watched and not is_named)
 
@@ -313,7 +320,7 @@ class Dispatch:
             self.detection.before_load()
 
     def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], None]] | None:
-        """Decide about extensions to be loaded with RTLD_GLOBAL (see `hooks.dlopen.FlagsPatch`)."""
+        """Decide about extensions to be loaded with RTLD_GLOBAL (see `LoaderFlags`)."""
         self.look()
         return self.native.scope_of_extensions(module)
 
@@ -385,18 +392,9 @@ class Dispatch:
 
     # --- beginning to look ----------------------------------------------------------
 
-    def patch_ctypes(self, beneath: Callable[[Any], Any] = lambda function: function) -> None:
-        """Patch ctypes if the program has imported it (see `CtypesPatch.install`)."""
-        if has_ctypes():
-            from cudaguard.hooks.ctypes_loads import class_of
-
-            one = class_of(sys.modules["ctypes"])
-            if one is not None:
-                self.ctypes.install(one, peek(sys.modules["ctypes"], "DEFAULT_MODE"), beneath)
-
     def ctypes_comes(self, *_: object) -> None:
         """Watch and use what the program has imported."""
-        self.patch_ctypes()
+        self.kernel.patch()
         if self.is_looking:
             self.detection.publish("ctypes_comes")
         else:

@@ -18,7 +18,13 @@ from cudaguard.core.settings import Layer, combine
 from cudaguard.core.table import table
 from cudaguard.files import os, program_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, ImportCallbacks
-from cudaguard.hooks.finder import EveryTopLevel, has_retired_finder
+from cudaguard.hooks.finder import (
+    EveryTopLevel,
+    has_retired_finder,
+    insert_first,
+    place_of,
+    remove,
+)
 from cudaguard.hooks.loader import is_imported
 from cudaguard.system.modules import has_ctypes
 
@@ -64,18 +70,17 @@ class Activation:
         """True if the guard is up."""
         return self.core.is_up
 
-    def take_over(self, kernel: Any, loader: Any, reason: str) -> None:
-        """Come into force in the place of the kernel; does nothing where it is not up.
+    def take_over(self, loader: Any, reason: str) -> None:
+        """Come into force where the kernel was asleep; does nothing elsewhere.
 
         Args:
-            kernel: See `cudaguard.kernel.Kernel`.
-            loader: See `cudaguard.kernel_loads.Loader`; None: it has not looked.
+            loader: See `cudaguard.kernel_loads.Loader`; None: the kernel has not looked.
             reason: What has woken the guard, in words.
         """
         self.woken_by = self.woken_by or reason
+        core, kernel = self.core, self.core.kernel
         if kernel.asked is None:
             return
-        core = self.core
         with self.lock:
             if kernel.asked is None:  # another thread has been here
                 return
@@ -85,15 +90,11 @@ class Activation:
             # The environment as it was then: nothing else of it was set.
             wanted = combine((self._base,), self._added, {MODE_VARIABLE: kernel.word})
             self._look_for_plugins(wanted, at_boot=False)
-            covered = kernel.covered()
-            self._put_up(wanted, kernel)
-            kernel.retire(core.finder)
             if loader is not None and loader.last:
                 from cudaguard.system.loader_list import LoaderNews
 
                 LoaderNews.everything.begin_at(loader.last, loader.counted[2])
-        for what in covered:
-            core.reporter.changed(passes_through(what), stays=True)
+            self._put_up(wanted)
         self._follow(wanted, "off")
         if has_ctypes():
             core.look(kernel.since)
@@ -202,7 +203,7 @@ class Activation:
 
     # --- the hooks ------------------------------------------------------------------
 
-    def _put_up(self, wanted: InForce, kernel: Any = None) -> None:
+    def _put_up(self, wanted: InForce) -> None:
         """Put rules in force and the hooks in place; each part is published by one assignment."""
         core, registry = self.core, Registry(wanted.rules, wanted.switches)
         core.reporter.mode, core.context = wanted.mode, wanted.context
@@ -217,11 +218,11 @@ class Activation:
             *(self._plugins or ()),
         )
         self._watch(dict.fromkeys((*names, *wanted.watch, "ctypes")))
-        beneath = (lambda function: function) if kernel is None else kernel.beneath
-        if kernel is None and not core.finder.is_first:
-            core.finder.insert_first()  # or asked for again, and another one was put in front
-        core.extensions.install(beneath)
-        core.flags.install(beneath)
+        kernel = core.kernel
+        if kernel.asked is None:
+            insert_first(kernel)  # or asked for again, and another one was put in front
+        kernel.core, kernel.asked = core, None
+        kernel.patch()
         if (
             self.open_blocks
             and wanted.mode in REPAIRING
@@ -234,7 +235,6 @@ class Activation:
             core.lazy.uninstall()
         if core.made("end") and core.end.is_wanted:
             core.end.install()
-        core.patch_ctypes(beneath)
 
     @property
     def open_blocks(self) -> int:
@@ -245,22 +245,19 @@ class Activation:
     def _watch(self, names: Mapping[str, object]) -> None:
         if self.core.is_traced or "*" in names:
             names = EveryTopLevel(names)
-        self.core.finder.watched = self.core.extensions.watched = names
+        self.core.kernel.watched = self.core.extensions.watched = names
 
     def _take_down(self) -> None:
         """Put back everything that can be put back."""
         core = self.core
         core.reporter.mode = "off"
         core.reporter.deferred = []
-        core.finder.remove()
-        core.finder.watched = core.extensions.watched = {}
-        for what, is_clean in (
-            ("ExtensionFileLoader.create_module", core.extensions.uninstall()),
-            ("sys.setdlopenflags", core.flags.uninstall()),
-            ("ctypes.CDLL.__init__", not core.made("ctypes") or core.ctypes.uninstall()),
-        ):
-            if not is_clean:
-                core.reporter.changed(passes_through(what), stays=True)
+        kernel = core.kernel
+        remove(kernel)
+        kernel.core = kernel.asked = None
+        kernel.watched = core.extensions.watched = {}
+        for what in kernel.unpatch():
+            core.reporter.changed(passes_through(what), stays=True)
         if core.made("replacements"):
             core.replacements.follow(Registry((), {}))  # what a call asked for holds until `clear`
         for one in filter(None, map(core.made, ("lazy", "end"))):
@@ -275,11 +272,9 @@ class Activation:
         """Return what is changed in this process now and will be put back, in words."""
         core = self.core
         parts = (
-            ("sys.meta_path: one finder", core.finder.is_up),
+            ("sys.meta_path: one finder", place_of(core.kernel) >= 0),
             ("sys.meta_path: one place, until no import is under way", has_retired_finder()),
-            ("importlib.machinery.ExtensionFileLoader.create_module", core.extensions.is_up),
-            ("sys.setdlopenflags", core.flags.is_up),
-            ("ctypes.CDLL.__init__", core.made("ctypes") and core.ctypes.is_up),
+            *((place.what, True) for place in getattr(core.kernel, "places", ())),
             ("sys.set_lazy_imports_filter", core.made("lazy") and core.lazy.is_up),
         )
         exported = (f"os.environ[{MODE_VARIABLE!r}]",) if self._exported else ()
@@ -292,7 +287,7 @@ class Activation:
         core = self.core
         core.begin_trace()
         if core.is_up:  # switched on by the .pth line, before us
-            self._watch(core.finder.watched)
+            self._watch(core.kernel.watched)
             core.forget_slots()
         core.extensions.pythons_own = ImportCallbacks((), (core.recording.window,))
 

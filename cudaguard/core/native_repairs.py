@@ -120,7 +120,7 @@ class NativeRepairs:
         )
 
     def scope_of_library(self, library: str) -> tuple[bool, Callable[[], None]] | None:
-        """Decide about a library to be loaded with RTLD_GLOBAL (see `CtypesPatch`)."""
+        """Decide about a library to be loaded with RTLD_GLOBAL (see `LibraryLoads`)."""
         name = os.path.basename(library)
         fitting = [
             (one, entry)
@@ -130,7 +130,7 @@ class NativeRepairs:
         return self._scope(fitting, library, name, is_file=True)
 
     def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], None]] | None:
-        """Decide about extensions to be loaded with RTLD_GLOBAL (see `FlagsPatch`)."""
+        """Decide about extensions to be loaded with RTLD_GLOBAL (see `LoaderFlags`)."""
         fitting = [
             (one, entry) for one, entry, _ in self._with_moment("opening") if _covers(one, module)
         ]

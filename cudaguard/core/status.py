@@ -27,7 +27,7 @@ def status() -> Status:
     return Status(
         core.reporter.mode,
         woken_by=activation.woken_by if is_up else "",
-        watched=tuple(sorted(core.finder.watched)),
+        watched=tuple(sorted(core.kernel.watched)) if is_up else (),
         events=core.journal.events,
         findings=tuple(core.reporter.channel.findings),
         rules=core.registry.rules if is_up else (),

@@ -1,18 +1,12 @@
-"""``ctypes.CDLL``, by which programs load libraries, and put them into the global symbol scope.
-
-The patch stays in place for as long as the guard is installed and decides per call.
-"""
+"""``ctypes.CDLL``, by which programs load libraries, and put them into the global symbol scope."""
 
 from __future__ import annotations
-
-from _thread import allocate_lock
 
 from cudaguard.errors import ExtensionError
 from cudaguard.files import os
 from cudaguard.hooks.barrier import ask, call_each, swallowed
 from cudaguard.hooks.caller import hide_frame
-from cudaguard.hooks.dlopen import RTLD_GLOBAL, index_of, is_ending, local_mode
-from cudaguard.system.modules import peek
+from cudaguard.hooks.dlopen import index_of, is_ending, local_mode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,10 +20,10 @@ if TYPE_CHECKING:
 NOTHING_TO_CALL: tuple[Callable[[], None], ...] = ()
 
 
-class CtypesPatch:
+class LibraryLoads:
     """Takes ``RTLD_GLOBAL`` from the libraries that must stay local.
 
-    ``CDLL.__init__`` is patched in place: sub-classes, ``PyDLL``, ``cdll.LoadLibrary`` and
+    ``CDLL.__init__`` is replaced in place: sub-classes, ``PyDLL``, ``cdll.LoadLibrary`` and
     every early ``from ctypes import CDLL`` pass through it.
 
     Args:
@@ -41,65 +35,6 @@ class CtypesPatch:
     def __init__(self, decide: Decide, host: Host) -> None:
         self._decide = decide
         self._host = host
-        self._class: Any = None
-        self._original: Any = None
-        self._ours: Any = None
-        self._changing = allocate_lock()
-
-    @property
-    def is_up(self) -> bool:
-        """True if the patch is in force."""
-        return self._ours is not None
-
-    def install(
-        self,
-        cdll: Any,
-        default_mode: int,
-        beneath: Callable[[Any], Any] = lambda function: function,
-    ) -> None:
-        """Patch the class of a completely imported ``ctypes``; again if that was reloaded.
-
-        Args:
-            cdll: The class.
-            default_mode: Of its loads.
-            beneath: As for `cudaguard.hooks.extensions.ExtensionPatch.install`.
-        """
-        if not RTLD_GLOBAL or cdll is self._class or not self._changing.acquire(False):
-            return  # nothing to do here, done, or being done by another thread
-        try:
-            if cdll is not self._class:
-                self._patch(cdll, default_mode, beneath(cdll.__init__))
-        finally:
-            self._changing.release()
-
-    def _patch(self, cdll: Any, default_mode: int, original: Any) -> None:
-        patch = self
-
-        # The name and the arguments of the original: they are in the errors of bad calls.
-        def __init__(  # noqa: N807
-            self: object,
-            name: Any,
-            mode: int = default_mode,
-            handle: Any = None,
-            use_errno: Any = False,
-            use_last_error: Any = False,
-            winmode: Any = None,
-        ) -> None:
-            how = name, mode, handle, use_errno, use_last_error, winmode
-            try:
-                if patch._ours is __init__:
-                    patch.load(original, self, *how)
-                else:
-                    original(self, *how)
-            except BaseException as error:
-                hide_frame(error)
-                raise
-
-        for attribute in ("__module__", "__qualname__", "__doc__"):
-            setattr(__init__, attribute, getattr(original, attribute, None))
-        __init__.__wrapped__ = original  # type: ignore[attr-defined]  # inspect.signature follows it
-        self._class, self._original, self._ours = cdll, original, __init__
-        cdll.__init__ = __init__
 
     def load(
         self, original: Any, library: object, name: Any, mode: Any, handle: Any, *how: Any
@@ -186,27 +121,6 @@ class CtypesPatch:
     def _look_at(self, error: OSError, path: str) -> None:
         host, what = self._host, "looking at why a library was not loaded"
         ask(host, what, host.load_failed, error, path, only_loaders=True)
-
-    def uninstall(self) -> bool:
-        """Put the class back; False if someone else has patched on top, and ours passes through."""
-        clean = self._class is None or self._class.__init__ is self._ours
-        if self._class is not None and clean:
-            self._class.__init__ = self._original
-        self._class = self._original = self._ours = None
-        return clean
-
-
-def class_of(ctypes: Any) -> Any:
-    """Return the class of ctypes itself, whatever a program has put in its place.
-
-    None if ctypes has not been imported, or not completely.
-    """
-    for name in ("CDLL", "PyDLL") if peek(ctypes, "cdll") is not None else ():
-        there = peek(ctypes, name)
-        for one in there.__mro__ if type(there) is type else ():
-            if one.__name__ == "CDLL" and one.__module__ == "ctypes":
-                return one
-    return None
 
 
 def _text(name: Any) -> str:

@@ -1,7 +1,6 @@
 """``sys.setdlopenflags``, by which extensions are put into the global symbol scope.
 
-The patch stays in place for as long as the guard is installed and decides per call. The other way
-there is ``ctypes``: see `cudaguard.hooks.ctypes_loads`.
+The other way there is ``ctypes``: see `cudaguard.hooks.ctypes_loads`.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ getdlopenflags: Callable[[], int] = getattr(sys, "getdlopenflags", int)
 index_of = int.__index__
 
 
-class FlagsPatch:
+class LoaderFlags:
     """Takes ``RTLD_GLOBAL`` from the flags by which a module has its extensions loaded.
 
     ``sys.setdlopenflags`` counts for every later import of an extension. Which one that will be
@@ -39,38 +38,16 @@ class FlagsPatch:
 
     Args:
         decide: Called with the name of the calling module for each call with ``RTLD_GLOBAL``;
-            answers as for `CtypesPatch`.
+            answers as for `cudaguard.hooks.ctypes_loads.LibraryLoads`.
     """
 
     def __init__(self, decide: Decide, host: Host) -> None:
         self._decide = decide
         self._host = host
-        self._original: Callable[[int], None] | None = None
-        self._ours: object = None
         # Module and line of the call that has RTLD_GLOBAL in force; empty if none has.
         self.set_by = ("", "")
         # Module whose RTLD_GLOBAL was taken from the flags in force; empty if none was.
         self.masked_for = ""
-
-    @property
-    def is_up(self) -> bool:
-        """True if the patch is in force."""
-        return self._ours is not None
-
-    def is_by(self, ours: object) -> bool:
-        """Return True if it is in force by that stand-in; all others pass through."""
-        return self._ours is ours
-
-    def install(self, beneath: Callable[[Any], Any] = lambda function: function) -> None:
-        """Patch the function; does nothing if it is patched, or the platform has no scopes.
-
-        Args:
-            beneath: As for `cudaguard.hooks.extensions.ExtensionPatch.install`.
-        """
-        if self.is_up or not RTLD_GLOBAL:
-            return
-        self._original = beneath(sys.setdlopenflags)
-        self._ours = sys.setdlopenflags = _SetFlags(self, self._original)
 
     def before(self, flags: Any, module: str) -> tuple[Any, Callable[[], None]]:
         """Return flags as far as they may be, and what to call once they are set.
@@ -138,45 +115,6 @@ class FlagsPatch:
             except BaseException as error:
                 if not swallowed(self._host, "looking at flags for the loader", error):
                     raise
-
-    def uninstall(self) -> bool:
-        """Put it back; False if someone else has patched on top, and ours passes through."""
-        clean = self._original is None or sys.setdlopenflags is self._ours
-        if self._original is not None and clean:
-            sys.setdlopenflags = self._original
-        self._ours = self._original = None
-        return clean
-
-
-class _SetFlags:
-    """Looks like the function it replaces, and like that binds to no instance or class."""
-
-    def __init__(self, patch: FlagsPatch, original: Callable[..., None]) -> None:
-        self._patch, self._original = patch, original
-        self.__module__, self.__doc__ = original.__module__, original.__doc__
-
-    def __call__(self, *args: Any, **kwargs: Any) -> None:
-        try:
-            if self._patch.is_by(self):
-                self._patch.call(self._original, sys._getframe().f_back, args, kwargs)
-            else:
-                self._original(*args, **kwargs)
-        except BaseException as error:
-            hide_frame(error)
-            raise
-
-    @property  # type: ignore[misc]  # a class that shows another one, as weakref.proxy does
-    def __class__(self) -> type:
-        return type(self._original)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._original, name)
-
-    def __repr__(self) -> str:
-        return repr(self._original)
-
-    def __reduce__(self) -> str:
-        return self._original.__name__  # found by that in its module
 
 
 def is_ending() -> bool:

@@ -1,13 +1,12 @@
 """Extension modules: guarded where every one of them is mapped, whoever asks for it.
 
-The patch stays in place for as long as the guard is installed and decides per call. A window
-that opened and closed around an import would be left open by two threads that overlap.
+It is decided per call. A patch that came and went around an import would be left in place by two
+threads that overlap.
 """
 
 from __future__ import annotations
 
 import sys
-from _frozen_importlib_external import ExtensionFileLoader  # light: `importlib` is not
 
 from cudaguard.files import os, own_errors
 from cudaguard.hooks.barrier import (
@@ -26,10 +25,10 @@ from cudaguard.hooks.loader import here
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from _frozen_importlib_external import ExtensionFileLoader
     from collections.abc import Callable, Mapping, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
-    from typing import Any
 
     from cudaguard.hooks.barrier import Close, Host
 
@@ -106,7 +105,7 @@ class _Mapping:
             self._has_begun, here.mapping = False, self._outer
 
 
-class ExtensionPatch:
+class ExtensionLoads:
     """Guards ``ExtensionFileLoader.create_module``, where every extension is mapped.
 
     torch's JIT builds come this way: ``spec_from_file_location`` and ``module_from_spec``
@@ -118,41 +117,6 @@ class ExtensionPatch:
         self.watched: Mapping[str, object] = {}
         # Around those of the standard library, which are passed by otherwise.
         self.pythons_own = NOTHING
-        self._original: Callable[[ExtensionFileLoader, ModuleSpec], ModuleType] | None = None
-        self._ours: object = None
-
-    @property
-    def is_up(self) -> bool:
-        """True if the patch is in force."""
-        return self._ours is not None
-
-    def install(self, beneath: Callable[[Any], Any] = lambda function: function) -> None:
-        """Patch the class; does nothing if the patch is in place.
-
-        Args:
-            beneath: Returns what a function of the kernel's stands for, any other as it is.
-        """
-        if self.is_up:  # also where someone has patched on top of us
-            return
-        original: Any = beneath(ExtensionFileLoader.create_module)
-        self._original = original
-
-        @of_import_system
-        def create_module(loader: ExtensionFileLoader, spec: ModuleSpec) -> ModuleType:
-            try:
-                if self._ours is create_module:
-                    return self.load(original, loader, spec)
-                module: ModuleType = original(loader, spec)
-            except BaseException as error:
-                hide_frame(error)
-                raise
-            return module
-
-        for attribute in ("__module__", "__qualname__", "__doc__"):
-            setattr(create_module, attribute, getattr(original, attribute, None))
-        create_module.__wrapped__ = original  # type: ignore[attr-defined]  # inspect follows it
-        self._ours = create_module
-        ExtensionFileLoader.create_module = create_module  # type: ignore[assignment,method-assign]  # the patch
 
     @of_import_system
     def load(
@@ -213,14 +177,6 @@ class ExtensionPatch:
     def ended(self, spec: ModuleSpec) -> None:
         """Look at what has come with an extension that the kernel has let pass."""
         _Mapping(self.host, spec).ended()
-
-    def uninstall(self) -> bool:
-        """Put the class back; False if someone else has patched on top, and ours passes through."""
-        clean = self._original is None or ExtensionFileLoader.create_module is self._ours
-        if self._original is not None and clean:
-            ExtensionFileLoader.create_module = self._original  # type: ignore[assignment,method-assign]  # the patch
-        self._ours = self._original = None
-        return clean
 
     def _watched_name(self, name: str) -> str | None:
         watched = self.watched

@@ -1,4 +1,4 @@
-"""The finder on ``sys.meta_path``: one dictionary look-up for modules nobody watches."""
+"""The import of a watched module, and the place of our finder on ``sys.meta_path``."""
 
 from __future__ import annotations
 
@@ -40,19 +40,16 @@ class EveryTopLevel(dict[str, object]):
         )
 
 
-class GuardFinder:
+class ModuleSearch:
     """Lets the other finders find a watched module and wraps the loader they give.
-
-    Duck-typed, since ``importlib.abc`` costs more than the whole guard.
 
     Args:
         host: Decides what happens around each import.
+        finder: Ours on ``sys.meta_path``.
     """
 
-    def __init__(self, host: Host) -> None:
-        self.host = host
-        # Replaced as a whole, never changed in place: other threads read it without a lock.
-        self.watched: Mapping[str, object] = {}
+    def __init__(self, host: Host, finder: object) -> None:
+        self.host, self.finder = host, finder
         self._thread = _local()
 
     @of_import_system
@@ -61,14 +58,12 @@ class GuardFinder:
     ) -> ModuleSpec | None:
         """Return the spec the other finders give for a watched module, with our loader on it."""
         try:
-            if name not in self.watched:
-                return None
             # Per thread and per name: another hook that delegates may call back here, while
             # another thread's import of the same module must not pass unguarded.
             busy: set[str] = self._thread.__dict__.setdefault("busy", set())
             if name in busy:
                 return None
-            behind = _behind(self)
+            behind = _behind(self.finder)
             busy.add(name)
         except BaseException as error:
             if not swallowed(self.host, "looking for a watched module", error):
@@ -108,53 +103,49 @@ class GuardFinder:
                 raise
         return spec
 
-    # --- our place on sys.meta_path -------------------------------------------------
-    #
-    # The list stays the one it is: the program may hold it. Code that puts a finder before ours
-    # finds it there, and takes it away by its place. Finders are compared by identity; their
-    # __eq__ may say anything.
 
-    @property
-    def is_up(self) -> bool:
-        """True if this finder is on ``sys.meta_path``."""
-        return _place(self) >= 0
+# --- Our place on sys.meta_path -------------------------------------------------------------------
+#
+# The list stays the one it is: the program may hold it. Code that puts a finder before ours finds
+# it there, and takes it away by its place. Finders are compared by identity; their __eq__ may say
+# anything.
 
-    @property
-    def is_first(self) -> bool:
-        """True if it is the first to be asked."""
-        return _place(self) == 0
 
-    def insert_first(self) -> None:
-        """Put it before all others."""
-        finders: list[Any] = sys.meta_path
-        is_ours = _changing.acquire(timeout=_PATIENCE)
-        try:
-            if finders and type(finders[0]) is RetiredFinder:
-                finders[0] = self
-            else:  # a search under way asks somebody twice by that, and passes by nobody
-                finders.insert(0, self)
-            self._leave(1)
-        finally:
-            if is_ours:
-                _changing.release()
+def insert_first(finder: object) -> None:
+    """Put a finder before all others; does nothing where it is."""
+    finders: list[Any] = sys.meta_path
+    if place_of(finder) == 0:
+        return
+    is_ours = _changing.acquire(timeout=_PATIENCE)
+    try:
+        if finders and type(finders[0]) is RetiredFinder:
+            finders[0] = finder
+        else:  # a search under way asks somebody twice by that, and passes by nobody
+            finders.insert(0, finder)
+        _leave(finder, 1)
+    finally:
+        if is_ours:
+            _changing.release()
 
-    def remove(self) -> None:
-        """Take it from the list; does nothing if it is not there."""
-        is_ours = _changing.acquire(timeout=_PATIENCE)
-        try:
-            self._leave(0)
-        finally:
-            if is_ours:
-                _changing.release()
 
-    def _leave(self, start: int) -> None:
-        parting, finders = RetiredFinder(), sys.meta_path
-        for place, finder in enumerate(finders):
-            if finder is self and place >= start:
-                finders[place] = parting
-                if not _searches():
-                    parting.go()
-                return
+def remove(finder: object) -> None:
+    """Take a finder from the list; does nothing if it is not there."""
+    is_ours = _changing.acquire(timeout=_PATIENCE)
+    try:
+        _leave(finder, 0)
+    finally:
+        if is_ours:
+            _changing.release()
+
+
+def _leave(ours: object, start: int) -> None:
+    parting, finders = RetiredFinder(), sys.meta_path
+    for place, finder in enumerate(finders):
+        if finder is ours and place >= start:
+            finders[place] = parting
+            if not _searches():
+                parting.go()
+            return
 
 
 class RetiredFinder:
@@ -183,7 +174,7 @@ class RetiredFinder:
         if not _changing.acquire(False):
             return
         try:
-            place = _place(self)
+            place = place_of(self)
             if place >= 0:
                 finder: Any = sys.meta_path.pop(place)
                 if finder is not self:  # the program has changed the list just now
@@ -197,7 +188,7 @@ def has_retired_finder() -> bool:
     return any(type(finder) is RetiredFinder for finder in sys.meta_path)
 
 
-def _place(finder: object) -> int:
+def place_of(finder: object) -> int:
     """Return the place of a finder on ``sys.meta_path``, -1 if it is not there."""
     for place, one in enumerate(sys.meta_path):
         if one is finder:

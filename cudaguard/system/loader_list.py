@@ -55,13 +55,17 @@ class LoaderList:
         self._begins_at = (0, 0)
 
     def begin_at(self, last: int, members: int) -> None:
-        """Take what was mapped later than an entry for new at the first look.
+        """Show the list as it was when an entry was the last, until `go_on` is called.
 
         Args:
             last: Address of the entry.
             members: How many entries the search list had then.
         """
         self._begins_at = last, members
+
+    def go_on(self) -> None:
+        """Take what was mapped since for new."""
+        self._begins_at = (0, 0)
 
     def look(self) -> int:
         """Look whether anything has changed; return `news`.
@@ -84,6 +88,8 @@ class LoaderList:
         return self.news
 
     def _look(self) -> None:
+        if self._seen and self._begins_at[0]:
+            return
         seen = self._peek() if self._seen else b""
         if not seen or seen != self._seen:
             self.news += 1
@@ -129,7 +135,6 @@ class LoaderList:
                 found = self._cut(list(entries(memory, start)))
                 last = found[-1][0] if found else self._parts[0][0]
                 self._remember(memory, last, seen[ENTRY:])
-                self._begins_at = (0, 0)
         except own_errors(OSError):  # changed while it was read
             self._seen, self._libraries, self.scope = b"", [], b""
             return
@@ -140,7 +145,7 @@ class LoaderList:
             self._libraries = libraries
 
     def _cut(self, found: list[tuple[int, Library]]) -> list[tuple[int, Library]]:
-        """Return the entries up to that where to begin, once."""
+        """Return the entries up to that where to begin."""
         last, _ = self._begins_at
         places = (place for place, (entry, _) in enumerate(found, 1) if entry == last)
         return found[: next(places, len(found))] if last else found

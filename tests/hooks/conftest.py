@@ -208,9 +208,10 @@ HOST = '''
 __name__ = "cudaguard.host"  # what it raises is no exception of the program's
 import sys, ran
 from cudaguard.errors import CudaGuardError
-from cudaguard.hooks.extensions import ExtensionPatch
-from cudaguard.hooks.finder import GuardFinder
+from cudaguard.hooks.extensions import ExtensionLoads
+from cudaguard.hooks.finder import ModuleSearch
 from cudaguard.hooks.barrier import ImportCallbacks
+from cudaguard.kernel import kernel
 
 log = []
 
@@ -236,9 +237,10 @@ class Host:
         self.failures.append((what, repr(error)))
 
 host = Host()
-finder = GuardFinder(host)
-finder.watched = dict.fromkeys(("target", "second"))
-sys.meta_path.insert(0, finder)
+host.finder, host.extensions = ModuleSearch(host, kernel), ExtensionLoads(host)
+kernel.watched = host.extensions.watched = dict.fromkeys(("target", "second"))
+kernel.core = host
+sys.meta_path.insert(0, kernel)
 
 def say(word, error=None):
     """A callback for the slots `before` and `after`."""
