@@ -1,7 +1,7 @@
 """Write what is generated in `cudaguard`; with `--check` tell whether it is up to date.
 
 `_index.py` has, of all features, what the guard must know before it loads any of them. It is made
-from `table.py` and the rules of each feature. `_watched.py` has what the kernel must know, to
+from `table.py` and the rules of each feature. `kernel/watched.py` has what the kernel must know, to
 wake the guard in time.
 """
 
@@ -21,7 +21,7 @@ FEATURES = (
     "symbol_scope", "import_order", "duplicate_libraries", "cuda_init", "array_interface",
     "cuda_graphs", "gpu_architectures", "builds", "extensions",
 )  # fmt: skip
-WATCHED = ROOT / "cudaguard" / "_watched.py"
+WATCHED = ROOT / "cudaguard" / "kernel" / "watched.py"
 HEAD_OF_WATCHED = '''\
 # ruff: noqa: SIM905  # a list of words has a line for each word
 """What wakes the guard. Generated: after a change, python .ci/make_index.py.

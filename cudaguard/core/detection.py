@@ -74,7 +74,7 @@ class Detection:
         table: Has them. Given, as to `cudaguard.core.repairs.Repairs`.
     """
 
-    def __init__(self, core: object, reporter: Reporter, table: FeatureTable) -> None:
+    def __init__(self, core: Any, reporter: Reporter, table: FeatureTable) -> None:
         self._core, self._reporter, self._table = core, reporter, table
         self._made: dict[str, Any] = {}  # by entry; None for one that has failed
         self._hears: dict[str, tuple[str, ...]] = {}  # event -> entries
@@ -93,6 +93,7 @@ class Detection:
 
         self.has_begun = True
         self._list = LoaderNews.everything
+        self._list.counters = self._core.kernel.counters
         self._news = self._list.look()
         for entry in self._listeners("begin"):
             try:

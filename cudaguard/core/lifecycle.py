@@ -74,7 +74,7 @@ class Activation:
         """Come into force where the kernel was asleep; does nothing elsewhere.
 
         Args:
-            loader: See `cudaguard.kernel_loads.Loader`; None: the kernel has not looked.
+            loader: See `cudaguard.kernel.loads.Loader`; None: the kernel has not looked.
             reason: What has woken the guard, in words.
         """
         self.woken_by = self.woken_by or reason
@@ -274,7 +274,7 @@ class Activation:
         parts = (
             ("sys.meta_path: one finder", place_of(core.kernel) >= 0),
             ("sys.meta_path: one place, until no import is under way", has_retired_finder()),
-            *((place.what, True) for place in getattr(core.kernel, "places", ())),
+            *((one.what, True) for one in getattr(core.kernel, "stand_ins", ())),
             ("sys.set_lazy_imports_filter", core.made("lazy") and core.lazy.is_up),
         )
         exported = (f"os.environ[{MODE_VARIABLE!r}]",) if self._exported else ()

@@ -1,12 +1,12 @@
 """News of the dynamic loader: what it has mapped, and what of that is global.
 
-Asked before and after each load, so the answer "no" has to be cheap. What the loader adds stands at
-the end of its list; what becomes global, at the end of the program's search list. Both are
-remembered as they were and compared. A library may be unloaded at any time, and its entry be freed;
-so they are read by the kernel, where an address that is gone is an error and not a crash, and
-nothing is held that would keep a library from being unloaded.
+Asked before and after each load, so the answer "no" has to be cheap: what the loader counts has not
+changed. What it adds stands at the end of its list; what becomes global, at the end of the
+program's search list. Both are remembered as they were and compared. A library may be unloaded at
+any time, and its entry be freed; so they are read by the kernel, where an address that is gone is
+an error and not a crash, and nothing is held that would keep a library from being unloaded.
 
-Source: ``link.h``; ``process_vm_readv(2)``, ``proc(5)``.
+Source: ``link.h``; ``proc(5)``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cudaguard.system.modules import has_ctypes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable
 
     # What is compared: addresses and lengths.
     Parts = list[tuple[int, int]]
@@ -31,7 +31,7 @@ _WORDS = 16  # bytes: address and length of the search list
 
 
 class LoaderList:
-    """What the dynamic loader has mapped; asked whether there is more by one system call.
+    """What the dynamic loader has mapped.
 
     Attributes:
         news: Counts the looks that have found something changed.
@@ -47,7 +47,10 @@ class LoaderList:
         self._first = self._scope_at = 0
         self._parts: Parts = []
         self._seen = b""  # what stood there
-        self._reader: _Reader | None = None
+        # What the loader counts (see `cudaguard.kernel`), and what it was at the last look; empty
+        # where that is not known.
+        self.counters: Callable[[], tuple[int, ...]] = tuple
+        self._counted: tuple[int, ...] = ()
         self._libraries: list[Library] = []
         # Re-entrant: what a signal handler loads while we look must not wait for ourselves.
         self._lock, self._pid = RLock(), os.getpid()
@@ -88,8 +91,10 @@ class LoaderList:
         return self.news
 
     def _look(self) -> None:
-        if self._seen and self._begins_at[0]:
+        now = self.counters()
+        if self._seen and (self._begins_at[0] or (now and now == self._counted)):
             return
+        self._counted = () if self._begins_at[0] else now
         seen = self._peek() if self._seen else b""
         if not seen or seen != self._seen:
             self.news += 1
@@ -174,68 +179,13 @@ class LoaderList:
             parts += [(self._scope_at, _WORDS), (place, len(scope))]
             seen += words + scope
         self._parts, self._seen, self.scope = parts, seen, scope
-        if self._reader is not None:
-            self._reader.read_from(parts)
 
     def _peek(self) -> bytes:
-        reader = self._reader
-        if reader is None and has_ctypes():
-            try:
-                reader = self._reader = _Reader(self._parts)
-            except own_errors(AttributeError):  # a C library without the function
-                reader = None
-        seen = b"" if reader is None else reader.read()
-        if not seen:  # without ctypes, or an entry is gone, or this container forbids the call
-            try:
-                with Memory() as memory:
-                    return b"".join([memory.read(*part) for part in self._parts])
-            except own_errors(OSError):
-                pass
-        return seen
-
-
-class _Reader:
-    """Reads parts of memory by one call.
-
-    Args:
-        parts: Which.
-
-    Raises:
-        AttributeError: The C library has no such function.
-    """
-
-    def __init__(self, parts: Parts) -> None:
-        import ctypes
-
-        self._read: Any = ctypes.pythonapi["process_vm_readv"]
-        self._read.restype = ctypes.c_ssize_t
-        self._pid = os.getpid()
-        self._call: tuple[Any, int, Any]
-        self.read_from(parts)
-
-    def read_from(self, parts: Parts) -> None:
-        """Read these parts from now on."""
-        import ctypes
-
-        length = sum(length for _, length in parts)
-        buffer = ctypes.create_string_buffer(length)
-        here = (ctypes.c_size_t * 2)(ctypes.addressof(buffer), length)
-        there: Any = (ctypes.c_size_t * (2 * len(parts)))(
-            *(word for part in parts for word in part)
-        )
-        one, count, none = ctypes.c_ulong(1), ctypes.c_ulong(len(parts)), ctypes.c_ulong(0)
-        # By one assignment: the buffer has to outlive a call of another thread that writes to it.
-        self._call = buffer, length, (ctypes.c_int(self._pid), here, one, there, count, none)
-
-    def read(self) -> bytes:
-        """Return what stands there, empty if it cannot be read."""
-        buffer, length, arguments = self._call
-        if self._pid != os.getpid():  # forked
-            self._pid = arguments[0].value = os.getpid()
-        if self._read(*arguments) != length:
+        try:
+            with Memory() as memory:
+                return b"".join([memory.read(*part) for part in self._parts])
+        except own_errors(OSError):  # an entry is gone
             return b""
-        found: bytes = buffer.raw
-        return found
 
 
 class LoaderNews:

@@ -217,32 +217,6 @@ show()
     ]
 
 
-def test_container_that_forbids_to_read_by_process_vm_readv(program, others):
-    code = """
-refused = []
-import cudaguard.system.loader_list as loader_list
-def refuse(reader):
-    refused.append(reader)
-    return b""
-loader_list._Reader.read = refuse
-come_and_go()
-show()
-driver()
-show()
-come_and_go()
-show()
-news = LoaderNews()
-news.names()
-print(bool(refused), news.names())
-"""
-    assert program.output(STATE + COMING_AND_GOING + code, *others) == [
-        ABSENT,
-        LOADED,
-        LOADED,
-        "True []",
-    ]
-
-
 def test_memory_of_the_process_that_cannot_be_read_at_all(program):
     """No /proc: the driver is not found, and nothing breaks."""
     code = """

@@ -3,8 +3,8 @@
 It knows the names of the watched modules, reads the header of each extension before that is
 mapped, and looks at what the dynamic loader has added afterwards. As long as nothing of it concerns
 a feature, no other module of the guard is loaded. Whatever might has it `wake` the guard, which
-takes its places over and handles the very import or load that is under way. The kernel itself
-changes nothing and says nothing. `cudaguard._watched`, which is generated, has its data.
+takes over and handles the very import or load that is under way. The kernel itself
+changes nothing and says nothing. `cudaguard.kernel.watched`, which is generated, has its data.
 """
 
 import os
@@ -13,7 +13,7 @@ from _frozen_importlib import __import__ as _import  # Python's own
 from _frozen_importlib import module_from_spec  # light: `importlib` is not
 from _frozen_importlib_external import ExtensionFileLoader, PathFinder
 
-from cudaguard import _watched
+from cudaguard.kernel import watched
 
 if sys.platform == "win32":
     import nt as _system
@@ -35,11 +35,11 @@ _open, _close, _read = SYSTEM.open, SYSTEM.close, SYSTEM.read
 _listdir, _access = SYSTEM.listdir, SYSTEM.access
 FLAGS = sum(getattr(SYSTEM, f"O_{n}", 0) for n in ("CLOEXEC", "NONBLOCK", "NOCTTY", "BINARY"))
 _GLOBAL = getattr(SYSTEM, "RTLD_GLOBAL", 0)  # 0: the platform has no symbol scopes
-_FOLDER = __file__[: -len("kernel.py")]
+_FOLDER = __file__[: -len("kernel/__init__.py")]
 _STANDARD_LIBRARY = f"{os.sep}lib-dynload{os.sep}"
 _MODES = dict.fromkeys(("fix", "1", "on", "true"), "fix")
 _MODES.update((word, word) for word in ("observe", "warn", "strict"))
-_WATCHED = dict.fromkeys(_watched.WATCHED)
+_WATCHED = dict.fromkeys(watched.WATCHED)
 _END_OF_CTYPES = "ctypes._endian"  # what ctypes imports last, when all else of it is there
 _PAST_US = "mapped past Python's importer"
 _LONGEST = 1 << 20  # bytes of a small file
@@ -139,9 +139,9 @@ class GuardFinder:
         # The variable CUDAGUARD and the process, when it was put up.
         self.word, self.pid = "", 0
         self.since = "ctypes"  # why what is mapped when looking begins was not seen to come
-        self.loads: Any = None  # `cudaguard.kernel_loads`, once it is needed
+        self.loads: Any = None  # `cudaguard.kernel.loads`, once it is needed
         self.has_failed = False
-        self.places: list[Place] = []
+        self.stand_ins: list[StandIn] = []
 
     @_of_import_system
     def find_spec(
@@ -165,23 +165,28 @@ class GuardFinder:
 
     def patch(self) -> None:
         """Put ours in the place of what extensions, flags and ctypes' libraries come through."""
-        if not self.places:
+        if not self.stand_ins:
             _patch_extensions()
             if _GLOBAL:
-                place = Place("sys.setdlopenflags", sys, "setdlopenflags")
-                place.put(_SetFlags(place))
+                stand_in = StandIn("sys.setdlopenflags", sys, "setdlopenflags")
+                stand_in.put(_SetFlags(stand_in))
         watch_ctypes()
+
+    def counters(self) -> "tuple[int, ...]":
+        """Return what the dynamic loader counts; it changes with all that is mapped. Empty: no."""
+        counters = None if self.loads is None else self.loads.loader.counters
+        return () if counters is None else counters()
 
     def unpatch(self) -> "list[str]":
         """Put them back; return those that someone else has patched on top, and ours passes."""
-        places, self.places = self.places, []
-        return [place.what for place in places if not place.restore()]
+        stand_ins, self.stand_ins = self.stand_ins, []
+        return [stand_in.what for stand_in in stand_ins if not stand_in.restore()]
 
 
 kernel = GuardFinder()
 
 
-class Place:
+class StandIn:
     """Something of Python's that a function of ours stands in for.
 
     Args:
@@ -205,7 +210,7 @@ class Place:
                 setattr(ours, attribute, getattr(self.original, attribute, None))
             vars(ours)["__wrapped__"] = self.original  # inspect.signature follows it
         self.ours, self.is_up = ours, True
-        kernel.places.append(self)
+        kernel.stand_ins.append(self)
         setattr(self.owner, self.name, ours)
 
     def restore(self) -> bool:
@@ -252,7 +257,7 @@ def _found(name: str) -> "Any":
 
 
 def _loads() -> "Any":
-    kernel.loads = _found("cudaguard.kernel_loads")
+    kernel.loads = _found(f"{__name__}.loads")
     return kernel.loads
 
 
@@ -305,14 +310,14 @@ def _why_import(name: str, target: object) -> str:
 
 def _patch_extensions() -> None:
     what = "importlib.machinery.ExtensionFileLoader.create_module"
-    place = Place(what, ExtensionFileLoader, "create_module")
-    original = place.original
+    stand_in = StandIn(what, ExtensionFileLoader, "create_module")
+    original = stand_in.original
 
     @_of_import_system
     def create_module(loader: ExtensionFileLoader, spec: "ModuleSpec") -> "ModuleType | None":
         try:
-            is_asleep = place.is_up and _is_asleep()
-            core = _core_for(_why_extension, spec) if place.is_up else None
+            is_asleep = stand_in.is_up and _is_asleep()
+            core = _core_for(_why_extension, spec) if stand_in.is_up else None
         except _contained():
             is_asleep, core = False, None
         module: ModuleType | None
@@ -337,7 +342,7 @@ def _patch_extensions() -> None:
             _look_after(f"mapped by {spec.name}", lambda core: core.extensions.ended(spec))
         return module
 
-    place.put(create_module)
+    stand_in.put(create_module)
 
 
 def _why_extension(spec: "ModuleSpec") -> str:
@@ -364,8 +369,8 @@ def _why_extension(spec: "ModuleSpec") -> str:
 class _SetFlags:
     """Looks like the function it replaces, and like that binds to no instance or class."""
 
-    def __init__(self, place: "Place") -> None:
-        self._place, self._original = place, place.original
+    def __init__(self, stand_in: "StandIn") -> None:
+        self._place, self._original = stand_in, stand_in.original
         self.__module__, self.__doc__ = self._original.__module__, self._original.__doc__
 
     def __call__(self, *args: "Any", **kwargs: "Any") -> None:
@@ -416,12 +421,13 @@ def watch_ctypes() -> None:
     if not (_GLOBAL and _has_ctypes()):
         return
     cdll = _class_of(sys.modules["ctypes"])
-    if any(place.owner is cdll for place in kernel.places):
+    if any(stand_in.owner is cdll for stand_in in kernel.stand_ins):
         return
     if cdll is not None:
         _patch_ctypes(cdll, vars(sys.modules["ctypes"]).get("DEFAULT_MODE", 0))
+    why = _loads().find_counters(sys.modules["ctypes"])
     if _is_asleep():
-        why = _loads().begin_to_look(sys.modules["ctypes"])
+        why = why or _loads().why_there(sys.modules["ctypes"])
         if why:
             wake(why)
 
@@ -437,8 +443,8 @@ def _class_of(ctypes: "Any") -> "Any":
 
 
 def _patch_ctypes(cdll: "Any", default_mode: int) -> None:
-    place = Place("ctypes.CDLL.__init__", cdll, "__init__")
-    original = place.original
+    stand_in = StandIn("ctypes.CDLL.__init__", cdll, "__init__")
+    original = stand_in.original
 
     # The name and the arguments of the original: they are in the errors of bad calls.
     def __init__(  # noqa: N807
@@ -451,7 +457,7 @@ def _patch_ctypes(cdll: "Any", default_mode: int) -> None:
         winmode: "Any" = None,
     ) -> None:
         try:
-            is_up = place.is_up and name is not None is handle
+            is_up = stand_in.is_up and name is not None is handle
             is_asleep = is_up and _is_asleep()
             core = _core_for(_why_library, name, mode) if is_up else None
         except _contained():
@@ -476,7 +482,7 @@ def _patch_ctypes(cdll: "Any", default_mode: int) -> None:
             how = f"loaded by ctypes as {name}"
             _look_after(how, lambda core: core.ctypes.ended(name, mode))
 
-    place.put(__init__)
+    stand_in.put(__init__)
 
 
 def _is_raised_in(function: "Any", error: BaseException) -> bool:

@@ -7,8 +7,7 @@ has been mapped, the names of the files. Nothing is loaded for it and nothing ch
 import os
 import sys
 
-from cudaguard import _watched
-from cudaguard.kernel import FLAGS, SYSTEM, failures, start_of
+from cudaguard.kernel import FLAGS, SYSTEM, failures, start_of, watched
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,8 +18,8 @@ _open, _close, _listdir = SYSTEM.open, SYSTEM.close, SYSTEM.listdir
 _fstat, _stat = SYSTEM.fstat, SYSTEM.stat
 _pread: "Any" = getattr(SYSTEM, "pread", None)  # Windows has neither
 _confstr: "Any" = getattr(SYSTEM, "confstr", None)
-_LIBRARIES = frozenset(_watched.LIBRARIES)
-_BROUGHT, _PARTS, _MAY_BE_GLOBAL = map(tuple, (_watched.BROUGHT, _watched.PARTS, _watched.GLOBAL))
+_LIBRARIES = frozenset(watched.LIBRARIES)
+_BROUGHT, _PARTS, _MAY_BE_GLOBAL = map(tuple, (watched.BROUGHT, watched.PARTS, watched.GLOBAL))
 _START = 1 << 14  # bytes; headers and names of most extensions lie there
 _MOST = 1 << 16  # of what is counted or read in one piece
 _MOST_WHOLE = 256
@@ -34,7 +33,8 @@ class Loader:
         # What it counts: additions, libraries, members of the global scope. None: not found.
         self.counters: Callable[[], tuple[int, ...]] | None = None
         self.counted: tuple[int, ...] = ()  # at the last look
-        self.first = self.last = 0  # addresses of the first entry, and of the last one known
+        # Addresses: of the first entry, the last one known, and the global scope.
+        self.first = self.last = self.scope = 0
         self.known: dict[int, bytes] = {}  # address of an entry -> how it begins
 
 
@@ -84,7 +84,7 @@ def why_file(path: str) -> str:
     for name in needed:
         if name.startswith(_BROUGHT):
             return f"needs {name}"
-        if name in _watched.FIRST and _is_in_environment(name):
+        if name in watched.FIRST and _is_in_environment(name):
             return f"needs {name}, which the environment has"
     is_odd = b"2idE\0" in names and "libstdc++.so.6" not in needed
     return "has a C++ runtime of its own" if is_odd else ""
@@ -156,14 +156,12 @@ def is_cut_short(path: str) -> bool:
 # --- What the dynamic loader has mapped -----------------------------------------------------------
 
 
-def begin_to_look(ctypes: "Any") -> str:
-    """Find where the loader counts what it does, and look at all that it has mapped so far.
-
-    Returns what of it concerns the guard, in words.
+def find_counters(ctypes: "Any") -> str:
+    """Find where the loader counts what it does; return why that cannot be had, in words.
 
     Its structure is private, and read as glibc's is for 64 bits: the name spaces, the first with
     its entry, its number of libraries and the global scope; behind them locks, and the number of
-    all that was ever added. Where it is not as expected, the guard has to look in its own way.
+    all that was ever added. Elsewhere, the guard has to look in its own way.
 
     Source: ``rtld_global`` in glibc's ``sysdeps/generic/ldsodefs.h``.
     """
@@ -172,7 +170,7 @@ def begin_to_look(ctypes: "Any") -> str:
     try:
         place = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_rtld_global"))
         words = (ctypes.c_size_t * 420).from_address(place)[:]
-    except (AttributeError, ValueError):  # another libc, a static program
+    except (AttributeError, ValueError):  # a static program
         words = [0] * 420
     count, lock = words[1] & 0xFFFFFFFF, [0, 0, 1, 0, 0]
     adds = [
@@ -186,10 +184,17 @@ def begin_to_look(ctypes: "Any") -> str:
     number = ctypes.c_uint.from_address
     a, b, c = number(place + 8 * adds[0]), number(place + 8), number(scope + 8)
     loader.counters = lambda: (a.value, b.value, c.value)
-    loader.first = first
-    members = ctypes.c_size_t.from_address(scope).value, c.value
-    entries = (ctypes.c_size_t * members[1]).from_address(members[0])[:]
-    return why_mapped("there before", entries)
+    loader.first, loader.scope = first, scope
+    return ""
+
+
+def why_there(ctypes: "Any") -> str:
+    """Look at all that the loader has mapped so far; return what concerns the guard, in words."""
+    if loader.counters is None:
+        return ""
+    members = loader.counters()[2]
+    place = ctypes.c_size_t.from_address(loader.scope).value
+    return why_mapped("there before", (ctypes.c_size_t * members).from_address(place)[:])
 
 
 def why_mapped(how: str, members: "Sequence[int]" = ()) -> str:
