@@ -48,7 +48,7 @@ else:
         _fields, _defaults = (), {}
 
         def __init_subclass__(cls):
-            cls._fields = names = tuple(cls.__annotations__)
+            cls._fields = names = tuple(getattr(cls, "__annotations__", ()))
             cls._defaults = {name: vars(cls)[name] for name in names if name in vars(cls)}
             for place, name in enumerate(names):
                 setattr(cls, name, property(itemgetter(place)))

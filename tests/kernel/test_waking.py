@@ -1,0 +1,278 @@
+"""The kernel wakes the guard in time for all that it has rules and detectors for, and else sleeps.
+
+What a program hears must not depend on it: the same programs are run with the guard awake from the
+start, and with a kernel that sleeps through everything, where they hear nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import sysconfig
+from typing import NamedTuple
+
+import pytest
+
+from cudaguard.core.registry import Registry, built_in
+from cudaguard.features import _index
+from cudaguard.kernel import watched
+
+from ..hooks.conftest import compiler as compiler
+from ..hooks.conftest import native as native
+from ..hooks.conftest import pair as pair
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="elsewhere the loader is not looked at"
+)
+
+SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
+TAKER = "void jpeg_CreateDecompress(void) {}\n"
+OWN_RUNTIME = """
+#include <Python.h>
+__attribute__((visibility("default"))) int unique __asm__("_ZNSt7collateIcE2idE");
+__asm__(".type _ZNSt7collateIcE2idE, @gnu_unique_object");
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "runtime", 0, -1, 0};
+PyMODINIT_FUNC PyInit_runtime(void) { return PyModule_Create(&definition); }
+"""
+USING = """
+#include <Python.h>
+int answer(void);
+int used(void) { return answer(); }
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "using", 0, -1, 0};
+PyMODINIT_FUNC PyInit_using(void) { return PyModule_Create(&definition); }
+"""
+ANSWER = "int answer(void) { return 42; }\n"
+PAST_US = "import _ctypes; _ctypes.dlopen({!r}, {})\n"
+TRY = "try: {}\nexcept (ImportError, OSError) as error: print(type(error).__name__)\n"
+GLOBAL = "os.RTLD_NOW | os.RTLD_GLOBAL"
+BEGIN = "import os, sys, ctypes, cudaguard\n"
+INSTALL = "cudaguard.install()\n"
+# A kernel that nothing wakes but the look at what was found.
+SLEEP = """
+import cudaguard.kernel as kernel
+kernel._core_for = lambda *_: None
+kernel._look_after = lambda *_: None
+"""
+SHOW = """
+import json
+status = cudaguard.status()
+found = [(one.id, one.what, one.evidence) for one in status.findings]
+print(json.dumps({"by": status.woken_by, "found": found}))
+"""
+
+
+class Case(NamedTuple):
+    """A program that has to wake the guard: its code, how it begins, and what is found then."""
+
+    by: str
+    code: str
+    found: tuple[str, ...] = ()
+    serves: tuple[str, ...] = ()  # events and moments
+
+
+CASES = {
+    "import": Case("import of cupy", "import cupy", (), ("before", "around", "after", "late")),
+    "needs torch's": Case(
+        "extension using_c10, which needs libc10.so", TRY.format("import using_c10"), (),
+        ("needing",),
+    ),
+    "own runtime": Case(
+        "extension runtime, which has a C++ runtime of its own", "import runtime", ("CG813",),
+        ("runtime_exported",),
+    ),
+    "extension that is cut short": Case(
+        "extension cut, which is cut short, or unlike others", TRY.format("import cut"),
+        ("CG840",), ("truncated",),
+    ),
+    "extension that is refused": Case(
+        "extension missing, which was refused", TRY.format("import missing"), (),
+        ("refused", "load_failed", "lacking"),
+    ),
+    "extension that brings one of CUDA's": Case(
+        "libcudart.so.12, mapped by using_cudart", "import using_cudart", (), ("mapped",)
+    ),
+    "library of which there should be one": Case(
+        "libomp.so, loaded by ctypes as ./libomp.so",
+        "ctypes.CDLL('./libomp.so'); ctypes.CDLL('./libiomp5.so')", ("CG842",),
+        ("loaded", "mapped"),
+    ),
+    "library that is made global": Case(
+        "./libtaker.so, which ctypes makes global", f"ctypes.CDLL('./libtaker.so', {GLOBAL})",
+        ("CG812",), ("opening", "mapped"),
+    ),
+    "extensions that are made global": Case(
+        "sys.setdlopenflags(), which makes extensions global",
+        f"sys.setdlopenflags({GLOBAL}); import taking", ("CG812",), ("opening", "masking"),
+    ),
+    "library that is made global past us": Case(
+        "a library that was made global, mapped past Python's importer",
+        PAST_US.format("./libtaker.so", GLOBAL) + "ctypes.CDLL('libm.so.6')", ("CG812",),
+        ("unseen",),
+    ),
+    "library that is cut short": Case(
+        "./libcut.so, which is cut short", TRY.format("ctypes.CDLL('./libcut.so')"), ("CG840",),
+        ("truncated",),
+    ),
+    "library that lacks another": Case(
+        "./libusing.so, which was refused to ctypes", TRY.format("ctypes.CDLL('./libusing.so')"),
+        (), ("lacking", "load_failed"),
+    ),
+    "library that lies where nobody looks any more": Case(
+        "liblate.so.1, which was refused to ctypes",
+        "os.environ['LD_LIBRARY_PATH'] = os.path.abspath('other')\n"
+        + TRY.format("ctypes.CDLL('liblate.so.1')"), ("CG820",), ("not_found",),
+    ),
+}  # fmt: skip
+# What happens to those who are awake only: to detectors that have begun, to what was found.
+AWAKE = {"begin", "before_load", "ctypes_comes", "around_import", "error_passes", "forget"}
+# Needed by extensions in C++, where the environment has it: with conda.
+ENVIRONMENT = "first"
+
+
+@pytest.fixture(scope="module")
+def libraries(compiler, tmp_path_factory):
+    """A folder with all that the programs load."""
+    folder = tmp_path_factory.mktemp("libraries")
+    (folder / "other").mkdir()
+    include = f"-I{sysconfig.get_path('include')}"
+
+    def put(built, *names):
+        for name in names:
+            shutil.copy(built, folder / name)
+
+    cudart = compiler.library("libcudart.so.12", ANSWER, "-Wl,-soname,libcudart.so.12")
+    c10 = compiler.library("libc10.so", ANSWER, "-Wl,-soname,libc10.so")
+    put(cudart, "libcudart.so.12")
+    put(compiler.library("libomp.so", "int omp;\n"), "libomp.so", "libiomp5.so")
+    put(compiler.library("liblate.so.1", "int late;\n"), "other/liblate.so.1")
+    put(compiler.library("libtaker.so", TAKER), "libtaker.so")
+    put(compiler.library("libusing.so", "int answer(void);\nint f(void) { return answer(); }\n",
+                         str(c10)), "libusing.so")  # fmt: skip
+    for name, source, *flags in (
+        ("runtime", OWN_RUNTIME),
+        ("using_c10", USING.replace("using", "using_c10"), str(c10)),
+        ("using_cudart", USING.replace("using", "using_cudart"), str(cudart),
+         f"-Wl,-rpath,{folder}"),
+        ("taking", USING.replace("using", "taking").replace("int answer(void);", TAKER + ANSWER)),
+    ):  # fmt: skip
+        put(compiler.library(name + SUFFIX, source, include, *flags), name + SUFFIX)
+    put(compiler.extension("missing", "MISSING_SYMBOL"), f"missing{SUFFIX}")
+    put(compiler.extension("plain"), f"plain{SUFFIX}")
+    whole = compiler.extension("cut").read_bytes()
+    (folder / f"cut{SUFFIX}").write_bytes(whole[:6000])
+    (folder / "libcut.so").write_bytes(whole[:6000])
+    (folder / "cupy.py").write_text("")
+    (folder / "ran.py").write_text("names = []\n")
+    return folder
+
+
+@pytest.fixture
+def run(libraries, child):
+    """Runs a program in that folder; returns its lines but the last, and what was found."""
+
+    def run(*code: str, may_die: bool = False, **env: str):
+        env = {"PYTHONPATH": str(libraries), **env}
+        done = child.python("".join(code), env=env, check=not may_die)
+        if done.returncode == -signal.SIGBUS:
+            return [], "", []
+        *lines, last = done.stdout.splitlines()
+        seen = json.loads(last)
+        return lines, seen["by"], seen["found"]
+
+    return run
+
+
+def begin(libraries) -> str:
+    return BEGIN + f"os.chdir({str(libraries)!r})\n"
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+def test_guard_is_woken_in_time(run, libraries, case):
+    start = begin(libraries)
+    lines, by, found = run(start, INSTALL, case.code, SHOW)
+    assert by == case.by
+    assert tuple(one for one, *_ in found) == case.found
+    # Awake from the start, the program hears the same.
+    again, by, same = run(start, INSTALL, case.code, SHOW, CUDAGUARD_WAKE="1")
+    assert (again, same) == (lines, found)
+    assert by == "environment variable CUDAGUARD_WAKE"
+    if found:  # and nothing, if the kernel sleeps through it
+        _, by, lost = run(start, INSTALL, SLEEP, case.code, SHOW, may_die=True)
+        assert [one for one, *_ in lost if one != "CG812"] == []  # that is seen at any time
+        assert by == ("" if "CG840" in case.found else "cudaguard.status")
+
+
+QUIET = {
+    "nothing": "",
+    "extension": "import plain",
+    "library": "ctypes.CDLL('libm.so.6')",
+    "library that is not there": TRY.format("ctypes.CDLL('libabsent.so')"),
+    "flags as they are": "sys.setdlopenflags(sys.getdlopenflags())",
+    "module that is not there": TRY.format("import absent"),
+    "extensions of Python": "import _bz2, _lzma, _ssl, _decimal",
+    "a process that is forked": "child = os.fork() or os._exit(0); os.waitpid(child, 0)",
+}
+
+
+@pytest.mark.parametrize("code", QUIET.values(), ids=list(QUIET))
+def test_kernel_sleeps_through_what_concerns_nobody(run, libraries, code):
+    asleep = "\nprint([name for name in sys.modules if name.startswith('cudaguard.')])\n"
+    lines, by, found = run(begin(libraries), INSTALL, code, asleep, SHOW)
+    ours = ["cudaguard.kernel.watched", "cudaguard.kernel", "cudaguard.kernel.loads"]
+    assert lines[-1] == str(ours)
+    assert (by, found) == ("cudaguard.status", [])
+
+
+@pytest.mark.parametrize(
+    ("code", "by"),
+    [
+        ("cudaguard.install(disable=['CG001'])\n", "install() with settings"),
+        ("import cupy\ncudaguard.install()\n", "cupy, which was imported before"),
+        ("cudaguard.install().mode\n", "a look at the mode"),
+        ("with cudaguard.install(): pass\ncudaguard.install()\n", "a with statement"),
+        ("with cudaguard.guard(): print(cudaguard.status().woken_by)\ncudaguard.install()\n",
+         "cudaguard.guard"),
+        ("cudaguard.install(); cudaguard.uninstall(); cudaguard.install()\n",
+         "cudaguard.uninstall"),
+    ],
+)  # fmt: skip
+def test_guard_is_woken_by_who_asks_for_more(run, libraries, code, by):
+    assert run(begin(libraries), code, SHOW)[1] == by
+
+
+def test_kernel_watches_all_modules_of_rules_and_detectors():
+    registry = Registry(built_in(), {})
+    imported = (
+        event.partition(":")[2]
+        for _, events in _index.DETECTORS
+        for event in events
+        if event.startswith("imported:")
+    )
+    names = {*registry.by_module, *registry.opt_in_orders, *_index.INITIALIZERS, *imported}
+    assert names == set(watched.WATCHED)
+
+
+def test_there_is_a_case_for_every_event_and_every_moment():
+    events = {one for _, heard in _index.DETECTORS for one in heard if ":" not in one}
+    moments = {moment for moments in _index.VERBS.values() for moment in moments}
+    served = {one for case in CASES.values() for one in case.serves}
+    assert events | moments == served | AWAKE | {ENVIRONMENT}
+
+
+def test_extension_in_cxx_wakes_where_the_environment_has_a_runtime(run, libraries, compiler):
+    source = USING.replace("using", "cxx").replace("int used(void) { return answer(); }", "")
+    flags = (f"-I{sysconfig.get_path('include')}", "-Wl,--no-as-needed", "-lstdc++")
+    shutil.copy(compiler.library(f"cxx{SUFFIX}", source, *flags), libraries)
+    conda = libraries / "conda"
+    for has_one in (False, True):
+        (conda / "lib").mkdir(parents=True, exist_ok=True)
+        if has_one:
+            (conda / "lib" / "libstdc++.so.6").write_text("")
+        code = f"{INSTALL}sys.prefix = {str(conda)!r}\nimport cxx\n"
+        by = run(begin(libraries), code, SHOW)[1]
+        expected = "extension cxx, which needs libstdc++.so.6, which the environment has"
+        assert by == (expected if has_one else "cudaguard.status")
+    os.unlink(conda / "lib" / "libstdc++.so.6")
