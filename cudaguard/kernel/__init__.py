@@ -39,6 +39,7 @@ _FOLDER = __file__[: -len("kernel/__init__.py")]
 _STANDARD_LIBRARY = f"{os.sep}lib-dynload{os.sep}"
 _MODES = dict.fromkeys(("fix", "1", "on", "true"), "fix")
 _MODES.update((word, word) for word in ("observe", "warn", "strict"))
+_OFF = ("off", "0", "false", "no")
 _WATCHED = dict.fromkeys(watched.WATCHED)
 _END_OF_CTYPES = "ctypes._endian"  # what ctypes imports last, when all else of it is there
 _PAST_US = "mapped past Python's importer"
@@ -584,6 +585,8 @@ def put_up(mode: "str | None", *, is_alone: bool = False) -> str:
     if "cudaguard.api" in sys.modules:
         return "install()"
     word = os.environ.get("CUDAGUARD", "").strip().lower()
+    if word in _OFF and kernel.asked is None:
+        return ""
     if word and word not in _MODES:
         return f"CUDAGUARD={word}"
     variable = next((name for name in os.environ if name.startswith("CUDAGUARD_")), "")
