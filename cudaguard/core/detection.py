@@ -83,17 +83,21 @@ class Detection:
         self._news = 0  # of the list, that were told
         self.has_begun = False
 
-    def begin(self, since: str) -> None:
+    def begin(self, since: str, known: Any = None) -> None:
         """Begin to look at what is loaded, once.
 
         Args:
             since: Why what is there was not seen to come: ``guard`` or ``ctypes``.
+            known: What the kernel has seen (see `cudaguard.kernel.loads.Loader`): what came later
+                is news. None: nothing.
         """
         from cudaguard.system.loader_list import LoaderNews
 
         self.has_begun = True
         self._list = LoaderNews.everything
         self._list.counters = self._core.kernel.counters
+        if known is not None and known.last:
+            self._list.begin_at(known.last, known.counted[2])
         self._news = self._list.look()
         for entry in self._listeners("begin"):
             try:

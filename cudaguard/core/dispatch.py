@@ -316,6 +316,7 @@ class Dispatch:
 
     def scan_missed_loads(self) -> None:
         """Look at what has changed so far, which is nobody's doing who comes later."""
+        self._look_at_news()
         if self.is_looking:
             self.detection.before_load()
 
@@ -332,11 +333,10 @@ class Dispatch:
             return
         if self.journal.is_written:
             self.recording.ended(library)
+        self._look_at_news()
         if self.is_looking:
             by, is_global = self.flags.set_by if extension else ("", ""), bool(flags & RTLD_GLOBAL)
             self.detection.loaded(library, extension, is_global=is_global, flags_by=by)
-        elif has_ctypes():  # it came past us
-            self.look()
 
     def load_failed(self, error: Exception, library: str) -> None:
         """Look at why the loader has refused a library (see `hooks.barrier.Host`)."""
@@ -395,10 +395,16 @@ class Dispatch:
     def ctypes_comes(self, *_: object) -> None:
         """Watch and use what the program has imported."""
         self.kernel.patch()
+        self._look_at_news()
         if self.is_looking:
             self.detection.publish("ctypes_comes")
-        else:
-            self.look()
+
+    def _look_at_news(self) -> None:
+        """Begin to look, if there is something to see."""
+        if not self.is_looking and has_ctypes():
+            self.kernel.patch()  # it may have come past us
+            if self.kernel.has_news():
+                self.look()
 
     def look(self, since: str = "ctypes") -> None:
         """Begin to look: who owns what in the global symbol scope, who initializes CUDA.
@@ -420,4 +426,5 @@ class Dispatch:
         from cudaguard.elf.process import uses_glibc
 
         if uses_glibc():
-            self.detection.begin(since)
+            loads = self.kernel.loads
+            self.detection.begin(since, loads.loader if loads is not None else None)

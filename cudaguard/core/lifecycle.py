@@ -31,7 +31,6 @@ from cudaguard.system.modules import has_ctypes
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
     from cudaguard.core.plugins import Entry
     from cudaguard.core.settings import InForce, Sourced
@@ -70,11 +69,10 @@ class Activation:
         """True if the guard is up."""
         return self.core.is_up
 
-    def take_over(self, loader: Any, reason: str) -> None:
+    def take_over(self, reason: str) -> None:
         """Come into force where the kernel was asleep; does nothing elsewhere.
 
         Args:
-            loader: See `cudaguard.kernel.loads.Loader`; None: the kernel has not looked.
             reason: What has woken the guard, in words.
         """
         self.woken_by = self.woken_by or reason
@@ -90,13 +88,9 @@ class Activation:
             # The environment as it was then: nothing else of it was set.
             wanted = combine((self._base,), self._added, {MODE_VARIABLE: kernel.word})
             self._look_for_plugins(wanted, at_boot=False)
-            if loader is not None and loader.last:
-                from cudaguard.system.loader_list import LoaderNews
-
-                LoaderNews.everything.begin_at(loader.last, loader.counted[2])
             self._put_up(wanted)
         self._follow(wanted, "off")
-        if has_ctypes():
+        if has_ctypes() and kernel.has_news():
             core.look(kernel.since)
         self._load_late_plugins()
 
@@ -306,7 +300,7 @@ class Activation:
     def _look_back(self, *, at_start: bool) -> None:
         """Tell of rules that came too late, and of what is in the global symbol scope already."""
         core = self.core
-        if has_ctypes():  # otherwise at the first load
+        if has_ctypes() and core.kernel.has_news():
             core.look("guard")
         self._load_late_plugins()
         if any(is_imported(name) for name in core.registry.by_module):

@@ -178,9 +178,18 @@ class GuardFinder:
         counters = None if self.loads is None else self.loads.loader.counters
         return () if counters is None else counters()
 
+    def has_news(self) -> bool:
+        """Return True if what the loader has mapped concerns a detector, or if that is not known.
+
+        What does is news until `LoaderList` has begun at what was known before.
+        """
+        return not self.counters() or bool(_why_mapped("mapped"))
+
     def unpatch(self) -> "list[str]":
         """Put them back; return those that someone else has patched on top, and ours passes."""
         stand_ins, self.stand_ins = self.stand_ins, []
+        if self.loads is not None:
+            self.loads.loader.__init__()  # it begins anew with the next guard
         return [stand_in.what for stand_in in stand_ins if not stand_in.restore()]
 
 
@@ -233,7 +242,7 @@ def wake(reason: str) -> "Any":
         reason: Why, in words that follow "woken by".
     """
     activation = load("cudaguard.api").activation
-    activation.take_over(kernel.loads and kernel.loads.loader, reason)
+    activation.take_over(reason)
     return activation.core
 
 
@@ -426,11 +435,9 @@ def watch_ctypes() -> None:
         return
     if cdll is not None:
         _patch_ctypes(cdll, vars(sys.modules["ctypes"]).get("DEFAULT_MODE", 0))
-    why = _loads().find_counters(sys.modules["ctypes"])
-    if _is_asleep():
-        why = why or _loads().why_there(sys.modules["ctypes"])
-        if why:
-            wake(why)
+    why = _loads().find_counters(sys.modules["ctypes"]) or _why_mapped("there before")
+    if why and _is_asleep():
+        wake(why)
 
 
 def _class_of(ctypes: "Any") -> "Any":

@@ -33,8 +33,9 @@ class Loader:
         # What it counts: additions, libraries, members of the global scope. None: not found.
         self.counters: Callable[[], tuple[int, ...]] | None = None
         self.counted: tuple[int, ...] = ()  # at the last look
-        # Addresses: of the first entry, the last one known, and the global scope.
-        self.first = self.last = self.scope = 0
+        # Returns the entries of the global scope.
+        self.members: Callable[[], Sequence[int]] = tuple
+        self.first = self.last = 0  # addresses of the first entry, and of the last one known
         self.known: dict[int, bytes] = {}  # address of an entry -> how it begins
 
 
@@ -184,27 +185,20 @@ def find_counters(ctypes: "Any") -> str:
     number = ctypes.c_uint.from_address
     a, b, c = number(place + 8 * adds[0]), number(place + 8), number(scope + 8)
     loader.counters = lambda: (a.value, b.value, c.value)
-    loader.first, loader.scope = first, scope
+    loader.first = first
+    members = ctypes.c_size_t.from_address(scope)
+    loader.members = lambda: (ctypes.c_size_t * c.value).from_address(members.value)[:]
     return ""
 
 
-def why_there(ctypes: "Any") -> str:
-    """Look at all that the loader has mapped so far; return what concerns the guard, in words."""
-    if loader.counters is None:
-        return ""
-    members = loader.counters()[2]
-    place = ctypes.c_size_t.from_address(loader.scope).value
-    return why_mapped("there before", (ctypes.c_size_t * members).from_address(place)[:])
-
-
-def why_mapped(how: str, members: "Sequence[int]" = ()) -> str:
+def why_mapped(how: str) -> str:
     """Look at what the loader has added; return what of it concerns the guard, in words.
 
-    What does is not taken note of: to the guard it is new, too.
+    What does is not taken note of: to the guard it is new, too. At the first look all is looked at
+    that is there, and what of it is global.
 
     Args:
         how: Follows the name of a library.
-        members: Entries of the global scope, when that is looked at.
     """
     if loader.counters is None:
         return ""
@@ -214,6 +208,7 @@ def why_mapped(how: str, members: "Sequence[int]" = ()) -> str:
     if before and now[2] > before[2]:
         return f"a library that was made global, {how}"
     is_whole = not before or now[0] - now[1] != before[0] - before[1]  # something was unloaded
+    members = () if before else loader.members()
     found: dict[int, bytes] = {}
     last, entry = 0, loader.first
     memory = -1
