@@ -343,10 +343,12 @@ class Activation:
 
     def _find_plugins(self) -> None:
         """Add the plug-ins on ``sys.path`` that were not found before."""
-        from cudaguard.core.plugins import scan
-
         try:
-            found = scan(sys.path)
+            found = {}
+            if self.core.kernel.has_plugins():
+                from cudaguard.core.plugins import scan
+
+                found = scan(sys.path)
         except program_errors(Exception) as error:
             found = {}
             self.core.broken("looking for rule plug-ins", error)

@@ -185,6 +185,11 @@ class GuardFinder:
         """
         return not self.counters() or bool(_why_mapped("mapped"))
 
+    @staticmethod
+    def has_plugins() -> bool:
+        """Return True if a distribution has rules of its own; which, the guard finds out."""
+        return any(map(_names_rules, list(sys.path)))
+
     def unpatch(self) -> "list[str]":
         """Put them back; return those that someone else has patched on top, and ours passes."""
         stand_ins, self.stand_ins = self.stand_ins, []
@@ -606,7 +611,7 @@ def put_up(mode: "str | None", *, is_alone: bool = False) -> str:
     early = _WATCHED.keys() & sys.modules.keys()
     if early:
         return f"{min(early)}, which was imported before"
-    if _has_plugins():
+    if kernel.has_plugins():
         return "a rule plug-in"
     kernel.asked, kernel.word, kernel.pid = (mode, is_alone), word, SYSTEM.getpid()
     kernel.watched = {**_WATCHED, "ctypes": None, _END_OF_CTYPES: None}
@@ -616,21 +621,19 @@ def put_up(mode: "str | None", *, is_alone: bool = False) -> str:
     return ""
 
 
-def _has_plugins() -> bool:
-    """Return True if a distribution has rules of its own; which, the guard finds out."""
+def _names_rules(folder: object) -> bool:
+    """Return True if a distribution in a folder of ``sys.path`` has rules."""
     own = os.__file__.rpartition(os.sep)[0]  # of the standard library
-    for folder in sys.path:
-        if folder in (own, f"{own}{_STANDARD_LIBRARY[:-1]}") or not isinstance(folder, str):
-            continue
-        try:
-            names = _listdir(folder or ".") if _access(folder or ".", 0) else ()
-            for name in names:
-                if name.endswith((".dist-info", ".egg-info")):
-                    file = f"{folder or '.'}/{name}/entry_points.txt"
-                    if _access(file, 0) and b"[cudaguard.rules]" in start_of(file):
-                        return True
-        except failures():  # zip files, files that may not be read
-            continue
+    if folder in (own, f"{own}{_STANDARD_LIBRARY[:-1]}") or not isinstance(folder, str):
+        return False
+    try:
+        for name in _listdir(folder or ".") if _access(folder or ".", 0) else ():
+            if name.endswith((".dist-info", ".egg-info")):
+                file = f"{folder or '.'}/{name}/entry_points.txt"
+                if _access(file, 0) and b"[cudaguard.rules]" in start_of(file):
+                    return True
+    except failures():  # a zip file, or one that may not be read
+        return False
     return False
 
 
