@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-TELL = "import sys; w = sys.modules.get('cudaguard.api'); print(w and w.status().mode)"
+TELL = "import sys; w = sys.modules.get('cudaguard'); print(w and w.status().mode)"
 LOADED = "import sys; print([n for n in sys.modules if 'cudaguard' in n])"
 FIX = {"CUDAGUARD": "fix"}
 
