@@ -19,6 +19,7 @@ from cudaguard.hooks.barrier import NOTHING, ImportCallbacks
 from cudaguard.hooks.caller import caller_frame, describe, importing
 from cudaguard.hooks.dlopen import NOT_FOUND, RTLD_GLOBAL, LoaderFlags
 from cudaguard.hooks.extensions import ExtensionLoads
+from cudaguard.hooks.loader import stand_before
 from cudaguard.hooks.own_imports import is_put_off
 from cudaguard.system.modules import has_ctypes
 
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from cudaguard.core.replace import Replacements
     from cudaguard.hooks.barrier import Close
     from cudaguard.hooks.ctypes_loads import LibraryLoads
-    from cudaguard.hooks.finder import ModuleSearch
     from cudaguard.hooks.last_error import LastError
     from cudaguard.model import Rule
 
@@ -125,13 +125,6 @@ class Dispatch:
         return Detection(self, self.reporter, table)
 
     @part
-    def finder(self) -> ModuleSearch:
-        """The search for watched modules."""
-        from cudaguard.hooks.finder import ModuleSearch
-
-        return ModuleSearch(self, self.kernel)
-
-    @part
     def ctypes(self) -> LibraryLoads:
         """The loads by ctypes."""
         from cudaguard.hooks.ctypes_loads import LibraryLoads
@@ -185,6 +178,10 @@ class Dispatch:
         self.forget_slots()
 
     # --- a watched import -----------------------------------------------------------
+
+    def stand_before(self, spec: ModuleSpec) -> None:
+        """Have the import of a watched module, which was just found, come through us."""
+        stand_before(self, spec)
 
     def callbacks_for(self, name: str) -> ImportCallbacks:
         """Return what is to happen around the import of `name` (see `hooks.barrier.Host`)."""

@@ -20,6 +20,7 @@ from cudaguard.files import os, program_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, ImportCallbacks
 from cudaguard.hooks.finder import (
     EveryTopLevel,
+    RetiredFinder,
     has_retired_finder,
     insert_first,
     place_of,
@@ -215,7 +216,7 @@ class Activation:
         kernel = core.kernel
         if kernel.asked is None:
             insert_first(kernel)  # or asked for again, and another one was put in front
-        kernel.core, kernel.asked = core, None
+        kernel.core, kernel.asked, kernel.retired = core, None, RetiredFinder
         kernel.patch()
         if (
             self.open_blocks

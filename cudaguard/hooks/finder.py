@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import sys
 from _frozen_importlib import _find_spec  # type: ignore[attr-defined]  # what asks the finders
-from _thread import RLock, _count, _local
+from _thread import RLock, _count
 
 from cudaguard.files import standard_library
-from cudaguard.hooks.barrier import swallowed
 from cudaguard.hooks.caller import hide_frame, may_look_at_threads, of_import_system
-from cudaguard.hooks.loader import GuardLoader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +15,6 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import FrameType, ModuleType
     from typing import Any
-
-    from cudaguard.hooks.barrier import Host
 
 
 # Held while one of ours is put into the list or taken from it: a place that was looked up is then
@@ -38,70 +34,6 @@ class EveryTopLevel(dict[str, object]):
         return super().__contains__(name) or (
             isinstance(name, str) and "." not in name and name not in self._own
         )
-
-
-class ModuleSearch:
-    """Lets the other finders find a watched module and wraps the loader they give.
-
-    Args:
-        host: Decides what happens around each import.
-        finder: Ours on ``sys.meta_path``.
-    """
-
-    def __init__(self, host: Host, finder: object) -> None:
-        self.host, self.finder = host, finder
-        self._thread = _local()
-
-    @of_import_system
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Return the spec the other finders give for a watched module, with our loader on it."""
-        try:
-            # Per thread and per name: another hook that delegates may call back here, while
-            # another thread's import of the same module must not pass unguarded.
-            busy: set[str] = self._thread.__dict__.setdefault("busy", set())
-            if name in busy:
-                return None
-            behind = _behind(self.finder)
-            busy.add(name)
-        except BaseException as error:
-            if not swallowed(self.host, "looking for a watched module", error):
-                raise
-            return None  # the other finders are asked without us
-        spec: ModuleSpec | None = None
-        try:
-            # Not importlib.util.find_spec: it imports parents, takes their locks, and returns
-            # the old spec during a reload. Here, not in a function: that might fail.
-            for finder in behind:
-                find = getattr(finder, "find_spec", None)
-                if find is not None:
-                    spec = find(name, path, target)
-                    if spec is not None:
-                        break
-                elif sys.version_info < (3, 12):
-                    find = getattr(finder, "find_module", None)
-                    if find is not None and find(name, path) is not None:
-                        return None  # only importlib knows how to use it; it asks again
-        except BaseException as error:
-            hide_frame(error)
-            raise
-        finally:
-            busy.discard(name)
-        try:
-            loader: Any = None if spec is None else spec.loader
-            # Left alone: namespace packages (no loader), loaders that know only load_module, and
-            # a spec handed out before that is wrapped already.
-            if (
-                spec is not None
-                and hasattr(loader, "exec_module")
-                and type(loader) is not GuardLoader
-            ):
-                spec.loader = GuardLoader(loader, spec, self.host)  # type: ignore[assignment]  # duck-typed
-        except BaseException as error:
-            if not swallowed(self.host, "standing before the loader of a module", error):
-                raise
-        return spec
 
 
 # --- Our place on sys.meta_path -------------------------------------------------------------------

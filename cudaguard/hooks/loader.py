@@ -44,6 +44,19 @@ def is_imported(name: str) -> bool:
     return sys.modules.get(name) is not None
 
 
+def stand_before(host: Host, spec: ModuleSpec) -> None:
+    """Put a loader of ours before that of a watched module."""
+    try:
+        loader: Any = spec.loader
+        # Left alone: namespace packages (no loader), loaders that know only load_module, and
+        # a spec handed out before that is wrapped already.
+        if hasattr(loader, "exec_module") and type(loader) is not GuardLoader:
+            spec.loader = GuardLoader(loader, spec, host)  # type: ignore[assignment]  # duck-typed
+    except BaseException as error:
+        if not swallowed(host, "standing before the loader of a module", error):
+            raise
+
+
 def is_under_way(name: str) -> bool:
     """Return True if the module is being imported just now, by any thread."""
     return bool(getattr(peek(sys.modules.get(name), "__spec__"), "_initializing", False))

@@ -12,6 +12,7 @@ import sys
 from _frozen_importlib import __import__ as _import  # Python's own
 from _frozen_importlib import module_from_spec  # light: `importlib` is not
 from _frozen_importlib_external import ExtensionFileLoader, PathFinder
+from _thread import _local
 
 from cudaguard.kernel import watched
 
@@ -79,12 +80,14 @@ def _is_own(error: BaseException) -> bool:
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """Return True if an audit hook of the program has refused to let us read or import.
+    """Return True if the program has refused to let us read or import: by None, or an audit hook.
 
     What a signal handler raises looks the same, so that nothing is taken for a refusal where there
     is one.
     """
     last, foreign = _frames_of_ours(error)
+    if foreign is None and isinstance(error, ImportError):
+        return not str(error.name).startswith("cudaguard")
     if foreign is None or not last.startswith(_READING) or not isinstance(error, Exception):
         return False
     signal: Any = sys.modules.get("_signal")
@@ -112,7 +115,7 @@ def failures() -> "tuple[type[BaseException], ...]":
 def _contained() -> "tuple[type[BaseException], ...]":
     """Return what `failures` does, and have the guard tell of one that it should not have."""
     error: Any = sys.exc_info()[1]
-    if not _is_own(error):
+    if _is_refusal(error) or not _is_own(error):
         return (Exception,) if _is_refusal(error) else ()
     if not kernel.has_failed:
         kernel.has_failed = True
@@ -142,27 +145,62 @@ class GuardFinder:
         self.since = "ctypes"  # why what is mapped when looking begins was not seen to come
         self.loads: Any = None  # `cudaguard.kernel.loads`, once it is needed
         self.has_failed = False
+        self.retired: type | None = None  # of a finder that has had our place
+        self._thread = _local()  # .busy: the modules that it is looking for
         self.stand_ins: list[StandIn] = []
 
     @_of_import_system
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
-        """Return None, or for a watched module the spec that the guard gives."""
+        """Return the spec the other finders give for a watched module, with the guard's loader."""
         try:
-            if name not in self.watched:
+            if name not in self.watched or not self._is_searched(name, target):
                 return None
-            core = _core_for(_why_import, name, target)
-            if core is None:
+            # Per thread and per name: another hook that delegates may call back here, while
+            # another thread's import of the same module must not pass unguarded.
+            busy: set[str] = self._thread.__dict__.setdefault("busy", set())
+            if name in busy:
                 return None
+            behind = self._behind()
+            busy.add(name)
         except _contained():
-            return None
+            return None  # the other finders are asked without us
+        spec: ModuleSpec | None = None
         try:
-            spec: ModuleSpec | None = core.finder.find_spec(name, path, target)
+            # Not importlib.util.find_spec: it imports parents, takes their locks, and returns
+            # the old spec during a reload. Here, not in a function: that might fail.
+            for finder in behind:
+                find = getattr(finder, "find_spec", None)
+                if find is not None:
+                    spec = find(name, path, target)
+                    if spec is not None:
+                        break
+                elif sys.version_info < (3, 12):
+                    find = getattr(finder, "find_module", None)
+                    if find is not None and find(name, path) is not None:
+                        return None  # only importlib knows how to use it; it asks again
         except BaseException as error:
             _hide_frame(error)
             raise
+        finally:
+            busy.discard(name)
+        core = None if spec is None else _core_for(str, f"import of {name}")
+        if core is not None:
+            core.stand_before(spec)
         return spec
+
+    def _is_searched(self, name: str, target: object) -> bool:
+        """Return False for what is watched asleep for its time only."""
+        if name == _END_OF_CTYPES:
+            watch_ctypes()
+        return self.asked is None or not (name == "ctypes" and target is None)
+
+    def _behind(self) -> "list[Any]":
+        """Return who is asked after this finder; those in front have been asked already."""
+        finders: list[Any] = list(sys.meta_path)
+        places = (place for place, one in enumerate(finders, 1) if one is self)
+        return [one for one in finders[next(places, 0) :] if type(one) is not self.retired]
 
     def patch(self) -> None:
         """Put ours in the place of what extensions, flags and ctypes' libraries come through."""
@@ -310,14 +348,6 @@ def _look_after(how: str, tell: "Callable[[Any], None]") -> None:
 def _why_mapped(how: str) -> str:
     why: str = "" if kernel.loads is None else kernel.loads.why_mapped(how)
     return why
-
-
-def _why_import(name: str, target: object) -> str:
-    """Return why the import of a watched module wakes the guard, in words."""
-    if name == _END_OF_CTYPES:
-        watch_ctypes()
-        return ""
-    return "" if name == "ctypes" and target is None else f"import of {name}"
 
 
 # --- Extensions -----------------------------------------------------------------------------------

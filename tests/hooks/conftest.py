@@ -209,7 +209,7 @@ __name__ = "cudaguard.host"  # what it raises is no exception of the program's
 import sys, ran
 from cudaguard.errors import CudaGuardError
 from cudaguard.hooks.extensions import ExtensionLoads
-from cudaguard.hooks.finder import ModuleSearch
+from cudaguard.hooks.loader import stand_before
 from cudaguard.hooks.barrier import ImportCallbacks
 from cudaguard.kernel import kernel
 
@@ -237,7 +237,7 @@ class Host:
         self.failures.append((what, repr(error)))
 
 host = Host()
-host.finder, host.extensions = ModuleSearch(host, kernel), ExtensionLoads(host)
+host.extensions, host.stand_before = ExtensionLoads(host), lambda spec: stand_before(host, spec)
 kernel.watched = host.extensions.watched = dict.fromkeys(("target", "second"))
 kernel.core = host
 sys.meta_path.insert(0, kernel)
