@@ -33,7 +33,14 @@ _GUARD = __name__.partition(".")[0]
 _under_way = _local()
 # By whoever knows (see `hooks.barrier`): this module comes before all others.
 is_refusal: Callable[[Exception], bool] = bool
-standard_library: Callable[[], frozenset[str]] = frozenset
+_FIRST = frozenset((*sys.builtin_module_names, "__future__", "io", "os", "stat"))  # until then
+
+
+def standard_library() -> frozenset[str]:
+    """Return the names of the modules that come with Python."""
+    return _FIRST
+
+
 # What we require of others and import lazily; see `use_dependencies_in`.
 _DEPENDENCIES = frozenset(("packaging", "pynvml", "tomli", "wrapt"))
 _dependencies_in = ""

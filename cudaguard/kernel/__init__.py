@@ -51,7 +51,13 @@ _LONGEST = 1 << 20  # bytes of a small file
 
 _SEEN_AS = f"<frozen importlib._bootstrap, {__name__}>"
 _BOOTSTRAP = "<frozen importlib._bootstrap"
-_READING = (f"{_FOLDER}kernel", _SEEN_AS, f"{_BOOTSTRAP}>", f"{_BOOTSTRAP}_external>")
+_READING = (
+    f"{_FOLDER}kernel",
+    f"{_FOLDER}hooks{os.sep}own_imports",
+    _SEEN_AS,
+    f"{_BOOTSTRAP}>",
+    f"{_BOOTSTRAP}_external>",
+)
 _traceback: "Any" = BaseException.__traceback__  # past what a class makes of its attributes
 
 
