@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any, Union
 
     from cudaguard.core.permit import Permit
-    from cudaguard.core.replace import Replaced, ReplacedPlace, Replacements
+    from cudaguard.core.replace import ReplacedPlace, Replacements
     from cudaguard.core.reports import Reporter
     from cudaguard.model import Finding, Rule
 
@@ -118,22 +118,6 @@ class Request:
         at_start: Is this the start of the interpreter, before the program?
     """
 
-    __slots__ = (
-        "at_start",
-        "by",
-        "can_raise",
-        "frame",
-        "name",
-        "path",
-        "permit",
-        "replacements",
-        "reporter",
-        "rule",
-        "scan_missed_loads",
-        "verbs",
-        "where",
-    )  # fmt: skip
-
     def __init__(
         self,
         reporter: Reporter,
@@ -193,7 +177,7 @@ class Request:
             del stop
 
     def put(
-        self, place: str, owner: Any, make: Callable[[ReplacedPlace, Permit], Replaced]
+        self, place: str, owner: Any, attribute: str, make: Callable[[ReplacedPlace, Permit], Any]
     ) -> bool:
         """Replace something for the rule (see `cudaguard.core.replace.Replacements.put`).
 
@@ -201,8 +185,8 @@ class Request:
         """
         self.can_raise = True
 
-        def made(where: ReplacedPlace, permit: Permit) -> Replaced:
+        def made(where: ReplacedPlace, permit: Permit) -> Any:
             self.permit = permit
             return make(where, permit)
 
-        return self.replacements.put(place, self.rule, owner, made)
+        return self.replacements.put(place, self.rule, owner, attribute, made)

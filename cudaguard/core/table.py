@@ -53,12 +53,10 @@ class FeatureTable:
     def __init__(self) -> None:
         self.index: Index = None  # type: ignore[assignment]  # handed over before anything is asked
         self._found: dict[str, Any] = {}
-        self._ids: frozenset[str] = frozenset()
 
     def use(self, index: Any) -> None:
         """Take over the index of the features."""
-        self.index = index
-        self._found, self._ids = {}, frozenset()
+        self.index, self._found = index, {}
 
     def resolve(self, entry: str) -> Any:
         """Return the object that an entry ``module:name`` stands for, and import its module."""
@@ -77,9 +75,7 @@ class FeatureTable:
     @property
     def rule_ids(self) -> frozenset[str]:
         """The ids of all built-in rules."""
-        if not self._ids:
-            self._ids = frozenset(id for id, *_ in self.index.RULES)
-        return self._ids
+        return frozenset(id for id, *_ in self.index.RULES)
 
     def rules(self) -> tuple[Rule, ...]:
         """Return all built-in rules."""
@@ -108,9 +104,7 @@ class FeatureTable:
     def category_of(self, id: str, verb: str = "") -> type[CudaGuardWarning]:
         """Return the class of warnings about findings with an id; of a rule, by what it does."""
         _, name = self.index.IDS.get(id, ("", ""))
-        return self._category(name or self.index.CATEGORIES.get(verb, "ImportOrderWarning"))
-
-    def _category(self, name: str) -> type[CudaGuardWarning]:
+        name = name or self.index.CATEGORIES.get(verb, "ImportOrderWarning")
         found: type[CudaGuardWarning] = getattr(errors, name)
         return found
 

@@ -14,7 +14,7 @@ from operator import attrgetter
 from types import FunctionType
 
 from cudaguard.core.patterns import actions_of
-from cudaguard.core.replace import Replaced
+from cudaguard.core.replace import FunctionStandIn
 from cudaguard.core.request import Done, Refused, WouldDo
 from cudaguard.errors import ArrayInterfaceError
 from cudaguard.features.array_interface import findings
@@ -51,16 +51,15 @@ def replace_attributes(request: Request) -> Iterator[Outcome]:
     for action in actions_of(request.rule, "normalize_argument", "fix_array_interface"):
         verb, path = next(iter(action.items()))
         place = f"{request.name}.{path}"
-        make: Callable[..., Replaced]
+        make: Callable[..., Any]
         try:
             if verb == "normalize_argument":
                 owner, name = _resolve(request.name, path)
-                parameter = action["parameter"]
-                make = functools.partial(_replace_function, request, owner, name, parameter)
+                make = functools.partial(_normalizing, request, owner, name, action["parameter"])
             else:
                 owner, name = _resolve(request.name, f"{path}.{INTERFACE}")
-                make = functools.partial(_replace_export, request, owner, name)
-            if request.put(place, owner, make):
+                make = functools.partial(_corrected_export, request, getattr(owner, name))
+            if request.put(place, owner, name, make):
                 yield Done(place, findings.REPLACED[verb], verb=verb, stays=False)
         except (AttributeError, ImportError, KeyError, TypeError) as error:
             yield WouldDo(findings.no_such_entry(request.rule.id, place, error))
@@ -75,10 +74,10 @@ def _resolve(module: str, path: str) -> tuple[Any, str]:
 # --- what consumers are given -----------------------------------------------------------------
 
 
-def _replace_function(
+def _normalizing(
     request: Request, owner: Any, name: str, parameter: str, _: object, permit: Permit
-) -> Replaced:
-    """Have each call of a function given what its consumer reads correctly.
+) -> Any:
+    """Return a function each call of which is given what its consumer reads correctly.
 
     Args:
         request: Asks for it.
@@ -112,19 +111,8 @@ def _replace_function(
         return original(*args, **kwargs)
 
     if not isinstance(original, FunctionType) and not isinstance(owner, type):
-        return Replaced(owner, name, _in_the_guise_of(original, call))
-    return Replaced(owner, name, kind(call) if is_wrapped else call)
-
-
-def _in_the_guise_of(original: Any, call: Callable[..., Any]) -> Any:
-    """Return a function that looks, and is pickled, as one that is not written in Python."""
-    from wrapt import FunctionWrapper
-
-    class Guise(FunctionWrapper):  # type: ignore[type-arg]  # generic in its stubs only
-        def __reduce_ex__(self, protocol: Any) -> Any:
-            return self.__wrapped__.__reduce_ex__(protocol)
-
-    return Guise(original, lambda _, __, args, kwargs: call(*args, **kwargs))
+        return FunctionStandIn(original, call)
+    return kind(call) if is_wrapped else call
 
 
 def _normalizer(request: Request, permit: Permit) -> Callable[[Any], Any]:
@@ -182,14 +170,8 @@ def _normalizer(request: Request, permit: Permit) -> Callable[[Any], Any]:
 # --- what producers export --------------------------------------------------------------------
 
 
-def _replace_export(request: Request, owner: Any, name: str, _: object, permit: Permit) -> Replaced:
-    """Have what a class exports as its array interface corrected.
-
-    Raises:
-        AttributeError: It has no interface.
-        TypeError: It cannot be changed.
-    """
-    export = getattr(owner, name)
+def _corrected_export(request: Request, export: Any, _: object, permit: Permit) -> property:
+    """Return a property with what a class exports as its array interface, corrected."""
     get = type(export).__get__
     reported: set[tuple[str, ...]] = set()
 
@@ -215,7 +197,7 @@ def _replace_export(request: Request, owner: Any, name: str, _: object, permit: 
 
     # What it could do besides stays possible.
     more = [getattr(export, part, None) for part in ("fset", "fdel", "__doc__")]
-    return Replaced(owner, name, property(interface, *more))
+    return property(interface, *more)
 
 
 # --- what both need ---------------------------------------------------------------------------

@@ -9,7 +9,6 @@ import shlex
 import subprocess
 import sys
 
-from cudaguard.core.replace import Replaced
 from cudaguard.core.request import Done
 from cudaguard.files import own_errors
 from cudaguard.hooks.caller import frame_outside_of
@@ -36,9 +35,8 @@ def prepare_builds(request: Request) -> None:
         request.put(
             f"{MODULE}.{_FUNCTION}",
             cpp_extension,
-            lambda _, permit: Replaced(
-                cpp_extension, _FUNCTION, with_architectures(request, original, permit)
-            ),
+            _FUNCTION,
+            lambda _, permit: with_architectures(request, original, permit),
         )
 
 
