@@ -11,7 +11,7 @@ import sys
 
 from cudaguard.errors import ConfigError
 from cudaguard.files import read_bytes
-from cudaguard.model import KW_ONLY, MODES, Record, Table
+from cudaguard.model import KW_ONLY, MODES, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Settings(Record):
     source: str
     _: KW_ONLY
     mode: Mode | None = None
-    switches: Mapping[str, bool] = Table({})
+    switches: Mapping[str, bool] = {}
     journal: str = ""
     plugins: bool | None = None
     context: str | None = None

@@ -1,4 +1,4 @@
-"""The vocabulary of the guard: rules, events, findings, plans, status.
+"""The vocabulary of the guard: rules, events, findings, status.
 
 A class of our own rather than dataclasses: it is imported on the first line of a program, and
 ``dataclasses`` alone would cost several times the whole start-up budget.
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import dataclasses
     from collections.abc import Mapping, Sequence
     from inspect import Signature
-    from typing import Any, ClassVar, Generic, Literal, NoReturn, TypeVar
+    from typing import Any, ClassVar, Generic, Literal, TypeVar
     from typing import NamedTuple as NamedTuple  # noqa: PLC0414  # it is handed on
 
     from typing_extensions import Self, dataclass_transform
@@ -33,13 +33,11 @@ if TYPE_CHECKING:
     Severity = Literal["info", "warning", "error"]
     KW_ONLY = dataclasses.KW_ONLY
     _EMPTY: Any
-    _Dict = dict[str, Any]
 else:
     from _operator import itemgetter  # light: `operator` is not
 
     KW_ONLY = None
     _EMPTY = ()
-    _Dict = dict
 
     class NamedTuple(tuple):
         """As `typing.NamedTuple`, whose module costs more than the whole guard at its start."""
@@ -146,7 +144,7 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain lists, dictionaries, strings and numbers (JSON-ready)."""
-        return {name: _plain(value) for name, value in self._values().items()}
+        return {name: plain(value) for name, value in self._values().items()}
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -163,7 +161,9 @@ class Record:
         return f"{type(self).__name__}({fields})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self._values())
+        from functools import partial
+
+        return partial(type(self), **self._values()), ()
 
 
 def _refusal(kind: type[Record], given: tuple[Any, ...], named: dict[str, Any]) -> TypeError:
@@ -179,43 +179,22 @@ def _refusal(kind: type[Record], given: tuple[Any, ...], named: dict[str, Any]) 
     return TypeError(f"{kind.__name__}(): {'; '.join(words)}")
 
 
-def _rebuild(cls: type[Record], values: dict[str, Any]) -> Record:
-    return cls(**values)
-
-
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
+    """Return a value as JSON has it."""
     if isinstance(value, Record):
         return value.to_dict()
     if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     return value
 
 
-class Table(_Dict):
-    """A dictionary that cannot be changed; tables in it are such tables, and lists are tuples."""
-
-    __slots__ = ()
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        super().__init__({key: _frozen(value) for key, value in values.items()})
-
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("tables of a rule are read-only; change a copy, dict(table)")
-
-    if not TYPE_CHECKING:
-        __setitem__ = __delitem__ = __ior__ = _refuse
-        clear = pop = popitem = setdefault = update = _refuse
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return Table, (dict(self),)
-
-
-def _frozen(value: Any) -> Any:
+def _copied(value: Any) -> Any:
+    """Return a copy of a table and what is in it, with tuples for lists."""
     if isinstance(value, dict):
-        return value if type(value) is Table else Table(value)
-    return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
+        return {key: _copied(item) for key, item in value.items()}
+    return tuple(map(_copied, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _listed(values: Any) -> Any:
@@ -262,7 +241,7 @@ class Rule(Record):
     _: KW_ONLY
     title: str = ""
     dist: Strings = _EMPTY
-    when: Mapping[str, Any] = Table({})
+    when: Mapping[str, Any] = {}
     needs: Strings = _EMPTY
     actions: Tables = _EMPTY
     grade: Grade = "automatic"
@@ -274,7 +253,7 @@ class Rule(Record):
     def _complete(values: dict[str, Any]) -> None:
         for name in ("watch", "dist", "needs", "links"):
             values[name] = _listed(values[name])
-        values.update(when=_frozen(values["when"]), actions=_frozen(values["actions"]))
+        values.update(when=_copied(values["when"]), actions=_copied(values["actions"]))
 
 
 class Event(Record):
@@ -347,22 +326,6 @@ class Finding(Record):
         for label, texts in labeled(self.to_dict()):
             lines += (f"  {label}: {text}" for text in texts if label not in leave_out)
         return "\n".join(map(printable_part, lines))
-
-
-class Plan(Record):
-    """What follows from the rules for one watched module, in the order of doing.
-
-    Args:
-        name: The watched module.
-        needs: Pairs of (module to import first, id of the rule that asks for it).
-        told: Rules graded ``report`` that apply to this module.
-        problems: Contradictions among the rules, in words.
-    """
-
-    name: str
-    needs: tuple[tuple[str, str], ...] = ()
-    told: tuple[Rule, ...] = ()
-    problems: tuple[str, ...] = ()
 
 
 class Status(Record):

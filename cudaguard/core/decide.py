@@ -6,7 +6,7 @@ Pure functions. Whether something may be done is asked of `cudaguard.core.permit
 from __future__ import annotations
 
 from cudaguard.core.permit import permit_for
-from cudaguard.model import Plan, Record, Rule
+from cudaguard.model import NamedTuple, Rule
 from cudaguard.system.facts import clauses, in_range, required_name, requirement_met
 
 TYPE_CHECKING = False
@@ -87,6 +87,20 @@ def may_apply(rule: Rule, facts: Facts) -> bool:
     return applies(rule.replace(dist=installed, when={"dists": dists}), facts)
 
 
+class Plan(NamedTuple):
+    """What follows from the rules for one watched module, in the order of doing.
+
+    Args:
+        needs: Pairs of (module to import first, id of the rule that asks for it).
+        told: Rules graded ``report`` that apply to this module.
+        problems: Contradictions among the rules, in words.
+    """
+
+    needs: tuple[tuple[str, str], ...] = ()
+    told: tuple[Rule, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
 def plan(
     name: str,
     rules_of: Callable[[str], tuple[Rule, ...]],
@@ -104,7 +118,7 @@ def plan(
     own = [rule for rule in rules_of(name) if applies(rule, facts)]
     told = tuple(rule for rule in own if rule.grade == "report")
     if not any(rule.needs and rule.grade != "report" for rule in own):
-        return Plan(name, told=told)
+        return Plan(told=told)
     from cudaguard.core.findings import PYTHON
 
     # Other rules may order the prerequisites among themselves, or say the opposite: follow
@@ -137,12 +151,8 @@ def plan(
         for need in rule.needs
         if (need, name) in left
     }
-    return Plan(
-        name,
-        needs=tuple((module, asked[module]) for module in order if module in asked),
-        told=told,
-        problems=tuple(problems),
-    )
+    needs = tuple((module, asked[module]) for module in order if module in asked)
+    return Plan(needs, told, tuple(problems))
 
 
 def _rank(rule: Rule, users: bool) -> tuple[int, ...]:
@@ -156,7 +166,7 @@ def _rank(rule: Rule, users: bool) -> tuple[int, ...]:
 # --- Import order as a graph: who must come before whom, and what to do about contradictions ------
 
 
-class Before(Record):
+class Before(NamedTuple):
     """`first` must be imported before `then`, says `rule`.
 
     Args:

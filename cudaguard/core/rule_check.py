@@ -5,7 +5,7 @@ from __future__ import annotations
 from cudaguard.core.near import closest
 from cudaguard.core.table import RESERVED_PREFIX, table
 from cudaguard.errors import RuleError
-from cudaguard.model import GRADES, KW_ONLY, Record, Rule
+from cudaguard.model import GRADES, KW_ONLY, Record, Rule, plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ def _corrected(verb: Verb, action: Mapping[Any, Any]) -> dict[str, object]:
 
 def python_text(value: object) -> str:
     """Return a value as Python code."""
-    return repr(_unfrozen(value))
+    return repr(plain(value))
 
 
 def toml_text(value: object) -> str:
@@ -285,12 +285,6 @@ def _toml_key(key: object) -> str:
     text = str(key)
     is_bare = text.isascii() and text.replace("-", "").replace("_", "").isalnum()
     return text if is_bare else toml_text(text)
-
-
-def _unfrozen(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _unfrozen(item) for key, item in value.items()}
-    return list(map(_unfrozen, value)) if isinstance(value, tuple) else value
 
 
 REQUIRED = ("id", "watch", "why")

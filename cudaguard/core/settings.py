@@ -10,7 +10,7 @@ from cudaguard import config
 from cudaguard.core.registry import built_in, entry_of
 from cudaguard.core.table import RESERVED_PREFIX, table
 from cudaguard.errors import ConfigError, RuleError
-from cudaguard.model import Record, Table
+from cudaguard.model import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Layer(Record):
     """
 
     mode: str | None = None
-    switches: Mapping[str, bool] = Table({})
+    switches: Mapping[str, bool] = {}
     rules: tuple[Sourced, ...] = ()
     file: config.Settings | None = None
     context: str | None = None

@@ -291,10 +291,10 @@ def replace_module(request: Request) -> Iterator[Outcome]:
     if not request.permit.acts or name in sys.modules or name not in request.rule.watch:
         return
     for other in values_of(request.rule, "replace_module"):
-        outcome = import_first(other, request.rule.id)
+        outcome = import_first(other)
         module = sys.modules.get(other)
-        if outcome.error is not None:
-            yield WouldDo(prerequisite_failed(request.rule.id, other, name, outcome.error))
+        if isinstance(outcome, BaseException):
+            yield WouldDo(prerequisite_failed(request.rule.id, other, name, outcome))
         elif module is not None:
             # The loader finds it there and runs nothing.
             sys.modules[name] = module
