@@ -27,18 +27,10 @@ if TYPE_CHECKING:
     from cudaguard.model import Finding
 
 
-class Later:
-    """In `strict`: is raised at the next watched import.
+class Later(str):
+    """What `strict` raises at the next watched import; empty for what the finding says."""
 
-    Args:
-        words: What the error says; empty for what the finding says.
-    """
-
-    def __init__(self, words: str = "") -> None:
-        self.words = words
-
-    def __repr__(self) -> str:
-        return "LATER"
+    __slots__ = ()
 
 
 LATER = Later()
@@ -202,7 +194,7 @@ class Reporter:
                 kind = table.category_of(finding.id, verb)
                 self.channel.tell(finding, kind, frame, only_logged=only_logged)
         if isinstance(stop, Later) and is_news and self.mode == "strict":
-            self.deferred.append(stop.words or finding.as_error())
+            self.deferred.append(stop or finding.as_error())
         try:
             if isinstance(stop, Exception):
                 self.stop(stop)

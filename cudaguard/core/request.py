@@ -76,33 +76,6 @@ class Refused:
         self.finding, self.error, self.cause = finding, error, cause
 
 
-class Opening(Record):
-    """Something that is to be opened with RTLD_GLOBAL.
-
-    Args:
-        source: The library, as the loader is given it, or the module that asks for its extensions.
-        subject: What it is called in a message.
-        is_file: Is it a library?
-    """
-
-    source: str
-    subject: str
-    _: KW_ONLY
-    is_file: bool
-
-
-class Scope(Record):
-    """What is to be done with an `Opening`.
-
-    Args:
-        stays_local: Is RTLD_GLOBAL taken from it?
-        opened: Yields what has become of it, once it is opened.
-    """
-
-    stays_local: bool
-    opened: Callable[[], Outcomes]
-
-
 class Request:
     """What a rule asks of a repair at one moment.
 
