@@ -194,9 +194,7 @@ def read_file(path: object) -> Settings:
         ConfigError: naming the file, the key, and what was expected.
     """
     try:
-        name = os.path.expanduser(os.fspath(path))  # type: ignore[call-overload]  # refused below
-        if isinstance(name, bytes):
-            name = os.fsdecode(name)
+        name = os.path.expanduser(os.fsdecode(path))  # type: ignore[arg-type]  # refused below
         text = read_bytes(name, FILE_LIMIT).decode("utf-8-sig")
     except TypeError:
         raise ConfigError(f"config: expected the path of a TOML file, got {path!r}") from None

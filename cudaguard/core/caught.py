@@ -20,17 +20,14 @@ _SHOW_ERRORS = ("IPython", "ipykernel", "_pytest", "pluggy", "unittest", "multip
 _LONGEST_ENTRY = 10  # bytes of code from a call of __enter__ to the body of its `with`
 
 
-def ends_program(frame: FrameType | None = None) -> bool:
-    """Return True if an error that is raised in a frame surely ends the program.
+def ends_program() -> bool:
+    """Return True if an error that is raised here surely ends the program.
 
     Where code in C imports modules, it may catch what comes of that: then False, as in any doubt.
-
-    Args:
-        frame: Where it is raised; None for the innermost one that is the program's.
     """
     if sys.version_info < (3, 11):
         return False
-    frame = frame or caller_frame()
+    frame = caller_frame()
     while frame is not None:
         if module_of(frame).partition(".")[0] in _SHOW_ERRORS:
             return True

@@ -146,15 +146,9 @@ class Repairs:
         *more: object,
         can_raise: bool = False,
     ) -> int:
-        """Have done at a moment what rules ask for; return how much was done.
+        """Have an entry do what rules ask for; return how much was done.
 
-        Args:
-            entry: What does it.
-            entries: The rules.
-            name: As for `Request`, like `path` and `can_raise`.
-            path: See above.
-            more: What it is given at this moment besides the request.
-            can_raise: See above.
+        It is given `more` besides the request, of which the other arguments are.
         """
         return sum(
             self.tell(request, self.table.resolve(entry)(request, *more))

@@ -8,7 +8,6 @@ that are switched off, and by what carries the finding already.
 from __future__ import annotations
 
 import sys
-from _thread import allocate_lock
 
 from cudaguard.core.table import table
 from cudaguard.errors import ImportOrderError
@@ -87,8 +86,6 @@ class Reporter:
         self.deferred: list[str] = []
         self._changes: dict[str, bool] = {}  # what was changed -> does it stay after uninstall()?
         self._about: set[str] = set()
-        self._channel: Channel | None = None
-        self._making = allocate_lock()
         self._has_failed = False  # and has said so: once is enough
 
     # --- the three verbs ------------------------------------------------------------
@@ -237,13 +234,13 @@ class Reporter:
     @property
     def channel(self) -> Channel:
         """The findings of this process."""
-        if self._channel is None:
+        made: Channel | None = vars(self).get("_channel")
+        if made is None:
             from cudaguard.core.reporter import Channel
 
             # Threads that come here at once get the same one: what it is told must not be lost.
-            with self._making:
-                self._channel = self._channel or Channel(self.home)
-        return self._channel
+            made = vars(self).setdefault("_channel", Channel(self.home))
+        return made
 
     def raise_deferred(self, name: str, path: str | None) -> None:
         """Raise what `strict` could not raise where it was found.

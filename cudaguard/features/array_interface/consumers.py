@@ -6,6 +6,8 @@ Where a version is not known a profile is the careful one: what it asks for suit
 
 from __future__ import annotations
 
+from functools import cache
+
 from cudaguard.features.array_interface.interface import (
     INTERFACE,
     LEGACY_STREAM,
@@ -199,7 +201,6 @@ CONSUMERS: tuple[Consumer, ...] = (
 
 _BY_NAME = {consumer.name: consumer for consumer in CONSUMERS}
 _NAMES = {module: one.name for one in CONSUMERS for module in one.packages or (one.name,)}
-_installed: dict[str, Consumer] = {}
 
 
 def consumer_for(asked: ModuleType | type | str) -> Consumer:
@@ -237,15 +238,12 @@ def _name_at(module: str) -> str:
     return _NAMES.get(module, "")
 
 
+@cache
 def _as_installed(name: str) -> Consumer:
-    """Return a profile for the version that is installed; it is remembered."""
-    found = _installed.get(name)
-    if found is None:
-        found = _BY_NAME[name]
-        installed = next(filter(None, map(Facts().version, found.dists)), "")
-        for versions, changes in found.since:
-            if installed and in_range(installed, versions):
-                found = found.replace(**changes)
-                break
-        _installed[name] = found
+    """Return a profile for the version that is installed."""
+    found = _BY_NAME[name]
+    installed = next(filter(None, map(Facts().version, found.dists)), "")
+    for versions, changes in found.since:
+        if installed and in_range(installed, versions):
+            return found.replace(**changes)
     return found
