@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from cudaguard.core.request import Outcome, Request
     from cudaguard.model import Finding
 
-_MOST = 64  # classes that are remembered for speed: they are kept alive by it
-
 
 def replace_attributes(request: Request) -> Iterator[Outcome]:
     """Replace the functions and exports that a rule names, in a module that was imported."""
@@ -120,14 +118,10 @@ def _normalizer(request: Request, permit: Permit) -> Callable[[Any], Any]:
     consumer, reporter = consumer_at(request.name), request.reporter
     reported: set[tuple[str, ...]] = set()
 
-    @functools.lru_cache(maxsize=_MOST)
-    def is_own(kind: type) -> bool:
-        return kind is View or consumer.owns(kind)
-
     def take(array: Any) -> Any:
         kind: Any = type(array)
         try:
-            if not permit.looks or is_own(kind):  # it knows what to do with its own
+            if not permit.looks or kind is View or consumer.owns(kind):  # it knows its own
                 return array
             try:
                 cai = array.__cuda_array_interface__
