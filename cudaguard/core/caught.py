@@ -70,7 +70,11 @@ def _catches(code: CodeType, at: int) -> bool:
         seen.add(handler)
         if raw[handler] == opmap["PUSH_EXC_INFO"]:
             if raw[handler + 2] == opmap["WITH_EXCEPT_START"]:
-                if not _is_own_block(code, start):
+                # The ``with`` of a `guard()` keeps no error.
+                if not any(
+                    one is code and 0 < start - entered <= _LONGEST_ENTRY
+                    for one, entered in own_blocks
+                ):
                     return True
             else:
                 # A clause that ends without raising takes the error away: nothing is raised then.
@@ -83,11 +87,6 @@ def _catches(code: CodeType, at: int) -> bool:
                     return True
         start, handler = handler_of(handler)
     return False
-
-
-def _is_own_block(code: CodeType, start: int) -> bool:
-    """Return True for the ``with`` of a `guard()`, which keeps no error."""
-    return any(one is code and 0 < start - entered <= _LONGEST_ENTRY for one, entered in own_blocks)
 
 
 def _entries(code: CodeType) -> Iterator[tuple[int, int, int]]:

@@ -153,7 +153,7 @@ def _note(reporter: Reporter, error: BaseException, *, is_printed: bool) -> None
         return
     if _told(reporter, error) is not None:
         return
-    finding = explain_error(error, with_context=False, is_guarded=reporter.is_up)
+    finding = explain_error(error, with_context=False, is_guarded=reporter.mode != "off")
     if finding is None or finding.id in reporter.silenced:
         return
     if finding.command.startswith("cudaguard run") and reporter.journal.is_recorded:

@@ -31,34 +31,27 @@ _RANKS = (
 )
 
 
-def is_traced() -> bool:
-    """Return True if this process was started below ``cudaguard trace``."""
-    return bool(os.environ.get(FOLDER_VARIABLE) and os.environ.get(TRACE_VARIABLE))
-
-
 def begin(activation: Activation) -> None:
     """Begin to record what this process does, and to trace it where that is wanted.
 
     Args:
         activation: That of this process.
     """
-    core = activation.core
-    _keep(core.journal)
-    if is_traced():
+    core, folder = activation.core, os.environ.get(FOLDER_VARIABLE, "")
+    if folder:
+        _keep(core.journal, folder)
+    if folder and os.environ.get(TRACE_VARIABLE):
         activation.trace()
     if activation.is_up:  # the .pth line was first, and its journal is another one
         core.journal.note("install", core.reporter.mode)
 
 
-def _keep(journal: Journal) -> None:
-    """Begin to record what this process does; does nothing where no record is wanted.
+def _keep(journal: Journal, folder: str) -> None:
+    """Begin to record what this process does.
 
     A record that cannot be kept (a full disk, the folder gone) is done without: it is only read
     when the program dies, and that must not be our doing.
     """
-    folder = os.environ.get(FOLDER_VARIABLE, "")
-    if not folder:
-        return
     journal.record_to(os.path.join(folder, JOURNAL))
     # One process may run several programs, by exec: what follows belongs to a new one.
     words = getattr(sys, "orig_argv", [sys.executable])[1:]  # Python 3.10 and later

@@ -224,10 +224,6 @@ class Repairs:
                     done += self.tell(request, outcomes)
         return is_missed, done
 
-    def late_verb(self, one: RuleEntry) -> str:
-        """Return the first verb of a rule that has a part at this moment, empty if none has."""
-        return next((verb for verb, _ in one.does if "late" in self.table.index.VERBS[verb]), "")
-
     def do_now(
         self, repair: Callable[[Request], Outcomes], rule: Rule, verb: str, name: str
     ) -> None:

@@ -199,11 +199,6 @@ class Reporter:
             del stop
         return is_news
 
-    @property
-    def is_up(self) -> bool:
-        """True if the guard is installed, in any mode."""
-        return self.mode != "off"
-
     def is_heard(self, *, carried_by_error: bool = False) -> bool:
         """Return True if the mode has findings told (see `found`)."""
         return self.mode == "strict" or (self.mode != "observe" and not carried_by_error)

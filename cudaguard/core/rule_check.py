@@ -98,8 +98,7 @@ def _is_dotted(value: object) -> bool:
 
 
 def _is_inner_path(value: object) -> bool:
-    is_text = isinstance(value, str) and bool(value.strip())
-    return is_text and not str(value).startswith("/") and ".." not in str(value).split("/")
+    return _is_text(value) and not str(value).startswith("/") and ".." not in str(value).split("/")
 
 
 def _is_variable(value: object) -> bool:
@@ -154,15 +153,10 @@ SWITCH = ValueType("true", lambda value: value is True, {"const": True})
 
 # --- which verbs there are -----------------------------------------------------------------------
 
-_known: dict[str, Verb] = {}
-
 
 def declared() -> Mapping[str, Verb]:
     """Return all verbs by name."""
-    if not _known:
-        verbs = (verb for entry in table.index.TABLES for verb in table.resolve(entry))
-        _known.update((verb.name, verb) for verb in verbs)
-    return _known
+    return {verb.name: verb for entry in table.index.TABLES for verb in table.resolve(entry)}
 
 
 def verb_of(action: Mapping[str, Any]) -> str:
@@ -338,8 +332,14 @@ def check_rule(
                 refuse("needs", f"{name!r} cannot precede {watched!r}, which Python imports first")
     if rule.grade not in GRADES:
         refuse("grade", f"got {rule.grade!r}, expected one of {', '.join(GRADES)}")
-    if rule.actions != ():
-        _check_actions(rule, refuse, is_toml=is_toml)
+    show = toml_text if is_toml else python_text
+    if not isinstance(rule.actions, tuple):
+        right = f"; write {show([rule.actions])}" if isinstance(rule.actions, dict) else ""
+        refuse("actions", f"expected a list of tables, got {show(rule.actions)}{right}")
+    for action in rule.actions:
+        fault = fault_in(action, rule, show)
+        if fault is not None:
+            refuse(*fault)
     for requirement in rule.dist:
         _requirement(requirement, refuse)
     _check_when(rule.when, refuse)
@@ -372,17 +372,6 @@ def rules_from_tables(
                 raise RuleError(f"{where}: the key {key!r} is missing")
         rules.append(check_rule(Rule(**entry), where, known=known, is_toml=True))
     return tuple(rules)
-
-
-def _check_actions(rule: Rule, refuse: _Refuse, *, is_toml: bool) -> None:
-    show = toml_text if is_toml else python_text
-    if not isinstance(rule.actions, tuple):
-        table = f"; write {show([rule.actions])}" if isinstance(rule.actions, dict) else ""
-        refuse("actions", f"expected a list of tables, got {show(rule.actions)}{table}")
-    for action in rule.actions:
-        fault = fault_in(action, rule, show)
-        if fault is not None:
-            refuse(*fault)
 
 
 def _text(value: object, field: str, refuse: _Refuse) -> None:

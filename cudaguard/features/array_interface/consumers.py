@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from cudaguard.core.near import closest
 from cudaguard.features.array_interface.interface import (
     INTERFACE,
     LEGACY_STREAM,
@@ -216,11 +217,7 @@ def consumer_for(asked: ModuleType | type | str) -> Consumer:
         name = _name_at(module) if isinstance(module, str) else ""
     if name in _BY_NAME:
         return _as_installed(name)
-    meant = ""
-    if isinstance(asked, str):
-        from difflib import get_close_matches
-
-        meant = _name_at(asked) or "".join(get_close_matches(asked.lower(), _BY_NAME, 1))
+    meant = (_name_at(asked) or closest(asked.lower(), _BY_NAME)) if isinstance(asked, str) else ""
     hint = f"did you mean {meant!r}? Known" if meant else "known"
     raise ValueError(f"consumer {asked!r} is not known; {hint} are {', '.join(_BY_NAME)}")
 
