@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from cudaguard.core.registry import Registry
     from cudaguard.core.reports import Reporter
+    from cudaguard.core.request import Request
     from cudaguard.model import Rule
 
 _INHERITED = object()
@@ -98,17 +99,19 @@ class Replacements:
 
     def put(
         self,
+        request: Request,
         name: str,
-        rule: Rule,
         owner: Any,
         attribute: str,
         make: Callable[[ReplacedPlace, Permit], Any],
     ) -> bool:
         """Replace something for a rule, or let the rule use what is replaced there.
 
+        What is told of the request later on is told of a call, and may be raised from that.
+
         Args:
+            request: Asks for it; its permit is one that is switched, if it is replaced now.
             name: The place, in words.
-            rule: The rule.
             owner: Whose attribute it is: that of a module that was loaded anew is another one.
             attribute: Its name.
             make: Is given the place and the rule's permit; returns what the attribute is to be.
@@ -119,15 +122,16 @@ class Replacements:
         Raises:
             Exception: What `make` raises.
         """
-        place = self._places.get(name)
+        rule, place = request.rule, self._places.get(name)
+        request.can_raise = True
         if place is not None:
             if place.is_filled(owner):
                 place.users.setdefault(rule, Permit()).switch(self._permit_now(rule))
                 return False
             self._undo(place)  # the module was loaded anew
         place = ReplacedPlace(name, owner, attribute)
-        permit = place.users[rule] = self._permit_now(rule)
-        place.fill(make(place, permit))
+        request.permit = place.users[rule] = self._permit_now(rule)
+        place.fill(make(place, request.permit))
         self._places[name] = place
         self._reporter.put_back(passes_through(name))
         return True

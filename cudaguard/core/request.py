@@ -12,10 +12,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import FrameType
-    from typing import Any, Union
+    from typing import Union
 
     from cudaguard.core.permit import Permit
-    from cudaguard.core.replace import ReplacedPlace, Replacements
+    from cudaguard.core.replace import Replacements
     from cudaguard.core.reports import Reporter
     from cudaguard.model import Finding, Rule
 
@@ -64,8 +64,6 @@ class Refused:
         error: What `strict` raises; None for an `ImportOrderError` that says the same.
         cause: What that is raised from.
     """
-
-    __slots__ = ("cause", "error", "finding")
 
     def __init__(
         self,
@@ -148,18 +146,3 @@ class Request:
             return reporter.found(outcome.finding, frame, stop=stop, verb=verb)
         finally:
             del stop
-
-    def put(
-        self, place: str, owner: Any, attribute: str, make: Callable[[ReplacedPlace, Permit], Any]
-    ) -> bool:
-        """Replace something for the rule (see `cudaguard.core.replace.Replacements.put`).
-
-        What is told later on is told of a call, and may be raised from that.
-        """
-        self.can_raise = True
-
-        def made(where: ReplacedPlace, permit: Permit) -> Any:
-            self.permit = permit
-            return make(where, permit)
-
-        return self.replacements.put(place, self.rule, owner, attribute, made)

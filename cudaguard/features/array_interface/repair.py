@@ -57,7 +57,7 @@ def replace_attributes(request: Request) -> Iterator[Outcome]:
             else:
                 owner, name = _resolve(request.name, f"{path}.{INTERFACE}")
                 make = functools.partial(_corrected_export, request, getattr(owner, name))
-            if request.put(place, owner, name, make):
+            if request.replacements.put(request, place, owner, name, make):
                 yield Done(place, findings.REPLACED[verb], verb=verb, stays=False)
         except (AttributeError, ImportError, KeyError, TypeError) as error:
             yield WouldDo(findings.no_such_entry(request.rule.id, place, error))
@@ -151,9 +151,9 @@ def _normalizer(request: Request, permit: Permit) -> Callable[[Any], Any]:
                 reporter.stop(error)
             return array
         if view is not array:
-            changed = _changed(cai, view.__cuda_array_interface__)
+            changed = _changes(cai, view.__cuda_array_interface__)
             if _is_new((kind, "", *changed), reported):
-                words, rule = _in_words(changed), request.rule.id
+                words, rule = "; ".join(changed.values()), request.rule.id
                 finding = findings.converted(kind, consumer.name, words, rule, is_done=is_done)
                 _tell(request, finding)
         return view if is_done else array
@@ -177,9 +177,9 @@ def _corrected_export(request: Request, export: Any, _: object, permit: Permit) 
             if is_canonical(cai, AS_EXPORTED):
                 return cai
             legal = canonical(cai, AS_EXPORTED, kind)
-            changed = {} if legal is cai else _changed(cai, legal)
+            changed = {} if legal is cai else _changes(cai, legal)
             if changed and _is_new((name_of(kind), *changed), reported):
-                words, rule = _in_words(changed), request.rule.id
+                words, rule = "; ".join(changed.values()), request.rule.id
                 _tell(request, findings.corrected(name_of(kind), words, rule))
         except EntryError:
             return cai  # whoever reads it will say so
@@ -197,26 +197,19 @@ def _corrected_export(request: Request, export: Any, _: object, permit: Permit) 
 # --- what both need ---------------------------------------------------------------------------
 
 
-def _changed(cai: Any, legal: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the entries in which two interfaces differ, as pairs: before and now."""
+def _changes(cai: Any, legal: dict[str, Any]) -> dict[str, str]:
+    """Return the entries in which two interfaces differ, each with what was done to it."""
     before = as_dictionary(cai)
-    pairs = {
-        field: (before.get(field, MISSING), legal.get(field, MISSING))
-        for field in {**before, **legal}
-    }
-    return {field: pair for field, pair in pairs.items() if pair[0] is not pair[1]}
-
-
-def _in_words(changed: dict[str, tuple[Any, Any]]) -> str:
-    parts = []
-    for field, (before, now) in changed.items():
-        if now is MISSING:
-            parts.append(f"{field} {shown(before)} left out")
-        elif before is MISSING:
-            parts.append(f"{field} {shown(now)} added")
-        else:
-            parts.append(f"{field} {shown(before)} as {shown(now)}")
-    return "; ".join(parts)
+    done = {}
+    for field in {**before, **legal}:
+        old, new = before.get(field, MISSING), legal.get(field, MISSING)
+        if new is MISSING:
+            done[field] = f"{field} {shown(old)} left out"
+        elif old is MISSING:
+            done[field] = f"{field} {shown(new)} added"
+        elif old is not new:
+            done[field] = f"{field} {shown(old)} as {shown(new)}"
+    return done
 
 
 def _is_new(key: tuple[str, ...], reported: set[tuple[str, ...]]) -> bool:

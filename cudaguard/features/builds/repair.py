@@ -32,7 +32,8 @@ def prepare_builds(request: Request) -> None:
     cpp_extension = sys.modules.get(request.name)
     original = peek(cpp_extension, _FUNCTION)
     if request.name == MODULE and original is not None and sys.platform.startswith("linux"):
-        request.put(
+        request.replacements.put(
+            request,
             f"{MODULE}.{_FUNCTION}",
             cpp_extension,
             _FUNCTION,

@@ -47,7 +47,7 @@ def replace_compile(request: Request) -> Outcomes:
 
         return compile
 
-    request.put(PLACE, torch, "compile", make)
+    request.replacements.put(request, PLACE, torch, "compile", make)
     return ()
 
 

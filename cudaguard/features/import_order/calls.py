@@ -73,7 +73,8 @@ def look_at(request: Request, function: str, look: Look) -> None:
 
         return called if is_pythons else FunctionStandIn(original, called)
 
-    request.put(f"{request.name}.{function} ({request.rule.id})", owner, name, make)
+    place = f"{request.name}.{function} ({request.rule.id})"
+    request.replacements.put(request, place, owner, name, make)
 
 
 def _place(module: str, path: str) -> tuple[Any, str]:
