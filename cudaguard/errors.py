@@ -49,10 +49,7 @@ class ArrayInterfaceError(CudaGuardError, TypeError):
         self, message: str, *, field: str = "", value: str = "", rule: str = "", remedy: str = ""
     ) -> None:
         super().__init__(message)
-        self.field = field
-        self.value = value
-        self.rule = rule
-        self.remedy = remedy
+        self.field, self.value, self.rule, self.remedy = field, value, rule, remedy
 
 
 class GraphError(CudaGuardError, RuntimeError):

@@ -5,7 +5,6 @@ Pure functions. Whether something may be done is asked of `cudaguard.core.permit
 
 from __future__ import annotations
 
-from cudaguard.core.permit import permit_for
 from cudaguard.model import NamedTuple, Rule
 from cudaguard.system.facts import clauses, in_range, required_name, requirement_met
 
@@ -16,17 +15,6 @@ if TYPE_CHECKING:
     from cudaguard.system.facts import Facts
 
 _UNDENIABLE = (1 << 30,)  # a rank above that of any rule
-
-
-def state_of(rule: Rule, facts: Facts, mode: str) -> str:
-    """Return what becomes of a rule that is in force: ``absent``, ``acts``, ``tells`` or ``off``.
-
-    ``absent``: its conditions do not hold here.
-    """
-    if not applies(rule, facts):
-        return "absent"
-    permit = permit_for(mode, rule.grade)
-    return "acts" if permit.acts else "tells" if permit.looks else "off"
 
 
 def applies(rule: Rule, facts: Facts) -> bool:

@@ -110,10 +110,6 @@ class Registry:
         """Return a rule that is in force, None if it is not."""
         return next((entry.rule for entry in self.entries if entry.id == id), None)
 
-    def with_verbs(self, *verbs: str) -> tuple[RuleEntry, ...]:
-        """Return the entries of the rules with an action of these verbs."""
-        return tuple(e for e in self.entries if any(verb in verbs for verb, _ in e.does))
-
     def is_users(self, rule: Rule) -> bool:
         """Return True if the rule came from the user, a file or a plug-in, and not from us."""
         return self.origins.get(rule.id) != BUILT_IN
