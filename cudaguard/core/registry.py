@@ -77,8 +77,6 @@ class Registry:
         switches: Rule id -> True (enabled) or False (disabled).
     """
 
-    __slots__ = ("by_module", "entries", "opt_in_orders", "origins", "silenced")
-
     def __init__(
         self, entries: Iterable[tuple[RuleEntry, str]], switches: Mapping[str, bool]
     ) -> None:

@@ -222,10 +222,6 @@ class Reporter:
         """What was repaired, each once."""
         return tuple(self._repairs.copy())  # in one step, also without the GIL
 
-    def repair_of(self, subject: str) -> Repaired | None:
-        """Return the repair that something was subject to; None if there was none."""
-        return next((done for done in self.repairs if done.subject == subject), None)
-
     @property
     def channel(self) -> Channel:
         """The findings of this process."""

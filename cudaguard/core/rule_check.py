@@ -89,10 +89,6 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and value.isidentifier()
-
-
 def _is_dotted(value: object) -> bool:
     return isinstance(value, str) and all(part.isidentifier() for part in value.split("."))
 
@@ -107,9 +103,8 @@ def _is_variable(value: object) -> bool:
 
 
 def _are_texts(value: object) -> bool:
-    return _is_text(value) or (
-        isinstance(value, tuple) and value != () and all(map(_is_text, value))
-    )
+    texts = value if isinstance(value, tuple) else (value,)
+    return texts != () and all(map(_is_text, texts))
 
 
 def _serves_others(pattern: str) -> str:
@@ -147,7 +142,11 @@ TEXTS = ValueType(
 MODULE = ValueType("the name of a module", _is_dotted, _DOTTED)
 FUNCTION = ValueType("a function or method of the watched module", _is_dotted, _DOTTED)
 CLASS = ValueType("a class of the watched module", _is_dotted, _DOTTED)
-PARAMETER = ValueType("the name of a parameter", _is_name, _NAME)
+PARAMETER = ValueType(
+    "the name of a parameter",
+    lambda value: isinstance(value, str) and value.isidentifier(),
+    _NAME,
+)
 TARGET = ValueType("the full name of a class or function", _is_dotted, _DOTTED)
 SWITCH = ValueType("true", lambda value: value is True, {"const": True})
 
@@ -254,11 +253,6 @@ def _corrected(verb: Verb, action: Mapping[Any, Any]) -> dict[str, object]:
 # --- as text -------------------------------------------------------------------------------------
 
 
-def python_text(value: object) -> str:
-    """Return a value as Python code."""
-    return repr(plain(value))
-
-
 def toml_text(value: object) -> str:
     """Return a value as TOML, on one line."""
     if isinstance(value, bool):
@@ -332,7 +326,7 @@ def check_rule(
                 refuse("needs", f"{name!r} cannot precede {watched!r}, which Python imports first")
     if rule.grade not in GRADES:
         refuse("grade", f"got {rule.grade!r}, expected one of {', '.join(GRADES)}")
-    show = toml_text if is_toml else python_text
+    show: Show = toml_text if is_toml else lambda value: repr(plain(value))
     if not isinstance(rule.actions, tuple):
         right = f"; write {show([rule.actions])}" if isinstance(rule.actions, dict) else ""
         refuse("actions", f"expected a list of tables, got {show(rule.actions)}{right}")

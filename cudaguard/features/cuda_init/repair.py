@@ -82,7 +82,7 @@ def create(core: Dispatch, device: int | str | None) -> ContextHandle:
     else:
         handle = detector.on_request(lambda: create_context(device))
     subject = f"CUDA context on device {handle.device.ordinal} ({handle.device.name})"
-    if core.reporter.repair_of(subject) is None:
+    if all(done.subject != subject for done in core.reporter.repairs):
         core.reporter.repaired("", "create_context", subject, "created", frame=caller_frame())
     return handle
 
