@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from cudaguard.core.registry import Registry
     from cudaguard.core.reports import Reporter
-    from cudaguard.core.request import Request
     from cudaguard.model import Rule
 
 _INHERITED = object()
@@ -99,7 +98,7 @@ class Replacements:
 
     def put(
         self,
-        request: Request,
+        request: Any,
         name: str,
         owner: Any,
         attribute: str,
@@ -110,7 +109,7 @@ class Replacements:
         What is told of the request later on is told of a call, and may be raised from that.
 
         Args:
-            request: Asks for it; its permit is one that is switched, if it is replaced now.
+            request: A `cudaguard.core.request.Request`, which gets the permit that is switched.
             name: The place, in words.
             owner: Whose attribute it is: that of a module that was loaded anew is another one.
             attribute: Its name.
@@ -122,7 +121,8 @@ class Replacements:
         Raises:
             Exception: What `make` raises.
         """
-        rule, place = request.rule, self._places.get(name)
+        rule: Rule = request.rule
+        place = self._places.get(name)
         request.can_raise = True
         if place is not None:
             if place.is_filled(owner):
