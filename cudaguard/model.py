@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     KW_ONLY = dataclasses.KW_ONLY
     _EMPTY: Any
 else:
-    from _operator import itemgetter  # light: `operator` is not
-
     KW_ONLY = None
     _EMPTY = ()
 
@@ -49,7 +47,7 @@ else:
             cls._fields = names = tuple(cls.__annotations__)
             cls._defaults = {name: vars(cls)[name] for name in names if name in vars(cls)}
             for place, name in enumerate(names):
-                setattr(cls, name, property(itemgetter(place)))
+                setattr(cls, name, property(lambda self, place=place: self[place]))
 
         def __new__(cls, *given, **named):
             """Return one with the fields as they are given, by place or by name."""
