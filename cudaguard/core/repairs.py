@@ -148,7 +148,7 @@ class Repairs:
     ) -> int:
         """Have an entry do what rules ask for; return how much was done.
 
-        It is given `more` besides the request, of which the other arguments are.
+        It is given a `Request` for each rule, and `more`.
         """
         return sum(
             self.tell(request, self.table.resolve(entry)(request, *more))

@@ -63,7 +63,7 @@ class FunctionStandIn:
 
     def __init__(self, original: Any, call: Callable[..., Any]) -> None:
         self.__wrapped__ = original  # inspect.signature follows it
-        self.__doc__, self.__module__ = original.__doc__, original.__module__
+        self.__doc__, self.__module__ = original.__doc__, getattr(original, "__module__", "")
         self._call = call
 
     @property  # type: ignore[misc]  # that of `object` can be set
