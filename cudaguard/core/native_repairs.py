@@ -129,7 +129,7 @@ class NativeRepairs:
         repairs = self._repairs
         for one, entry, _ in fitting:
             for request in repairs.requests(entry, [one], source):
-                scope = repairs.table.resolve(entry)(request, subject, is_file=is_file)
+                scope = repairs.table.resolve(entry)(request, subject, is_file)
                 if scope is not None:
                     return scope[0], self._opened(request, scope[1])
         return None

@@ -25,7 +25,7 @@ wanted_back: set[str] = set()
 
 
 def keep_local(
-    request: Request, subject: str, *, is_file: bool
+    request: Request, subject: str, is_file: bool
 ) -> tuple[bool, Iterator[Outcome]] | None:
     """Decide about a library, or the extensions of a package, to be loaded with RTLD_GLOBAL."""
     if is_file:

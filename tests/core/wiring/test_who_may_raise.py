@@ -223,7 +223,7 @@ except Exception as error:
 """
 BROKEN_SCOPE = """
 import cudaguard.features.symbol_scope.repair
-def keep_local(*arguments, **named):
+def keep_local(*arguments):
     raise ZeroDivisionError("a bug of ours")
 cudaguard.features.symbol_scope.repair.keep_local = as_ours(keep_local)
 """
