@@ -71,10 +71,8 @@ def _rank() -> dict[str, int]:
     for names in _RANKS:
         told = [os.environ.get(name, "") for name in names]
         if told[0].isdecimal():
-            found = {"rank": int(told[0])}
-            if told[1].isdecimal():
-                found["ranks"] = int(told[1])
-            return found
+            pairs = zip(("rank", "ranks"), told)
+            return {key: int(value) for key, value in pairs if value.isdecimal()}
     return {}
 
 

@@ -40,7 +40,7 @@ def explain(about: BaseException | str) -> Finding | None:
     is_guarded = activation.is_up
     if isinstance(about, BaseException):
         finding = explain_error(about, is_guarded=is_guarded)
-        return None if finding is None else in_this_process(finding)
+        return None if finding is None else in_this_process(finding)[0] or finding
     if not isinstance(about, str):
         raise TypeError(f"explain() takes an error, a text or an id, not {type(about).__name__}")
     id = about.strip()
