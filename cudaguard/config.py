@@ -11,7 +11,7 @@ import sys
 
 from cudaguard.errors import ConfigError
 from cudaguard.files import read_bytes
-from cudaguard.model import KW_ONLY, MODES, Record, Table
+from cudaguard.model import KW_ONLY, MODES, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Settings(Record):
     source: str
     _: KW_ONLY
     mode: Mode | None = None
-    switches: Mapping[str, bool] = Table({})
+    switches: Mapping[str, bool] = {}
     journal: str = ""
     plugins: bool | None = None
     context: str | None = None
@@ -194,9 +194,7 @@ def read_file(path: object) -> Settings:
         ConfigError: naming the file, the key, and what was expected.
     """
     try:
-        name = os.path.expanduser(os.fspath(path))  # type: ignore[call-overload]  # refused below
-        if isinstance(name, bytes):
-            name = os.fsdecode(name)
+        name = os.path.expanduser(os.fsdecode(path))  # type: ignore[arg-type]  # refused below
         text = read_bytes(name, FILE_LIMIT).decode("utf-8-sig")
     except TypeError:
         raise ConfigError(f"config: expected the path of a TOML file, got {path!r}") from None

@@ -1,7 +1,6 @@
 """Every error and warning the guard can hand to a program.
 
-An error says what happened, where, what was expected and what to do. The classes show
-themselves as ``cudaguard.X`` because that is the name a user imports them by.
+An error says what happened, where, what was expected and what to do.
 """
 
 from __future__ import annotations
@@ -10,13 +9,9 @@ from __future__ import annotations
 class CudaGuardError(Exception):
     """Base of every error raised on purpose by the guard."""
 
-    __module__ = "cudaguard"
-
 
 class ImportOrderError(CudaGuardError, ImportError):
     """A watched module could not be imported in a safe order (``strict`` mode only)."""
-
-    __module__ = "cudaguard"
 
 
 class ExtensionError(CudaGuardError, ImportError):
@@ -26,25 +21,17 @@ class ExtensionError(CudaGuardError, ImportError):
     ``path`` are those of the extension, as in any ``ImportError``.
     """
 
-    __module__ = "cudaguard"
-
 
 class RuleError(CudaGuardError, ValueError):
     """A rule is malformed: the message names the rule, its origin, the field and what fits."""
-
-    __module__ = "cudaguard"
 
 
 class ConfigError(CudaGuardError, ValueError):
     """A mode, a rule id or a configuration file cannot be used: the message says why."""
 
-    __module__ = "cudaguard"
-
 
 class ContextError(CudaGuardError, RuntimeError):
     """A CUDA context could not be created: the message says why, and what to do."""
-
-    __module__ = "cudaguard"
 
 
 class ArrayInterfaceError(CudaGuardError, TypeError):
@@ -58,73 +45,52 @@ class ArrayInterfaceError(CudaGuardError, TypeError):
         remedy: What to do.
     """
 
-    __module__ = "cudaguard"
-
     def __init__(
         self, message: str, *, field: str = "", value: str = "", rule: str = "", remedy: str = ""
     ) -> None:
         super().__init__(message)
-        self.field = field
-        self.value = value
-        self.rule = rule
-        self.remedy = remedy
+        self.field, self.value, self.rule, self.remedy = field, value, rule, remedy
 
 
 class GraphError(CudaGuardError, RuntimeError):
     """The outputs of a compiled callable cannot be made safe in the way that was asked for."""
 
-    __module__ = "cudaguard"
-
 
 class CudaGuardWarning(UserWarning):
     """Base of every warning of the guard; filter on this class to catch them all."""
-
-    __module__ = "cudaguard"
 
 
 class ImportOrderWarning(CudaGuardWarning):
     """Modules were, or had to be, imported in an unsafe order."""
 
-    __module__ = "cudaguard"
-
 
 class SymbolScopeWarning(CudaGuardWarning):
     """A library put its symbols where other libraries will bind to them by mistake."""
-
-    __module__ = "cudaguard"
 
 
 class ExtensionWarning(CudaGuardWarning):
     """A compiled extension cannot be loaded."""
 
-    __module__ = "cudaguard"
-
 
 class ArrayInterfaceWarning(CudaGuardWarning):
     """A consumer does not heed something that an array says of itself."""
-
-    __module__ = "cudaguard"
 
 
 class ContextWarning(CudaGuardWarning):
     """A CUDA context is on the wrong device, is not the shared one, or could not be created."""
 
-    __module__ = "cudaguard"
-
 
 class ForkWarning(CudaGuardWarning):
     """A forked process uses CUDA, which its parent had initialized."""
-
-    __module__ = "cudaguard"
 
 
 class GraphWarning(CudaGuardWarning):
     """A tensor of a CUDA graph is, or will be, overwritten while somebody holds it."""
 
-    __module__ = "cudaguard"
-
 
 class LateEnvironmentWarning(CudaGuardWarning):
     """An environment variable was set after it had been read for good."""
 
-    __module__ = "cudaguard"
+
+for _kind in [kind for kind in vars().values() if isinstance(kind, type)]:
+    _kind.__module__ = "cudaguard"  # shown as ``cudaguard.X``: the name that users import

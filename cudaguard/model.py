@@ -1,4 +1,4 @@
-"""The vocabulary of the guard: rules, events, findings, plans, status.
+"""The vocabulary of the guard: rules, events, findings, status.
 
 A class of our own rather than dataclasses: it is imported on the first line of a program, and
 ``dataclasses`` alone would cost several times the whole start-up budget.
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     _EMPTY: Any
     _Dict = dict[str, Any]
 else:
-    from _operator import itemgetter  # light: `operator` is not
-
     KW_ONLY = None
     _EMPTY = ()
     _Dict = dict
@@ -51,7 +49,7 @@ else:
             cls._fields = names = tuple(getattr(cls, "__annotations__", ()))
             cls._defaults = {name: vars(cls)[name] for name in names if name in vars(cls)}
             for place, name in enumerate(names):
-                setattr(cls, name, property(itemgetter(place)))
+                setattr(cls, name, property(lambda self, place=place: self[place]))
 
         def __new__(cls, *given, **named):
             """Return one with the fields as they are given, by place or by name."""
@@ -146,7 +144,7 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain lists, dictionaries, strings and numbers (JSON-ready)."""
-        return {name: _plain(value) for name, value in self._values().items()}
+        return {name: plain(value) for name, value in self._values().items()}
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -163,7 +161,9 @@ class Record:
         return f"{type(self).__name__}({fields})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self._values())
+        from functools import partial
+
+        return partial(type(self), **self._values()), ()
 
 
 def _refusal(kind: type[Record], given: tuple[Any, ...], named: dict[str, Any]) -> TypeError:
@@ -179,17 +179,14 @@ def _refusal(kind: type[Record], given: tuple[Any, ...], named: dict[str, Any]) 
     return TypeError(f"{kind.__name__}(): {'; '.join(words)}")
 
 
-def _rebuild(cls: type[Record], values: dict[str, Any]) -> Record:
-    return cls(**values)
-
-
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
+    """Return a value as JSON has it."""
     if isinstance(value, Record):
         return value.to_dict()
     if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     return value
 
 
@@ -347,22 +344,6 @@ class Finding(Record):
         for label, texts in labeled(self.to_dict()):
             lines += (f"  {label}: {text}" for text in texts if label not in leave_out)
         return "\n".join(map(printable_part, lines))
-
-
-class Plan(Record):
-    """What follows from the rules for one watched module, in the order of doing.
-
-    Args:
-        name: The watched module.
-        needs: Pairs of (module to import first, id of the rule that asks for it).
-        told: Rules graded ``report`` that apply to this module.
-        problems: Contradictions among the rules, in words.
-    """
-
-    name: str
-    needs: tuple[tuple[str, str], ...] = ()
-    told: tuple[Rule, ...] = ()
-    problems: tuple[str, ...] = ()
 
 
 class Status(Record):

@@ -20,17 +20,14 @@ _SHOW_ERRORS = ("IPython", "ipykernel", "_pytest", "pluggy", "unittest", "multip
 _LONGEST_ENTRY = 10  # bytes of code from a call of __enter__ to the body of its `with`
 
 
-def ends_program(frame: FrameType | None = None) -> bool:
-    """Return True if an error that is raised in a frame surely ends the program.
+def ends_program() -> bool:
+    """Return True if an error that is raised here surely ends the program.
 
     Where code in C imports modules, it may catch what comes of that: then False, as in any doubt.
-
-    Args:
-        frame: Where it is raised; None for the innermost one that is the program's.
     """
     if sys.version_info < (3, 11):
         return False
-    frame = frame or caller_frame()
+    frame = caller_frame()
     while frame is not None:
         if module_of(frame).partition(".")[0] in _SHOW_ERRORS:
             return True
@@ -73,7 +70,11 @@ def _catches(code: CodeType, at: int) -> bool:
         seen.add(handler)
         if raw[handler] == opmap["PUSH_EXC_INFO"]:
             if raw[handler + 2] == opmap["WITH_EXCEPT_START"]:
-                if not _is_own_block(code, start):
+                # The ``with`` of a `guard()` keeps no error.
+                if not any(
+                    one is code and 0 < start - entered <= _LONGEST_ENTRY
+                    for one, entered in own_blocks
+                ):
                     return True
             else:
                 # A clause that ends without raising takes the error away: nothing is raised then.
@@ -86,11 +87,6 @@ def _catches(code: CodeType, at: int) -> bool:
                     return True
         start, handler = handler_of(handler)
     return False
-
-
-def _is_own_block(code: CodeType, start: int) -> bool:
-    """Return True for the ``with`` of a `guard()`, which keeps no error."""
-    return any(one is code and 0 < start - entered <= _LONGEST_ENTRY for one, entered in own_blocks)
 
 
 def _entries(code: CodeType) -> Iterator[tuple[int, int, int]]:

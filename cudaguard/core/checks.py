@@ -13,7 +13,7 @@ from cudaguard.model import SEVERITIES, NamedTuple, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any, Literal, TypeVar
 
     from cudaguard.model import Finding
@@ -68,18 +68,30 @@ class Check(NamedTuple):
     option: Literal["", "--deep"] = ""
 
 
-def run_checks(
-    site: Site, checks: Iterable[Check], tell: Callable[[str, BaseException], None]
-) -> Iterator[CheckResult]:
-    """Yield what comes of the checks, in their order; one that fails does not stop the others.
+def run_check(site: Site, check: Check, tell: Callable[[str, BaseException], None]) -> CheckResult:
+    """Return what comes of a check; one that fails does not stop the others.
 
     Args:
         site: This environment.
-        checks: The checks.
+        check: The check.
         tell: Is told of a check that has failed itself, with the error.
     """
-    for check in checks:
-        yield _run(site, check, tell)
+    from cudaguard.system.packages import Skipped
+
+    started = monotonic()
+
+    def ended(status: CheckStatus, reason: str, findings: Iterable[Finding] = ()) -> CheckResult:
+        seconds = round(monotonic() - started, 3)
+        return CheckResult(check.id, check.title, status, reason, seconds, tuple(findings))
+
+    try:
+        findings, seen = check.run(site)
+    except Skipped as why:
+        return ended(SKIPPED, str(why))
+    except Exception as error:  # the others still have something to say
+        tell(check.id, error)
+        return ended(BROKEN, f"{FAILED_ITSELF}: {type(error).__name__}: {error}")
+    return ended(status_of(findings), seen, findings)
 
 
 def run_checks_aside(
@@ -105,7 +117,7 @@ def run_checks_aside(
     """
     from cudaguard.system.child import NoAnswer, run_in_fork
 
-    tasks: list[Callable[[], Any]] = [partial(_run, site, check, tell) for check in checks]
+    tasks: list[Callable[[], Any]] = [partial(run_check, site, check, tell) for check in checks]
     answers = run_in_fork([*tasks, partial(also, site)], limit)
     results = []
     for check in checks:
@@ -123,22 +135,3 @@ def status_of(findings: Iterable[Finding]) -> CheckStatus:
     """Return the status of a check that has come to its end: that of the worst finding."""
     worst = max((SEVERITIES.index(finding.severity) for finding in findings), default=0)
     return _STATUS_OF[SEVERITIES[worst]]
-
-
-def _run(site: Site, check: Check, tell: Callable[[str, BaseException], None]) -> CheckResult:
-    from cudaguard.system.packages import Skipped
-
-    started = monotonic()
-
-    def ended(status: CheckStatus, reason: str, findings: Iterable[Finding] = ()) -> CheckResult:
-        seconds = round(monotonic() - started, 3)
-        return CheckResult(check.id, check.title, status, reason, seconds, tuple(findings))
-
-    try:
-        findings, seen = check.run(site)
-    except Skipped as why:
-        return ended(SKIPPED, str(why))
-    except Exception as error:  # the others still have something to say
-        tell(check.id, error)
-        return ended(BROKEN, f"{FAILED_ITSELF}: {type(error).__name__}: {error}")
-    return ended(status_of(findings), seen, findings)

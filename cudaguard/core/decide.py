@@ -5,8 +5,7 @@ Pure functions. Whether something may be done is asked of `cudaguard.core.permit
 
 from __future__ import annotations
 
-from cudaguard.core.permit import permit_for
-from cudaguard.model import Plan, Record, Rule
+from cudaguard.model import NamedTuple, Rule
 from cudaguard.system.facts import clauses, in_range, required_name, requirement_met
 
 TYPE_CHECKING = False
@@ -16,17 +15,6 @@ if TYPE_CHECKING:
     from cudaguard.system.facts import Facts
 
 _UNDENIABLE = (1 << 30,)  # a rank above that of any rule
-
-
-def state_of(rule: Rule, facts: Facts, mode: str) -> str:
-    """Return what becomes of a rule that is in force: ``absent``, ``acts``, ``tells`` or ``off``.
-
-    ``absent``: its conditions do not hold here.
-    """
-    if not applies(rule, facts):
-        return "absent"
-    permit = permit_for(mode, rule.grade)
-    return "acts" if permit.acts else "tells" if permit.looks else "off"
 
 
 def applies(rule: Rule, facts: Facts) -> bool:
@@ -87,6 +75,20 @@ def may_apply(rule: Rule, facts: Facts) -> bool:
     return applies(rule.replace(dist=installed, when={"dists": dists}), facts)
 
 
+class Plan(NamedTuple):
+    """What follows from the rules for one watched module, in the order of doing.
+
+    Args:
+        needs: Pairs of (module to import first, id of the rule that asks for it).
+        told: Rules graded ``report`` that apply to this module.
+        problems: Contradictions among the rules, in words.
+    """
+
+    needs: tuple[tuple[str, str], ...] = ()
+    told: tuple[Rule, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
 def plan(
     name: str,
     rules_of: Callable[[str], tuple[Rule, ...]],
@@ -104,7 +106,7 @@ def plan(
     own = [rule for rule in rules_of(name) if applies(rule, facts)]
     told = tuple(rule for rule in own if rule.grade == "report")
     if not any(rule.needs and rule.grade != "report" for rule in own):
-        return Plan(name, told=told)
+        return Plan(told=told)
     from cudaguard.core.findings import PYTHON
 
     # Other rules may order the prerequisites among themselves, or say the opposite: follow
@@ -137,12 +139,8 @@ def plan(
         for need in rule.needs
         if (need, name) in left
     }
-    return Plan(
-        name,
-        needs=tuple((module, asked[module]) for module in order if module in asked),
-        told=told,
-        problems=tuple(problems),
-    )
+    needs = tuple((module, asked[module]) for module in order if module in asked)
+    return Plan(needs, told, tuple(problems))
 
 
 def _rank(rule: Rule, users: bool) -> tuple[int, ...]:
@@ -156,7 +154,7 @@ def _rank(rule: Rule, users: bool) -> tuple[int, ...]:
 # --- Import order as a graph: who must come before whom, and what to do about contradictions ------
 
 
-class Before(Record):
+class Before(NamedTuple):
     """`first` must be imported before `then`, says `rule`.
 
     Args:

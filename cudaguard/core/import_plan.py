@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.files import open_file, os, own_errors
+from cudaguard.core.reporter import command_line
+from cudaguard.files import os, own_errors
 from cudaguard.hooks.caller import caller_frame, is_between, module_of
 from cudaguard.model import NamedTuple
 from cudaguard.system.import_graph import ImportGraph
@@ -142,7 +143,7 @@ def _source(frame: FrameType, name: str, file: str) -> str | None:
     if isinstance(cached, tuple) and len(cached) == 4 and cached[1] is None:
         return "".join(cached[2])
     if file == "<string>" and name == "__main__":
-        words = getattr(sys, "orig_argv", None) or _command_line()
+        words = command_line()
         return next((code for option, code in zip(words, words[1:]) if option == "-c"), None)
     loader: Any = frame.f_globals.get("__loader__")
     if type(loader).__module__ == "zipimport":
@@ -150,16 +151,8 @@ def _source(frame: FrameType, name: str, file: str) -> str | None:
             source: str | None = loader.get_source(name)
             return source
         except own_errors(ImportError):
-            return None
+            pass
     return None
-
-
-def _command_line() -> list[str]:  # of Python 3.9
-    try:
-        with open_file("/proc/self/cmdline", encoding="utf-8", errors="replace") as file:
-            return file.read().split("\0")
-    except own_errors(OSError):
-        return []
 
 
 def _tests_beside(modules: list[Module]) -> list[Module]:

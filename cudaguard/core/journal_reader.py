@@ -263,13 +263,10 @@ class _Details(dict):  # type: ignore[type-arg]  # what JSON has
 def _finding(details: _Details, name: str) -> Finding:
     severity: Any = details.text("severity")
     return Finding(
-        details.text("id"),
-        details.text("what") or name,
+        what=details.text("what") or name,
         rule=details.text("rule") or None,
         severity=severity if severity in SEVERITIES else "warning",
         evidence=details.texts("evidence"),
-        consequence=details.text("consequence"),
-        remedy=details.text("remedy"),
-        command=details.text("command"),
         links=details.texts("links"),
+        **{key: details.text(key) for key in ("id", "consequence", "remedy", "command")},
     )

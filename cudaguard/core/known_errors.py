@@ -8,7 +8,6 @@ likely, and what fits a longer piece of a line before what fits a part of it.
 from __future__ import annotations
 
 import re
-from functools import cache
 
 from cudaguard.files import program_errors
 from cudaguard.model import Finding, NamedTuple, Record
@@ -47,34 +46,6 @@ _MOST_TRACEBACKS = 100  # tracebacks of a log that are looked at
 _BEFORE = 60  # lines before an ending in which its cause may be told
 
 
-class Part(NamedTuple):
-    """A part of a text.
-
-    Args:
-        begin: Where it begins.
-        end: Where it ends.
-    """
-
-    begin: int
-    end: int
-
-    def __contains__(self, place: object) -> bool:
-        return isinstance(place, int) and self.begin <= place < self.end
-
-
-class Endings(NamedTuple):
-    """How a text ends.
-
-    Args:
-        parts: What tells of the error that ended the program, the last one first; nothing for a
-            text that is no log.
-        before: What was said shortly before it.
-    """
-
-    parts: tuple[Part, ...]
-    before: Part
-
-
 def window_of(text: str) -> str:
     """Return the part of a text that is read: all of one that is not long.
 
@@ -89,26 +60,21 @@ def window_of(text: str) -> str:
     return text[-WINDOW:]
 
 
-def endings_of(text: str) -> Endings:
-    """Return what tells of the error that ended a program."""
+def _endings(text: str) -> list[range]:
+    """Return what tells of the error that ended the program, the last part first; [] for no log."""
     chains = list(_chains(text))
-    found: list[Part] = []
+    found: list[range] = []
     for chain in reversed(chains):
         found.append(chain)
-        if not is_passed_on(text, chain):
+        if not _is_passed_on(text, chain):
             break
-    fatal = _last_fatal(text, chains[-1].end if chains else 0)
-    if fatal is not None:
-        found.insert(0, fatal)
-    if not found:
-        return Endings((), Part(0, 0))
-    begin = found[-1].begin
-    return Endings(tuple(found), Part(_lines_back(text, begin, _BEFORE), begin))
+    fatal = _last_fatal(text, chains[-1].stop if chains else 0)
+    return found if fatal is None else [fatal, *found]
 
 
-def is_passed_on(text: str, part: Part) -> bool:
+def _is_passed_on(text: str, part: range) -> bool:
     """Return True if a part only says that something else has failed, which was told before."""
-    return any(sign in text[part.begin : part.end] for sign in _PASSED_ON)
+    return any(sign in text[part.start : part.stop] for sign in _PASSED_ON)
 
 
 def is_quiet(text: str, place: int) -> bool:
@@ -124,21 +90,17 @@ def line_at(text: str, place: int) -> str:
     return text[first if begin < 0 else begin + 1 : last if end < 0 else end]
 
 
-def _chains(text: str) -> Iterator[Part]:
+def _chains(text: str) -> Iterator[range]:
     """Yield the last tracebacks, those of errors that led to one another as one."""
-    places: list[int] = []
-    at = text.rfind(_TRACEBACK)
-    while at >= 0 and len(places) < _MOST_TRACEBACKS:
-        places.append(at)
-        at = text.rfind(_TRACEBACK, 0, at)
+    places = [found.start() for found in re.finditer(re.escape(_TRACEBACK), text)]
     begin = last = -1
-    for at in reversed(places):
+    for at in places[-_MOST_TRACEBACKS:]:
         if begin >= 0 and not any(link in text[last:at] for link in _LINKS):
-            yield Part(begin, _end_of(text, last))
+            yield range(begin, _end_of(text, last))
             begin = -1
         begin, last = (at if begin < 0 else begin), at
     if begin >= 0:
-        yield Part(begin, _end_of(text, last))
+        yield range(begin, _end_of(text, last))
 
 
 def _end_of(text: str, traceback: int) -> int:
@@ -168,14 +130,14 @@ def _next_line(text: str, place: int) -> int:
     return len(text) if end < 0 else end + 1
 
 
-def _last_fatal(text: str, after: int) -> Part | None:
+def _last_fatal(text: str, after: int) -> range | None:
     """Return the last words of a process that died without a traceback, or behind it."""
     places = [place for place in (text.rfind(sign) for sign in _FATAL) if place >= after]
     if not places:
         return None
     begin = text.rfind("\n", 0, min(places)) + 1
     # Of several such lines the first is the cause, and what was said right before it may be.
-    return Part(_lines_back(text, begin, 3) if not after else max(after, begin), len(text))
+    return range(_lines_back(text, begin, 3) if not after else max(after, begin), len(text))
 
 
 def _lines_back(text: str, place: int, lines: int) -> int:
@@ -194,6 +156,10 @@ _SURE = {
 }
 _AROUND = 2000  # characters on each side of a hint in which a message lies
 _MOST_PLACES = 12  # places of one hint that are looked at, from the last one on
+
+
+def _groups(match: re.Match[str]) -> tuple[str, ...]:
+    return tuple(group or "" for group in match.groups())
 
 
 class KnownError(Record):
@@ -234,7 +200,7 @@ class KnownError(Record):
     nouns: tuple[str, ...] = ()
     unguarded: str = ""
     leads: bool = False
-    words: Callable[[re.Match[str]], tuple[str, ...] | None] | None = None
+    words: Callable[[re.Match[str]], tuple[str, ...] | None] = _groups
     tell: Callable[[re.Match[str]], Finding | None] | None = None
     examples: tuple[str, ...] = ()
 
@@ -242,35 +208,27 @@ class KnownError(Record):
         """Return what a message means that fits the pattern, None if it is another one."""
         if self.tell is not None:
             return self.tell(match)
-        said = tuple(group or "" for group in match.groups())
-        if self.words is not None:
-            named = self.words(match)
-            if named is None:
-                return None
-            said = named
-        return self._finding(said, "error")
-
-    def with_words(self, *words: str) -> Finding:
-        """Return what a message means, with what is to be named in the texts."""
-        return self._finding(words, "error")
+        words = self.words(match)
+        return None if words is None else self.with_words(*words)
 
     def about(self) -> Finding:
         """Return what such messages are about."""
-        return self.to_unguarded(self._finding(self.nouns, "info"))
+        return self.to_unguarded(self.with_words(*self.nouns, severity="info"))
 
     def to_unguarded(self, finding: Finding) -> Finding:
         """Return a finding with what the guard would do, for a program that has none."""
         both = "; ".join(filter(None, (finding.remedy, self.unguarded)))
         return finding.replace(remedy=both)
 
-    def _finding(self, named: tuple[str, ...], severity: Severity) -> Finding:
+    def with_words(self, *words: str, severity: Severity = "error") -> Finding:
+        """Return what a message means, with what is to be named in the texts."""
         return Finding(
             self.id,
-            self.what.format(*named),
+            self.what.format(*words),
             severity=severity,
             consequence=self.consequence,
-            remedy=self.remedy.format(*named),
-            command=self.command.format(*named),
+            remedy=self.remedy.format(*words),
+            command=self.command.format(*words),
             links=self.links,
         )
 
@@ -324,32 +282,30 @@ def best_in(text: str, known: Iterable[KnownError]) -> Hit | None:
     """
     text = window_of(text)
     known = tuple(known)
-    endings = endings_of(text)
-    if not endings.parts:  # no log
-        return _best(text, _hits(text, known, Part(0, len(text))))
+    endings = _endings(text)
+    if not endings:  # no log
+        return _best(text, _hits(text, known, range(len(text))))
     vague: Hit | None = None
-    is_another = False  # an error of which nothing is known
-    for part in endings.parts:
+    is_another = False
+    for part in endings:
         found = _best(text, _hits(text, known, part))
         if found is not None and found.known.certainty > VAGUE:
             return found
         vague = vague or found
-        is_another = found is None and _has_message(text, part)
+        # It says what is wrong, as errors of Python's do, and nothing is known of it.
+        is_python = "Traceback (" in text[part.start : part.stop]
+        is_another = found is None and is_python and not _is_passed_on(text, part)
         if is_another:
             break
+    begin = endings[-1].start
     earlier = (
         hit
-        for hit in _hits(text, known, endings.before)
+        for hit in _hits(text, known, range(_lines_back(text, begin, _BEFORE), begin))
         if hit.known.certainty > VAGUE
         and not is_quiet(text, hit.begin)
         and (hit.known.leads or not is_another)
     )
     return _best(text, earlier) or vague
-
-
-def _has_message(text: str, part: Part) -> bool:
-    """Return True if an ending is an error of Python's, which says what is wrong."""
-    return "Traceback (" in text[part.begin : part.end] and not is_passed_on(text, part)
 
 
 def _best(text: str, hits: Iterable[Hit]) -> Hit | None:
@@ -375,11 +331,11 @@ def _has(other: Hit, hit: Hit) -> bool:
     )
 
 
-def _hits(text: str, known: Iterable[KnownError], part: Part) -> Iterator[Hit]:
+def _hits(text: str, known: Iterable[KnownError], part: range) -> Iterator[Hit]:
     for one in known:
         seen: set[int] = set()
         for begin, end in _near(text, one.hints, part):
-            for match in _compiled(one.pattern).finditer(text[begin:end]):
+            for match in re.finditer(one.pattern, text[begin:end]):
                 place = begin + match.start()
                 if place in seen or place not in part:
                     continue
@@ -387,32 +343,29 @@ def _hits(text: str, known: Iterable[KnownError], part: Part) -> Iterator[Hit]:
                 finding = one.explain(match)
                 if finding is not None:
                     line = line_at(text, place).strip()
+                    line = line if len(line) <= 200 else f"{line[:197]}..."
                     sure = _SURE.get(one.certainty, ())
-                    finding = finding.replace(evidence=(_cut(line), *finding.evidence, *sure))
+                    finding = finding.replace(evidence=(line, *finding.evidence, *sure))
                     yield Hit(one, place, begin + match.end(), finding)
 
 
-def _near(text: str, hints: Iterable[str], part: Part) -> Iterator[tuple[int, int]]:
+def _near(text: str, hints: Iterable[str], part: range) -> Iterator[tuple[int, int]]:
     """Yield the stretches of a text around the places of hints, those that overlap as one."""
     places: list[int] = []
     for hint in hints:  # those near the end: there the program ended
-        place, count = text.rfind(hint, part.begin, part.end), 0
+        place, count = text.rfind(hint, part.start, part.stop), 0
         while place >= 0 and count < _MOST_PLACES:
             places.append(place)
-            place, count = text.rfind(hint, part.begin, place), count + 1
+            place, count = text.rfind(hint, part.start, place), count + 1
     begin = end = -1
     for place in sorted(places):
         if place > end:
             if end > 0:
-                yield begin, min(end, part.end)
-            begin = max(part.begin, place - _AROUND)
+                yield begin, min(end, part.stop)
+            begin = max(part.start, place - _AROUND)
         end = place + _AROUND
     if end > 0:
-        yield begin, min(end, part.end)
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= 200 else f"{line[:197]}..."
+        yield begin, min(end, part.stop)
 
 
 def text_of(error: BaseException) -> str:
@@ -421,8 +374,3 @@ def text_of(error: BaseException) -> str:
         return str(error)
     except program_errors(Exception):  # of a class of the program's
         return ""
-
-
-@cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)

@@ -62,20 +62,18 @@ def _tell_late(
         for need in missing:
             core.reporter.found(findings.out_of_order(rule, need, name, ""), caller_frame())
     elif is_missed or missing:
-        verb = core.repairs.late_verb(one)
+        verbs = core.repairs.table.index.VERBS
+        verb = next((verb for verb, _ in one.does if "late" in verbs[verb]), "")
         finding = findings.too_late(rule, name, at_start=at_start)
         core.reporter.found(finding, caller_frame(), stop=LATER, verb=verb)
-
-
-def _is_namespace(name: str) -> bool:
-    """Return True for a package without code of its own, which no loader of a file has loaded."""
-    module = sys.modules.get(name)
-    return peek(module, "__path__") is not None and peek(module, "__file__") is None
 
 
 def record_bypassed(core: Dispatch) -> None:
     """Record the watched modules that were imported and never came through the hook."""
     for name in core.registry.by_module:
+        module = sys.modules.get(name)
+        # A package without code of its own is loaded by no loader of a file.
+        is_namespace = peek(module, "__path__") is not None and peek(module, "__file__") is None
         known = name in core.seen or name in core.early
-        if not known and is_imported(name) and not _is_namespace(name):
+        if not known and is_imported(name) and not is_namespace:
             core.reporter.found(findings.past_the_guard(name))

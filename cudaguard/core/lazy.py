@@ -46,21 +46,17 @@ class LazyFilter:
         # A new one each time: an older one may be called by whoever has set a filter since.
         def may_be_lazy(importer: str | None, name: str, fromlist: Any = None) -> bool:
             try:
-                if self._ours is may_be_lazy and self._is_watched(name.partition(".")[0]):
-                    return False
+                if self._ours is may_be_lazy and name.partition(".")[0] in self.roots:
+                    from cudaguard.core.prerequisites import is_installed
+
+                    if is_installed(name):
+                        return False
             except own_errors(Exception):  # it may be lazy then, as without us
                 pass
             return True if previous is None else previous(importer, name, fromlist)
 
         self._ours = may_be_lazy
         setter(may_be_lazy)
-
-    def _is_watched(self, root: str) -> bool:
-        if root not in self.roots:
-            return False
-        from cudaguard.core.prerequisites import is_installed
-
-        return is_installed(root)
 
     def uninstall(self) -> None:
         """Put the previous filter back, unless someone else has set one since."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from cudaguard import config
-from cudaguard.core.permit import REPAIRING
+from cudaguard.core.permit import permit_for
 from cudaguard.errors import ConfigError
 from cudaguard.model import GRADES
 
@@ -16,26 +18,6 @@ if TYPE_CHECKING:
 
 INSTALL = "cudaguard.install()"
 _, OPT_IN, REPORT = GRADES
-
-
-def is_on(mode: str | None) -> bool:
-    """Return True if a mode, where one is asked for, puts the guard up."""
-    return mode not in (None, "off")
-
-
-def is_strict(mode: str) -> bool:
-    """Return True if what could not be repaired is an error in this mode."""
-    return mode == "strict"
-
-
-def repairs_by(settings: config.Settings) -> bool:
-    """Return True if settings alone have programs repaired."""
-    return settings.mode in REPAIRING
-
-
-def starts_by(settings: config.Settings) -> bool:
-    """Return True if settings alone put the guard up in programs."""
-    return is_on(settings.mode)
 
 
 def mode_for_child(asked: str | None, environ: Mapping[str, str]) -> Mode:
@@ -52,21 +34,16 @@ def mode_for_child(asked: str | None, environ: Mapping[str, str]) -> Mode:
     chosen = None if asked is None else config.parse_mode(asked, "--mode")
     if said.mode == "off":
         return "off"
-    if chosen is None:
-        chosen = said.mode
+    chosen = chosen or said.mode
     if chosen is None and said.config:
-        try:
+        with suppress(ConfigError, ImportError):  # the guard of the program tells of it
             chosen = config.read_file(said.config).mode
-        except (ConfigError, ImportError):  # the guard of the program tells of it
-            chosen = None
     return chosen or "fix"
 
 
 def repaired_by(rules: Iterable[Rule], mode: str) -> frozenset[str]:
     """Return the ids of those rules in force whose fault the guard repairs in a mode."""
-    if mode not in REPAIRING:
-        return frozenset()
-    return frozenset(rule.id for rule in rules if rule.grade != REPORT)
+    return frozenset(rule.id for rule in rules if permit_for(mode, rule.grade).acts)
 
 
 def install_call(rule: Rule) -> str:

@@ -12,11 +12,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from importlib.machinery import ModuleSpec
-    from typing import Any
 
     from cudaguard.core.registry import RuleEntry
     from cudaguard.core.repairs import Repairs
-    from cudaguard.core.request import Request, Scope
+    from cudaguard.core.request import Outcomes, Request
 
 
 class NativeRepairs:
@@ -104,57 +103,40 @@ class NativeRepairs:
         if not found or os.sep not in file or os.sep in missing:
             return False
         return any(
-            self._do(entry, one, name, file, missing)
+            self._repairs.do(entry, [one], name, file, missing, can_raise=True)
             for one, entry, value in self._with_moment("lacking")
             if matches(missing, (value,))
         )
 
-    def _map(self, entry: str, one: RuleEntry, spec: ModuleSpec, *more: Any) -> int:
-        return self._do(entry, one, spec.name, spec.origin, *more)
-
-    def _do(self, entry: str, one: RuleEntry, name: str, path: str | None, *more: Any) -> int:
-        repairs = self._repairs
-        return sum(
-            repairs.tell(request, repairs.table.resolve(entry)(request, *more))
-            for request in repairs.requests(entry, [one], name, path, can_raise=True)
-        )
+    def _map(self, entry: str, one: RuleEntry, spec: ModuleSpec, *more: object) -> int:
+        return self._repairs.do(entry, [one], spec.name, spec.origin, *more, can_raise=True)
 
     def scope_of_library(self, library: str) -> tuple[bool, Callable[[], None]] | None:
         """Decide about a library to be loaded with RTLD_GLOBAL (see `LibraryLoads`)."""
         name = os.path.basename(library)
-        fitting = [
-            (one, entry)
-            for one, entry, value in self._with_moment("opening")
-            if matches(name, (value,))
-        ]
+        fitting = [item for item in self._with_moment("opening") if matches(name, (item[2],))]
         return self._scope(fitting, library, name, is_file=True)
 
     def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], None]] | None:
         """Decide about extensions to be loaded with RTLD_GLOBAL (see `LoaderFlags`)."""
-        fitting = [
-            (one, entry) for one, entry, _ in self._with_moment("opening") if _covers(one, module)
-        ]
+        fitting = [item for item in self._with_moment("opening") if _covers(item[0], module)]
         subject = f"extension modules of {module.partition('.')[0]}"
         return self._scope(fitting, module, subject, is_file=False)
 
     def _scope(
-        self, fitting: list[tuple[RuleEntry, str]], source: str, subject: str, *, is_file: bool
+        self, fitting: list[tuple[RuleEntry, str, str]], source: str, subject: str, *, is_file: bool
     ) -> tuple[bool, Callable[[], None]] | None:
-        if not fitting:
-            return None
-        from cudaguard.core.request import Opening
-
-        opening = Opening(source, subject, is_file=is_file)
-        for one, entry in fitting:
-            for request in self._repairs.requests(entry, [one], opening.source):
-                scope: Scope | None = self._repairs.table.resolve(entry)(request, opening)
+        repairs = self._repairs
+        for one, entry, _ in fitting:
+            for request in repairs.requests(entry, [one], source):
+                scope = repairs.table.resolve(entry)(request, subject, is_file)
                 if scope is not None:
-                    return scope.stays_local, self._opened(request, scope)
+                    return scope[0], self._opened(request, scope[1])
         return None
 
-    def _opened(self, request: Request, scope: Scope) -> Callable[[], None]:
+    def _opened(self, request: Request, outcomes: Outcomes) -> Callable[[], None]:
         def opened() -> None:
-            self._repairs.tell(request, scope.opened())
+            self._repairs.tell(request, outcomes)
 
         return opened
 

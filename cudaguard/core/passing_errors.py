@@ -34,12 +34,15 @@ def known_errors() -> list[KnownError]:
     return [known for explainer in explainers() for known in explainer.known]
 
 
-def in_this_process(finding: Finding) -> Finding:
-    """Return what a text means, with what is true of this process."""
+def in_this_process(finding: Finding) -> tuple[Finding | None, bool]:
+    """Return what a text means, with what is true of this process, and whether it is a finding.
+
+    None where that was said otherwise.
+    """
     for explainer in explainers():
         if finding.id in explainer.ids:
-            finding = explainer.in_process(finding) or finding
-    return finding
+            return explainer.in_process(finding), explainer.is_found
+    return finding, False
 
 
 def explain_text(text: str, *, is_guarded: bool = False) -> Finding | None:
@@ -153,19 +156,15 @@ def _note(reporter: Reporter, error: BaseException, *, is_printed: bool) -> None
         return
     if _told(reporter, error) is not None:
         return
-    finding = explain_error(error, with_context=False, is_guarded=reporter.is_up)
+    finding = explain_error(error, with_context=False, is_guarded=reporter.mode != "off")
     if finding is None or finding.id in reporter.silenced:
         return
     if finding.command.startswith("cudaguard run") and reporter.journal.is_recorded:
         return
-    is_found = False
-    for explainer in explainers():
-        if finding.id in explainer.ids:
-            exact = explainer.in_process(finding)
-            if exact is None:
-                return
-            finding, is_found = exact, explainer.is_found
-    finding = finding.replace(command=_for_this_program(finding.command))
+    exact, is_found = in_this_process(finding)
+    if exact is None:
+        return
+    finding = exact.replace(command=_for_this_program(exact.command))
     can_be_noted = reporter.is_heard() and not is_printed
     is_noted = can_be_noted and _add_note(error, f"cudaguard {finding}")
     if is_found:

@@ -15,7 +15,6 @@ from cudaguard.core.reports import PREREQUISITE
 from cudaguard.errors import ImportOrderError
 from cudaguard.files import program_errors
 from cudaguard.hooks.caller import caller_frame, describe
-from cudaguard.model import Record
 from cudaguard.system.facts import Facts
 
 TYPE_CHECKING = False
@@ -24,9 +23,10 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import FrameType
 
+    from cudaguard.core.decide import Plan
     from cudaguard.core.registry import Registry, RuleEntry
     from cudaguard.core.reports import Reporter
-    from cudaguard.model import Plan, Rule
+    from cudaguard.model import Rule
 
 IMPORTS_FOR_THE_PROGRAM = True  # see `hooks.caller.importing`
 
@@ -35,46 +35,29 @@ IMPORTS_FOR_THE_PROGRAM = True  # see `hooks.caller.importing`
 _under_way = _local()
 
 
-class Outcome(Record):
-    """What became of one prerequisite.
+def import_first(module: str) -> bool | BaseException:
+    """Import a module unless it is there; return whether it was imported now, or what it raised.
 
-    Args:
-        module: The module that had to come first.
-        rule: The rule that asked for it.
-        state: ``imported``, ``present`` (already in ``sys.modules``, finished or not),
-            ``absent`` (not installed) or ``failed``.
-        error: What it raised, for ``failed``.
-    """
-
-    module: str
-    rule: str
-    state: str
-    error: BaseException | None = None
-
-
-def import_first(module: str, rule: str) -> Outcome:
-    """Import one prerequisite unless it is there.
-
-    A module that another thread is still initializing is skipped as well: waiting for it is
-    how ``_DeadlockError`` arises. ``KeyboardInterrupt`` and the like pass, and so does what the
-    program's own handlers of signals raise.
+    False for one that is not installed, and for one that another thread is still initializing:
+    waiting for it is how ``_DeadlockError`` arises. ``KeyboardInterrupt`` and the like pass, and so
+    does what the program's own handlers of signals raise.
     """
     names: set[str] = _under_way.__dict__.setdefault("names", set())
     if module in sys.modules or module in names:
-        return Outcome(module, rule, "present")
+        return False
     names.add(module)
     try:
         __import__(module)  # eager also where lazy imports are switched on
     except ModuleNotFoundError as error:
         missing = error.name or ""
-        if missing == module or module.startswith(missing + "."):
-            return Outcome(module, rule, "absent")
-        return Outcome(module, rule, "failed", error)  # one of its own dependencies is missing
+        # Otherwise one of its own dependencies is missing.
+        is_absent = missing == module or module.startswith(missing + ".")
+        return False if is_absent else error
     except program_errors(Exception, SystemExit) as error:
-        return Outcome(module, rule, "failed", error)
+        return error
     finally:
         names.discard(module)
-    return Outcome(module, rule, "imported")
+    return True
 
 
 def is_installed(module: str) -> bool:
@@ -113,9 +96,9 @@ class Prerequisites:
         """Return what is to be called before a module is imported."""
         self._activated = self._wake(name)
         found = plan(name, self._rules_of, self._registry.is_users, Facts())
-        if not (found.needs or found.told or found.problems):
+        if not any(found):
             return []
-        return [lambda spec: self._follow(found, spec)]
+        return [lambda spec: self._follow(name, found, spec)]
 
     def _wake(self, name: str) -> dict[str, Rule]:
         """Return the rules that are off and whose needs the program will import all the same.
@@ -155,7 +138,7 @@ class Prerequisites:
         activated = (self._activated[one.id] for one in asleep if one.id in self._activated)
         return (*self._registry.rules_of(name), *activated)
 
-    def _follow(self, plan: Plan, spec: ModuleSpec) -> None:
+    def _follow(self, watched: str, plan: Plan, spec: ModuleSpec) -> None:
         """Carry out the plan of one module: tell, then import what must come first.
 
         Raises:
@@ -168,34 +151,33 @@ class Prerequisites:
             reporter.found(findings.contradiction(problem), frame, stop=stop if is_last else None)
         for rule in plan.told:
             for need in rule.needs:
-                self._tell_order(rule, need, plan.name, frame)
+                self._tell_order(rule, need, watched, frame)
             if not rule.needs and not rule.actions:
                 versions = named_versions(rule, Facts())
-                finding = findings.known_fault(rule, plan.name, describe(frame), versions)
+                finding = findings.known_fault(rule, watched, describe(frame), versions)
                 reporter.found(finding, frame)
         for need, id in plan.needs:
             named = self._registry.rule(id) or self._activated.get(id)
             if named is None:  # switched off by another thread meanwhile
                 continue
             if not permit_for(reporter.mode, named.grade).acts:
-                self._tell_order(named, need, plan.name, frame)
+                self._tell_order(named, need, watched, frame)
             elif need in self._words:
-                self._words[need](id, plan.name)
+                self._words[need](id, watched)
             else:
                 self._bring(need, id, spec, frame)
 
     def _bring(self, need: str, rule: str, spec: ModuleSpec, frame: FrameType | None) -> None:
         """Import a module that must come before another one, and tell what becomes of it."""
-        target, reporter = spec.name, self._reporter
-        outcome = import_first(need, rule)
-        if outcome.state == "imported":
+        target, reporter, outcome = spec.name, self._reporter, import_first(need)
+        if isinstance(outcome, BaseException):
+            finding = findings.prerequisite_failed(rule, need, target, outcome)
+            stop = ImportOrderError(finding.as_error(), name=target, path=spec.origin)
+            stop.__cause__ = outcome
+            reporter.found(finding, frame, stop=stop)
+        elif outcome:
             how = findings.imported_first(target)
             reporter.repaired(rule, PREREQUISITE, need, how, frame=frame)
-        elif outcome.error is not None:
-            finding = findings.prerequisite_failed(rule, need, target, outcome.error)
-            stop = ImportOrderError(finding.as_error(), name=target, path=spec.origin)
-            stop.__cause__ = outcome.error
-            reporter.found(finding, frame, stop=stop)
 
     def _tell_order(
         self, rule: Rule, need: str, target: str, frame: FrameType | None, follows: str = ""

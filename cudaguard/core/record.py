@@ -31,34 +31,27 @@ _RANKS = (
 )
 
 
-def is_traced() -> bool:
-    """Return True if this process was started below ``cudaguard trace``."""
-    return bool(os.environ.get(FOLDER_VARIABLE) and os.environ.get(TRACE_VARIABLE))
-
-
 def begin(activation: Activation) -> None:
     """Begin to record what this process does, and to trace it where that is wanted.
 
     Args:
         activation: That of this process.
     """
-    core = activation.core
-    _keep(core.journal)
-    if is_traced():
+    core, folder = activation.core, os.environ.get(FOLDER_VARIABLE, "")
+    if folder:
+        _keep(core.journal, folder)
+    if folder and os.environ.get(TRACE_VARIABLE):
         activation.trace()
     if activation.is_up:  # the .pth line was first, and its journal is another one
         core.journal.note("install", core.reporter.mode)
 
 
-def _keep(journal: Journal) -> None:
-    """Begin to record what this process does; does nothing where no record is wanted.
+def _keep(journal: Journal, folder: str) -> None:
+    """Begin to record what this process does.
 
     A record that cannot be kept (a full disk, the folder gone) is done without: it is only read
     when the program dies, and that must not be our doing.
     """
-    folder = os.environ.get(FOLDER_VARIABLE, "")
-    if not folder:
-        return
     journal.record_to(os.path.join(folder, JOURNAL))
     # One process may run several programs, by exec: what follows belongs to a new one.
     words = getattr(sys, "orig_argv", [sys.executable])[1:]  # Python 3.10 and later
@@ -78,10 +71,8 @@ def _rank() -> dict[str, int]:
     for names in _RANKS:
         told = [os.environ.get(name, "") for name in names]
         if told[0].isdecimal():
-            found = {"rank": int(told[0])}
-            if told[1].isdecimal():
-                found["ranks"] = int(told[1])
-            return found
+            pairs = zip(("rank", "ranks"), told)
+            return {key: int(value) for key, value in pairs if value.isdecimal()}
     return {}
 
 

@@ -96,11 +96,6 @@ class Recording:
 
     def look(self, cause: str = "") -> None:
         """Note what is new; `cause` is the library that brought it, empty if nobody knows."""
-        for file in self._new():
-            self._journal.note("mapped", file, details={"by": cause} if cause else None)
-
-    def _new(self) -> list[str]:
-        """Return what was mapped since the last time, if the loader tells in its order."""
         if self._news is None:
             # An import from here would end here again.
             news = peek(peek(system, "loader_list"), "LoaderNews")
@@ -114,4 +109,5 @@ class Recording:
         if now and is_whole:
             self._known.clear()  # of what was unloaded
         self._known.update(now)
-        return new
+        for file in new:
+            self._journal.note("mapped", file, details={"by": cause} if cause else None)

@@ -77,8 +77,6 @@ class Registry:
         switches: Rule id -> True (enabled) or False (disabled).
     """
 
-    __slots__ = ("by_module", "entries", "opt_in_orders", "origins", "silenced")
-
     def __init__(
         self, entries: Iterable[tuple[RuleEntry, str]], switches: Mapping[str, bool]
     ) -> None:
@@ -109,10 +107,6 @@ class Registry:
     def rule(self, id: str) -> Rule | None:
         """Return a rule that is in force, None if it is not."""
         return next((entry.rule for entry in self.entries if entry.id == id), None)
-
-    def with_verbs(self, *verbs: str) -> tuple[RuleEntry, ...]:
-        """Return the entries of the rules with an action of these verbs."""
-        return tuple(e for e in self.entries if any(verb in verbs for verb, _ in e.does))
 
     def is_users(self, rule: Rule) -> bool:
         """Return True if the rule came from the user, a file or a plug-in, and not from us."""

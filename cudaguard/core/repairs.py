@@ -37,7 +37,8 @@ MOMENTS = {
     "pattern fits; is given its name",
     "masking": "an extension is about to be mapped without the RTLD_GLOBAL that was asked for",
     "opening": "a library that the pattern fits, or an extension of the watched package, is to be "
-    "opened with RTLD_GLOBAL; is given the `Opening`, returns a `Scope` or None",
+    "opened with RTLD_GLOBAL; is given what to call it, and whether it is a file; returns whether "
+    "it stays local, and what is told once it is opened, or None",
 }
 
 
@@ -134,8 +135,25 @@ class Repairs:
     def _import(
         self, entry: str, entries: Iterable[RuleEntry], spec: ModuleSpec, *, can_raise: bool = False
     ) -> None:
-        for request in self.requests(entry, entries, spec.name, spec.origin, can_raise=can_raise):
-            self.tell(request, self.table.resolve(entry)(request))
+        self.do(entry, entries, spec.name, spec.origin, can_raise=can_raise)
+
+    def do(
+        self,
+        entry: str,
+        entries: Iterable[RuleEntry],
+        name: str,
+        path: str | None = None,
+        *more: object,
+        can_raise: bool = False,
+    ) -> int:
+        """Have an entry do what rules ask for; return how much was done.
+
+        It is given a `Request` for each rule, and `more`.
+        """
+        return sum(
+            self.tell(request, self.table.resolve(entry)(request, *more))
+            for request in self.requests(entry, entries, name, path, can_raise=can_raise)
+        )
 
     def requests(
         self,
@@ -179,8 +197,7 @@ class Repairs:
         for name in list(self.registry.by_module):
             if is_imported(name) and not is_under_way(name):
                 for entry, entries in self._of_module("after", name):
-                    for request in self.requests(entry, entries, name):
-                        self.tell(request, self.table.resolve(entry)(request))
+                    self.do(entry, entries, name)
 
     def late(self, name: str, one: RuleEntry, *, is_late: bool, at_start: bool) -> tuple[bool, int]:
         """Have done what is left to do for a module that is there.
@@ -207,10 +224,6 @@ class Repairs:
                     done += self.tell(request, outcomes)
         return is_missed, done
 
-    def late_verb(self, one: RuleEntry) -> str:
-        """Return the first verb of a rule that has a part at this moment, empty if none has."""
-        return next((verb for verb, _ in one.does if "late" in self.table.index.VERBS[verb]), "")
-
     def do_now(
         self, repair: Callable[[Request], Outcomes], rule: Rule, verb: str, name: str
     ) -> None:
@@ -223,5 +236,4 @@ class Repairs:
         for one in self.registry.entries:
             for name in [name for name in one.watch if is_imported(name)][:1]:
                 for entry in self.table.moments("late", (verb for verb, _ in one.does)):
-                    for request in self.requests(entry, [one], name):
-                        self.tell(request, self.table.resolve(entry)(request))
+                    self.do(entry, [one], name)

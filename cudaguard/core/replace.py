@@ -17,57 +17,71 @@ if TYPE_CHECKING:
 _INHERITED = object()
 
 
-class Replaced:
-    """An attribute that was replaced.
-
-    Args:
-        owner: Whose attribute: a class or a module.
-        name: The attribute.
-        ours: What it is to be.
-    """
-
-    def __init__(self, owner: Any, name: str, ours: Any) -> None:
-        self._owner = owner
-        self._name = name
-        self._ours = ours
-        self._original = vars(owner).get(name, _INHERITED)
-        setattr(owner, name, ours)
-
-    def is_in_place(self, owner: Any) -> bool:
-        """Return True if it is there still, and on this owner, not on one that was replaced."""
-        return owner is self._owner and vars(owner).get(self._name) is self._ours
-
-    def undo(self) -> bool:
-        """Put the original back; False if something else has been put there since."""
-        if not self.is_in_place(self._owner):
-            return False
-        if self._original is _INHERITED:
-            delattr(self._owner, self._name)
-        else:
-            setattr(self._owner, self._name, self._original)
-        return True
-
-
 class ReplacedPlace:
-    """What rules want at one place; made anew when the place is.
+    """An attribute that is replaced for rules; made anew when its owner is.
 
     Args:
         name: The place, in words.
+        owner: Whose attribute: a class or a module.
+        attribute: Its name.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.replaced: Replaced | None = None
-        # The rule that has it replaced comes first.
-        self.users: list[tuple[Rule, Permit]] = []
+    def __init__(self, name: str, owner: Any, attribute: str) -> None:
+        self.name, self._owner, self._attribute = name, owner, attribute
+        self._original = vars(owner).get(attribute, _INHERITED)
+        self._ours: Any = None
+        # The rule that has it replaced comes first. A permit is switched when the mode is.
+        self.users: dict[Rule, Permit] = {}
 
-    def permit_of(self, rule: Rule) -> Permit:
-        """Return the permit of a rule here; it is switched from then on when the mode is."""
-        for user, permit in self.users:
-            if user == rule:
-                return permit
-        self.users.append((rule, Permit()))
-        return self.users[-1][1]
+    def fill(self, ours: Any) -> None:
+        """Replace the attribute."""
+        self._ours = ours
+        setattr(self._owner, self._attribute, ours)
+
+    def is_filled(self, owner: Any) -> bool:
+        """Return True if ours is there still, and on this owner, not on one that was replaced."""
+        return owner is self._owner and vars(owner).get(self._attribute) is self._ours
+
+    def undo(self) -> bool:
+        """Put the original back; False if something else has been put there since."""
+        if not self.is_filled(self._owner):
+            return False
+        if self._original is _INHERITED:
+            delattr(self._owner, self._attribute)
+        else:
+            setattr(self._owner, self._attribute, self._original)
+        return True
+
+
+class FunctionStandIn:
+    """Stands for a function that is not written in Python: looks like it, and is never a method.
+
+    Args:
+        original: The function.
+        call: Is called instead.
+    """
+
+    def __init__(self, original: Any, call: Callable[..., Any]) -> None:
+        self.__wrapped__ = original  # inspect.signature follows it
+        self.__doc__, self.__module__ = original.__doc__, getattr(original, "__module__", "")
+        self._call = call
+
+    @property  # type: ignore[misc]  # that of `object` can be set
+    def __class__(self) -> Any:
+        return type(self.__wrapped__)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call what is to be called instead."""
+        return self._call(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "__wrapped__"), name)
+
+    def __repr__(self) -> str:
+        return repr(self.__wrapped__)
+
+    def __reduce__(self) -> str:
+        return str(self.__wrapped__.__qualname__)
 
 
 class Replacements:
@@ -84,18 +98,22 @@ class Replacements:
 
     def put(
         self,
+        request: Any,
         name: str,
-        rule: Rule,
         owner: Any,
-        make: Callable[[ReplacedPlace, Permit], Replaced],
+        attribute: str,
+        make: Callable[[ReplacedPlace, Permit], Any],
     ) -> bool:
         """Replace something for a rule, or let the rule use what is replaced there.
 
+        What is told of the request later on is told of a call, and may be raised from that.
+
         Args:
+            request: A `cudaguard.core.request.Request`, which gets the permit that is switched.
             name: The place, in words.
-            rule: The rule.
             owner: Whose attribute it is: that of a module that was loaded anew is another one.
-            make: Is given the place and the rule's permit, and replaces it.
+            attribute: Its name.
+            make: Is given the place and the rule's permit; returns what the attribute is to be.
 
         Returns:
             True if it was replaced now.
@@ -103,16 +121,17 @@ class Replacements:
         Raises:
             Exception: What `make` raises.
         """
+        rule: Rule = request.rule
         place = self._places.get(name)
-        if place is not None and place.replaced is not None:
-            if place.replaced.is_in_place(owner):
-                place.permit_of(rule).switch(self._permit_now(rule))
+        request.can_raise = True
+        if place is not None:
+            if place.is_filled(owner):
+                place.users.setdefault(rule, Permit()).switch(self._permit_now(rule))
                 return False
             self._undo(place)  # the module was loaded anew
-        place = ReplacedPlace(name)
-        permit = place.permit_of(rule)
-        permit.switch(self._permit_now(rule))
-        place.replaced = make(place, permit)
+        place = ReplacedPlace(name, owner, attribute)
+        request.permit = place.users[rule] = self._permit_now(rule)
+        place.fill(make(place, request.permit))
         self._places[name] = place
         self._reporter.put_back(passes_through(name))
         return True
@@ -123,21 +142,19 @@ class Replacements:
     def follow(self, registry: Registry) -> None:
         """Switch the permits as mode and rules are now; put back what no rule wants any more."""
         for place in list(self._places.values()):
-            kept = []
-            for rule, permit in place.users:
+            first = next(iter(place.users))
+            for rule, permit in list(place.users.items()):
                 is_kept = registry.rule(rule.id) == rule
                 permit.switch(self._permit_now(rule) if is_kept else None)
-                if is_kept:
-                    kept.append((rule, permit))
+                if not is_kept:
+                    del place.users[rule]
             # If the rule that asked for it is gone, the next rule replaces it again.
-            is_served = bool(kept) and place.users[:1] == kept[:1]
-            place.users[:] = kept
-            if not is_served:
+            if first not in place.users:
                 self._undo(place)
 
     def _undo(self, place: ReplacedPlace) -> None:
         self._places.pop(place.name, None)
-        for _, permit in place.users:
+        for permit in place.users.values():
             permit.switch(None)
-        if place.replaced is not None and not place.replaced.undo():
+        if not place.undo():
             self._reporter.changed(passes_through(place.name), stays=True)

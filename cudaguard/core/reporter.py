@@ -11,30 +11,14 @@ import sys
 
 from cudaguard.config import local_rank
 from cudaguard.errors import CudaGuardWarning, ForkWarning
-from cudaguard.files import open_file, os, program_errors
+from cudaguard.files import open_file, os, own_errors, program_errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import CodeType
-    from typing import Any, Protocol
+    from types import FrameType
 
+    from cudaguard.hooks.caller import UserLine
     from cudaguard.model import Finding
-
-    class Frame(Protocol):
-        """A frame, or what is kept of one."""
-
-        @property
-        def f_code(self) -> CodeType:
-            """The code, which names its file."""
-
-        @property
-        def f_globals(self) -> dict[str, Any]:
-            """The module's variables, its name among them."""
-
-        @property
-        def f_lineno(self) -> int:
-            """The line."""
-
 
 # How multiprocessing, and what is made after it (multiprocess, billiard, loky), start their own
 # processes: by code for ``-c`` with this in it, or with this argument.
@@ -67,7 +51,7 @@ class Channel:
         self,
         finding: Finding,
         category: type[CudaGuardWarning],
-        frame: Frame | None,
+        frame: FrameType | UserLine | None,
         *,
         only_logged: bool = False,
     ) -> None:
@@ -84,7 +68,7 @@ class Channel:
         """
         # A forked process that uses CUDA is where it hurts, and says so itself.
         is_here = self.is_main_process() or category is ForkWarning
-        if is_here and _is_first_rank() and not only_logged:
+        if is_here and not local_rank(os.environ) and not only_logged:
             _warn(str(finding), category, frame)
         else:
             log(str(finding), level="WARNING")
@@ -101,11 +85,7 @@ class Channel:
         ):
             return False
         # Before multiprocessing's own start-up code has run in a spawned child.
-        return not any(a == _FORK_ARGUMENT or _starts_worker(a) for a in _command_line())
-
-
-def _is_first_rank() -> bool:
-    return not local_rank(os.environ)
+        return not any(a == _FORK_ARGUMENT or _starts_worker(a) for a in command_line())
 
 
 def _is_alive(process: int) -> bool:
@@ -130,16 +110,16 @@ def _starts_worker(code: str) -> bool:
     return False
 
 
-def _command_line() -> list[str]:
-    """Return what this interpreter was started with, the code of ``-c`` included."""
-    arguments = [*getattr(sys, "orig_argv", ()), *getattr(sys, "argv", ())]
-    if not hasattr(sys, "orig_argv"):  # Python 3.9
+def command_line() -> list[str]:
+    """Return what this interpreter was started with, the code of ``-c`` included, and its argv."""
+    started = getattr(sys, "orig_argv", None)
+    if started is None:  # Python 3.9
         try:
             with open_file("/proc/self/cmdline", "rb") as file:
-                arguments += os.fsdecode(file.read()).split("\0")
-        except OSError:
-            pass
-    return arguments
+                started = os.fsdecode(file.read()).split("\0")
+        except own_errors(OSError):
+            started = []
+    return [*started, *getattr(sys, "argv", ())]
 
 
 def log(text: str, *, level: str) -> None:
@@ -160,7 +140,7 @@ def log(text: str, *, level: str) -> None:
     logger.log(getattr(logging, level), printable_lines(text))
 
 
-def _warn(text: str, category: type[CudaGuardWarning], frame: Frame | None) -> None:
+def _warn(text: str, category: type[CudaGuardWarning], frame: FrameType | UserLine | None) -> None:
     import warnings
 
     file, line = (frame.f_code.co_filename, frame.f_lineno) if frame else ("<cudaguard>", 0)

@@ -8,7 +8,6 @@ that are switched off, and by what carries the finding already.
 from __future__ import annotations
 
 import sys
-from _thread import allocate_lock
 
 from cudaguard.core.table import table
 from cudaguard.errors import ImportOrderError
@@ -27,18 +26,10 @@ if TYPE_CHECKING:
     from cudaguard.model import Finding
 
 
-class Later:
-    """In `strict`: is raised at the next watched import.
+class Later(str):
+    """What `strict` raises at the next watched import; empty for what the finding says."""
 
-    Args:
-        words: What the error says; empty for what the finding says.
-    """
-
-    def __init__(self, words: str = "") -> None:
-        self.words = words
-
-    def __repr__(self) -> str:
-        return "LATER"
+    __slots__ = ()
 
 
 LATER = Later()
@@ -95,8 +86,6 @@ class Reporter:
         self.deferred: list[str] = []
         self._changes: dict[str, bool] = {}  # what was changed -> does it stay after uninstall()?
         self._about: set[str] = set()
-        self._channel: Channel | None = None
-        self._making = allocate_lock()
         self._has_failed = False  # and has said so: once is enough
 
     # --- the three verbs ------------------------------------------------------------
@@ -202,18 +191,13 @@ class Reporter:
                 kind = table.category_of(finding.id, verb)
                 self.channel.tell(finding, kind, frame, only_logged=only_logged)
         if isinstance(stop, Later) and is_news and self.mode == "strict":
-            self.deferred.append(stop.words or finding.as_error())
+            self.deferred.append(stop or finding.as_error())
         try:
             if isinstance(stop, Exception):
                 self.stop(stop)
         finally:
             del stop
         return is_news
-
-    @property
-    def is_up(self) -> bool:
-        """True if the guard is installed, in any mode."""
-        return self.mode != "off"
 
     def is_heard(self, *, carried_by_error: bool = False) -> bool:
         """Return True if the mode has findings told (see `found`)."""
@@ -238,20 +222,16 @@ class Reporter:
         """What was repaired, each once."""
         return tuple(self._repairs.copy())  # in one step, also without the GIL
 
-    def repair_of(self, subject: str) -> Repaired | None:
-        """Return the repair that something was subject to; None if there was none."""
-        return next((done for done in self.repairs if done.subject == subject), None)
-
     @property
     def channel(self) -> Channel:
         """The findings of this process."""
-        if self._channel is None:
+        made: Channel | None = vars(self).get("_channel")
+        if made is None:
             from cudaguard.core.reporter import Channel
 
             # Threads that come here at once get the same one: what it is told must not be lost.
-            with self._making:
-                self._channel = self._channel or Channel(self.home)
-        return self._channel
+            made = vars(self).setdefault("_channel", Channel(self.home))
+        return made
 
     def raise_deferred(self, name: str, path: str | None) -> None:
         """Raise what `strict` could not raise where it was found.

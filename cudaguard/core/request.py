@@ -12,10 +12,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import FrameType
-    from typing import Any, Union
+    from typing import Union
 
     from cudaguard.core.permit import Permit
-    from cudaguard.core.replace import Replaced, ReplacedPlace, Replacements
+    from cudaguard.core.replace import Replacements
     from cudaguard.core.reports import Reporter
     from cudaguard.model import Finding, Rule
 
@@ -65,8 +65,6 @@ class Refused:
         cause: What that is raised from.
     """
 
-    __slots__ = ("cause", "error", "finding")
-
     def __init__(
         self,
         finding: Finding,
@@ -74,33 +72,6 @@ class Refused:
         cause: BaseException | None = None,
     ) -> None:
         self.finding, self.error, self.cause = finding, error, cause
-
-
-class Opening(Record):
-    """Something that is to be opened with RTLD_GLOBAL.
-
-    Args:
-        source: The library, as the loader is given it, or the module that asks for its extensions.
-        subject: What it is called in a message.
-        is_file: Is it a library?
-    """
-
-    source: str
-    subject: str
-    _: KW_ONLY
-    is_file: bool
-
-
-class Scope(Record):
-    """What is to be done with an `Opening`.
-
-    Args:
-        stays_local: Is RTLD_GLOBAL taken from it?
-        opened: Yields what has become of it, once it is opened.
-    """
-
-    stays_local: bool
-    opened: Callable[[], Outcomes]
 
 
 class Request:
@@ -117,22 +88,6 @@ class Request:
         can_raise: May `strict` raise here?
         at_start: Is this the start of the interpreter, before the program?
     """
-
-    __slots__ = (
-        "at_start",
-        "by",
-        "can_raise",
-        "frame",
-        "name",
-        "path",
-        "permit",
-        "replacements",
-        "reporter",
-        "rule",
-        "scan_missed_loads",
-        "verbs",
-        "where",
-    )  # fmt: skip
 
     def __init__(
         self,
@@ -191,18 +146,3 @@ class Request:
             return reporter.found(outcome.finding, frame, stop=stop, verb=verb)
         finally:
             del stop
-
-    def put(
-        self, place: str, owner: Any, make: Callable[[ReplacedPlace, Permit], Replaced]
-    ) -> bool:
-        """Replace something for the rule (see `cudaguard.core.replace.Replacements.put`).
-
-        What is told later on is told of a call, and may be raised from that.
-        """
-        self.can_raise = True
-
-        def made(where: ReplacedPlace, permit: Permit) -> Replaced:
-            self.permit = permit
-            return make(where, permit)
-
-        return self.replacements.put(place, self.rule, owner, made)

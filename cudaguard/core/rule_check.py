@@ -5,7 +5,7 @@ from __future__ import annotations
 from cudaguard.core.near import closest
 from cudaguard.core.table import RESERVED_PREFIX, table
 from cudaguard.errors import RuleError
-from cudaguard.model import GRADES, KW_ONLY, Record, Rule
+from cudaguard.model import GRADES, KW_ONLY, Record, Rule, plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -89,17 +89,12 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and value.isidentifier()
-
-
 def _is_dotted(value: object) -> bool:
     return isinstance(value, str) and all(part.isidentifier() for part in value.split("."))
 
 
 def _is_inner_path(value: object) -> bool:
-    is_text = isinstance(value, str) and bool(value.strip())
-    return is_text and not str(value).startswith("/") and ".." not in str(value).split("/")
+    return _is_text(value) and not str(value).startswith("/") and ".." not in str(value).split("/")
 
 
 def _is_variable(value: object) -> bool:
@@ -108,9 +103,8 @@ def _is_variable(value: object) -> bool:
 
 
 def _are_texts(value: object) -> bool:
-    return _is_text(value) or (
-        isinstance(value, tuple) and value != () and all(map(_is_text, value))
-    )
+    texts = value if isinstance(value, tuple) else (value,)
+    return texts != () and all(map(_is_text, texts))
 
 
 def _serves_others(pattern: str) -> str:
@@ -148,21 +142,20 @@ TEXTS = ValueType(
 MODULE = ValueType("the name of a module", _is_dotted, _DOTTED)
 FUNCTION = ValueType("a function or method of the watched module", _is_dotted, _DOTTED)
 CLASS = ValueType("a class of the watched module", _is_dotted, _DOTTED)
-PARAMETER = ValueType("the name of a parameter", _is_name, _NAME)
+PARAMETER = ValueType(
+    "the name of a parameter",
+    lambda value: isinstance(value, str) and value.isidentifier(),
+    _NAME,
+)
 TARGET = ValueType("the full name of a class or function", _is_dotted, _DOTTED)
 SWITCH = ValueType("true", lambda value: value is True, {"const": True})
 
 # --- which verbs there are -----------------------------------------------------------------------
 
-_known: dict[str, Verb] = {}
-
 
 def declared() -> Mapping[str, Verb]:
     """Return all verbs by name."""
-    if not _known:
-        verbs = (verb for entry in table.index.TABLES for verb in table.resolve(entry))
-        _known.update((verb.name, verb) for verb in verbs)
-    return _known
+    return {verb.name: verb for entry in table.index.TABLES for verb in table.resolve(entry)}
 
 
 def verb_of(action: Mapping[str, Any]) -> str:
@@ -260,11 +253,6 @@ def _corrected(verb: Verb, action: Mapping[Any, Any]) -> dict[str, object]:
 # --- as text -------------------------------------------------------------------------------------
 
 
-def python_text(value: object) -> str:
-    """Return a value as Python code."""
-    return repr(_unfrozen(value))
-
-
 def toml_text(value: object) -> str:
     """Return a value as TOML, on one line."""
     if isinstance(value, bool):
@@ -285,12 +273,6 @@ def _toml_key(key: object) -> str:
     text = str(key)
     is_bare = text.isascii() and text.replace("-", "").replace("_", "").isalnum()
     return text if is_bare else toml_text(text)
-
-
-def _unfrozen(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _unfrozen(item) for key, item in value.items()}
-    return list(map(_unfrozen, value)) if isinstance(value, tuple) else value
 
 
 REQUIRED = ("id", "watch", "why")
@@ -344,8 +326,14 @@ def check_rule(
                 refuse("needs", f"{name!r} cannot precede {watched!r}, which Python imports first")
     if rule.grade not in GRADES:
         refuse("grade", f"got {rule.grade!r}, expected one of {', '.join(GRADES)}")
-    if rule.actions != ():
-        _check_actions(rule, refuse, is_toml=is_toml)
+    show: Show = toml_text if is_toml else lambda value: repr(plain(value))
+    if not isinstance(rule.actions, tuple):
+        right = f"; write {show([rule.actions])}" if isinstance(rule.actions, dict) else ""
+        refuse("actions", f"expected a list of tables, got {show(rule.actions)}{right}")
+    for action in rule.actions:
+        fault = fault_in(action, rule, show)
+        if fault is not None:
+            refuse(*fault)
     for requirement in rule.dist:
         _requirement(requirement, refuse)
     _check_when(rule.when, refuse)
@@ -378,17 +366,6 @@ def rules_from_tables(
                 raise RuleError(f"{where}: the key {key!r} is missing")
         rules.append(check_rule(Rule(**entry), where, known=known, is_toml=True))
     return tuple(rules)
-
-
-def _check_actions(rule: Rule, refuse: _Refuse, *, is_toml: bool) -> None:
-    show = toml_text if is_toml else python_text
-    if not isinstance(rule.actions, tuple):
-        table = f"; write {show([rule.actions])}" if isinstance(rule.actions, dict) else ""
-        refuse("actions", f"expected a list of tables, got {show(rule.actions)}{table}")
-    for action in rule.actions:
-        fault = fault_in(action, rule, show)
-        if fault is not None:
-            refuse(*fault)
 
 
 def _text(value: object, field: str, refuse: _Refuse) -> None:

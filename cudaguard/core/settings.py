@@ -10,7 +10,7 @@ from cudaguard import config
 from cudaguard.core.registry import built_in, entry_of
 from cudaguard.core.table import RESERVED_PREFIX, table
 from cudaguard.errors import ConfigError, RuleError
-from cudaguard.model import Record, Table
+from cudaguard.model import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Layer(Record):
     """
 
     mode: str | None = None
-    switches: Mapping[str, bool] = Table({})
+    switches: Mapping[str, bool] = {}
     rules: tuple[Sourced, ...] = ()
     file: config.Settings | None = None
     context: str | None = None
@@ -126,7 +126,10 @@ def combine(
     said, problems = config.read_environment(environ)
     switches: dict[str, bool] = {}
     rules: list[Sourced] = built_in()
-    file = next((layer.file for layer in reversed(layers) if layer.file is not None), None)
+    asked = Layer()
+    for layer in layers:
+        asked = layer.over(asked)
+    file = asked.file
     try:
         if file is None and said.config:
             file = config.read_file(said.config)
@@ -141,6 +144,7 @@ def combine(
         source = said.config if file is None else file.source
         problems.append(f"{source}: cannot be read in this environment: {error}")
         file = None
+    file = file or config.Settings("no file")
     for id, state in said.switches.items():  # one that cannot be used must not cost the others
         try:
             switches.update(
@@ -148,31 +152,22 @@ def combine(
             )
         except ConfigError as error:
             problems.append(str(error))
-    rules += added
-    for layer in layers:
-        switches.update(layer.switches)
-        rules += layer.rules
 
-    asked = next((layer.mode for layer in reversed(layers) if layer.mode), None)
     word = environ.get(config.MODE_VARIABLE, "").strip()
     if said.mode == "off" or not layers:
         mode = "off"
     elif word and said.mode is None and all(layer.alone for layer in layers):
         mode = "off"  # an unknown word in the variable that alone activates us
     else:
-        mode = asked or said.mode or (file.mode if file is not None else None) or "fix"
-    plugins = said.plugins if said.plugins is not None else file.plugins if file else None
+        mode = asked.mode or said.mode or file.mode or "fix"
     return InForce(
         mode,
-        switches,
-        tuple(rules),
-        said.journal or (file.journal if file is not None else ""),
-        plugins is not False,
-        next((layer.context for layer in reversed(layers) if layer.context), None)
-        or said.context
-        or (file.context if file is not None else None)
-        or "none",
-        (*said.watch, *(file.watch if file is not None else ())),
+        {**switches, **asked.switches},
+        (*rules, *added, *asked.rules),
+        said.journal or file.journal,
+        (file.plugins if said.plugins is None else said.plugins) is not False,
+        asked.context or said.context or file.context or "none",
+        (*said.watch, *file.watch),
         # Who has switched us off hears nothing of us.
         () if said.mode == "off" else tuple(problems),
     )

@@ -12,53 +12,33 @@ from cudaguard import errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Any, Protocol
+    from collections.abc import Iterable
+    from typing import Any
 
     from cudaguard.core.findings import Kind
     from cudaguard.errors import CudaGuardWarning
     from cudaguard.model import Rule
 
-    class Index(Protocol):
-        """What `cudaguard.features._index` has. An entry is a text ``module:name``."""
-
-        # Id, entry of the rules of its module, grade, watched modules, needs, and (verb, value).
-        RULES: tuple[
-            tuple[str, str, str, tuple[str, ...], tuple[str, ...], tuple[tuple[str, str], ...]], ...
-        ]
-        # Verb, or what built-in rules alone ask for -> moment -> entry; the order is that of doing.
-        VERBS: Mapping[str, Mapping[str, str]]
-        # What a verb tells is a warning of this class.
-        CATEGORIES: Mapping[str, str]
-        # Entries of the verbs' declarations.
-        TABLES: tuple[str, ...]
-        # Entry, and the events that it listens to.
-        DETECTORS: tuple[tuple[str, tuple[str, ...]], ...]
-        PREREQUISITES: Mapping[str, str]
-        INITIALIZERS: tuple[str, ...]
-        KNOWN_ERRORS: tuple[str, ...]
-        # Modules with kinds of findings.
-        FINDINGS: tuple[str, ...]
-        # Those of doctor, by id.
-        CHECKS: Mapping[str, str]
-        IDS: Mapping[str, tuple[str, str]]
-
-
 RESERVED_PREFIX = "CG"  # of the ids that are ours
 
 
 class FeatureTable:
-    """What the features have for the core, resolved on first use."""
+    """What the features have for the core, resolved on first use.
+
+    In the index, RULES have id, entry of the rules of their module, grade, watched modules, needs,
+    and (verb, value) of the actions. VERBS, and what built-in rules alone ask for, have an entry
+    for each moment, in the order of doing. CATEGORIES are the classes of the warnings of verbs,
+    TABLES the entries of their declarations. DETECTORS have an entry and the events they listen to,
+    FINDINGS are modules with kinds of findings, CHECKS those of doctor.
+    """
 
     def __init__(self) -> None:
-        self.index: Index = None  # type: ignore[assignment]  # handed over before anything is asked
+        self.index: Any = None  # handed over before anything is asked
         self._found: dict[str, Any] = {}
-        self._ids: frozenset[str] = frozenset()
 
     def use(self, index: Any) -> None:
         """Take over the index of the features."""
-        self.index = index
-        self._found, self._ids = {}, frozenset()
+        self.index, self._found = index, {}
 
     def resolve(self, entry: str) -> Any:
         """Return the object that an entry ``module:name`` stands for, and import its module."""
@@ -77,9 +57,7 @@ class FeatureTable:
     @property
     def rule_ids(self) -> frozenset[str]:
         """The ids of all built-in rules."""
-        if not self._ids:
-            self._ids = frozenset(id for id, *_ in self.index.RULES)
-        return self._ids
+        return frozenset(id for id, *_ in self.index.RULES)
 
     def rules(self) -> tuple[Rule, ...]:
         """Return all built-in rules."""
@@ -108,9 +86,7 @@ class FeatureTable:
     def category_of(self, id: str, verb: str = "") -> type[CudaGuardWarning]:
         """Return the class of warnings about findings with an id; of a rule, by what it does."""
         _, name = self.index.IDS.get(id, ("", ""))
-        return self._category(name or self.index.CATEGORIES.get(verb, "ImportOrderWarning"))
-
-    def _category(self, name: str) -> type[CudaGuardWarning]:
+        name = name or self.index.CATEGORIES.get(verb, "ImportOrderWarning")
         found: type[CudaGuardWarning] = getattr(errors, name)
         return found
 

@@ -125,21 +125,13 @@ def read_bytes(path: Path, most: int) -> bytes:
 
 def read_start(path: Path, most: int) -> bytes:
     """Return the first bytes of a regular file; raises what `open_to_read` does."""
-    file = open_to_read(path)
-    try:
-        return _read(file, most)
-    finally:
-        os.close(file)
+    return _read(open_to_read(path), most)
 
 
 def read_end(path: Path, most: int) -> bytes:
     """Return the last bytes of a regular file, no link; raises what `open_to_read` does."""
     file = open_to_read(path, may_be_link=False)
-    try:
-        os.lseek(file, max(0, os.fstat(file).st_size - most), os.SEEK_SET)
-        return _read(file, most)
-    finally:
-        os.close(file)
+    return _read(file, most, os.fstat(file).st_size - most)
 
 
 def open_to_write(path: Path, flags: int = O_CREAT) -> int:
@@ -205,12 +197,17 @@ def _regular(file: int, path: Path) -> int:
     return file
 
 
-def _read(file: int, most: int) -> bytes:
+def _read(file: int, most: int, start: int = 0) -> bytes:
     parts = []
-    while most > 0:
-        part = os.read(file, min(most, _CHUNK))
-        if not part:
-            break
-        parts.append(part)
-        most -= len(part)
+    try:
+        if start > 0:
+            os.lseek(file, start, os.SEEK_SET)
+        while most > 0:
+            part = os.read(file, min(most, _CHUNK))
+            if not part:
+                break
+            parts.append(part)
+            most -= len(part)
+    finally:
+        os.close(file)
     return b"".join(parts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any, TypeVar
 
     T = TypeVar("T")
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 # that begin with two colons count at the beginning, where a line may be broken.
 _COMMANDS = ("##[", "##vso[", "##teamcity[")
 RULE_LINE = "\n      "  # between the lines of a rule that a remedy shows
-_BLOCKS = ("code", "toml")  # keys of documents, of text that has several lines
-_PARTS = ("remedy",)  # keys of text that may show a rule
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -69,24 +67,22 @@ def printable_lines(text: str) -> str:
     return "\n".join(printable(line, keep="\t") for line in text.split("\n"))
 
 
-def printable_data(data: T) -> T:
+# What has several lines, by its key in documents.
+_LINES = {"code": printable_lines, "toml": printable_lines, "remedy": printable_part}
+
+
+def printable_data(data: T, make: Callable[[str], str] = printable) -> T:
     """Return the document of a command as its text form shows it; JSON has the exact data."""
     if isinstance(data, str):
-        return printable(data)  # type: ignore[return-value]  # the same type, here and below
+        return make(data)  # type: ignore[return-value]  # the same type, here and below
     if isinstance(data, dict):
         return {  # type: ignore[return-value]
-            printable_data(key): _printable_value(key, value) for key, value in data.items()
+            printable_data(key): printable_data(value, _LINES.get(key, printable))
+            for key, value in data.items()
         }
     if isinstance(data, (list, tuple)):
         return type(data)(map(printable_data, data))
     return data
-
-
-def _printable_value(key: object, value: T) -> T:
-    if not isinstance(value, str):
-        return printable_data(value)
-    make = {**dict.fromkeys(_BLOCKS, printable_lines), **dict.fromkeys(_PARTS, printable_part)}
-    return make.get(key, printable)(value)  # type: ignore[call-overload, no-any-return]
 
 
 def _escape(character: str) -> str:

@@ -37,10 +37,10 @@ def explain(about: BaseException | str) -> Finding | None:
         about: An exception, with those that led to it; the text of a message, a whole log included;
             or an id, as in ``CG001``.
     """
-    is_guarded = activation.core.reporter.is_up
+    is_guarded = activation.is_up
     if isinstance(about, BaseException):
         finding = explain_error(about, is_guarded=is_guarded)
-        return None if finding is None else in_this_process(finding)
+        return None if finding is None else in_this_process(finding)[0] or finding
     if not isinstance(about, str):
         raise TypeError(f"explain() takes an error, a text or an id, not {type(about).__name__}")
     id = about.strip()

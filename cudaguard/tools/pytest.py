@@ -48,11 +48,9 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         return
     import os
 
-    from cudaguard.core.modes import is_on
-
     if mode is None and not os.environ.get("CUDAGUARD"):
         mode = "fix"
-    if mode is not None and not is_on(mode):
+    if mode == "off":
         return
     run = GuardedRun(mode, str(early_config.rootpath))
     early_config.pluginmanager.register(run, "cudaguard-run")
@@ -86,7 +84,6 @@ class GuardedRun:
     def __init__(self, mode: Mode | None, root: str) -> None:
         from cudaguard.api import guard
         from cudaguard.core.lifecycle import activation
-        from cudaguard.core.modes import is_strict
         from cudaguard.errors import ConfigError, CudaGuardWarning
 
         # By id and words: a finding, and after what it was first there (in each worker of xdist).
@@ -101,7 +98,7 @@ class GuardedRun:
             raise pytest.UsageError(str(error)) from None
         by = "" if activation.is_up else " (by CUDAGUARD in the environment)"
         self._header = f"cudaguard: {in_force}{by}"
-        self._is_strict = is_strict(in_force)
+        self._is_strict = in_force == "strict"
         self._look("")  # came before the guard: nothing of the run is named
 
     def end(self) -> None:

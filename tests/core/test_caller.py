@@ -41,7 +41,7 @@ def test_prerequisites_are_imported_for_the_program(tmp_path, monkeypatch):
     for name in ("needed_first", "used_by_us"):
         text = "from cudaguard.hooks.caller import importing\nfound = importing()\n"
         (tmp_path / f"{name}.py").write_text(text)
-    prerequisites.import_first("needed_first", "LOCAL1")
+    prerequisites.import_first("needed_first")
     exec(compile("import used_by_us", OURS, "exec"), {"__name__": "cudaguard.core.x"})
     assert "cudaguard" not in sys.modules["needed_first"].found
     assert "cudaguard" in sys.modules["used_by_us"].found

@@ -11,10 +11,8 @@ import pytest
 
 from cudaguard import config
 from cudaguard.core import settings as layers
-from cudaguard.core.decide import Before
 from cudaguard.core.plugins import Entry
-from cudaguard.core.prerequisites import Outcome
-from cudaguard.model import Event, Finding, Plan, Rule, Status, Table
+from cudaguard.model import Event, Finding, Rule, Status, Table
 
 RULE = Rule(
     "R1",
@@ -37,11 +35,8 @@ RECORDS = [
     Rule("R2", ("x",), "Because."),
     EVENT,
     FINDING,
-    Plan("torch", needs=(("numpy", "R1"),), told=(RULE,), problems=("p",)),
     Status("fix", watched=("torch",), events=(EVENT,), findings=(FINDING,), rules=(RULE,)),
-    Before("a", "b", "R1", (1, 2)),
     Entry("torch", "plug:RULE", "plug-1.dist-info"),
-    Outcome("torch", "R1", "imported"),
     config.Settings("file", mode="fix", switches={"A": True}, plugins=False, tables=({"id": "x"},)),
     layers.Layer("fix", {"A": True}, ((RULE, "here"),)),
     layers.InForce("fix", {}, ((RULE, "here"),), "", True, "none", (), ()),

@@ -6,6 +6,9 @@ Where a version is not known a profile is the careful one: what it asks for suit
 
 from __future__ import annotations
 
+from functools import cache
+
+from cudaguard.core.near import closest
 from cudaguard.features.array_interface.interface import (
     INTERFACE,
     LEGACY_STREAM,
@@ -199,7 +202,6 @@ CONSUMERS: tuple[Consumer, ...] = (
 
 _BY_NAME = {consumer.name: consumer for consumer in CONSUMERS}
 _NAMES = {module: one.name for one in CONSUMERS for module in one.packages or (one.name,)}
-_installed: dict[str, Consumer] = {}
 
 
 def consumer_for(asked: ModuleType | type | str) -> Consumer:
@@ -215,11 +217,7 @@ def consumer_for(asked: ModuleType | type | str) -> Consumer:
         name = _name_at(module) if isinstance(module, str) else ""
     if name in _BY_NAME:
         return _as_installed(name)
-    meant = ""
-    if isinstance(asked, str):
-        from difflib import get_close_matches
-
-        meant = _name_at(asked) or "".join(get_close_matches(asked.lower(), _BY_NAME, 1))
+    meant = (_name_at(asked) or closest(asked.lower(), _BY_NAME)) if isinstance(asked, str) else ""
     hint = f"did you mean {meant!r}? Known" if meant else "known"
     raise ValueError(f"consumer {asked!r} is not known; {hint} are {', '.join(_BY_NAME)}")
 
@@ -237,15 +235,12 @@ def _name_at(module: str) -> str:
     return _NAMES.get(module, "")
 
 
+@cache
 def _as_installed(name: str) -> Consumer:
-    """Return a profile for the version that is installed; it is remembered."""
-    found = _installed.get(name)
-    if found is None:
-        found = _BY_NAME[name]
-        installed = next(filter(None, map(Facts().version, found.dists)), "")
-        for versions, changes in found.since:
-            if installed and in_range(installed, versions):
-                found = found.replace(**changes)
-                break
-        _installed[name] = found
+    """Return a profile for the version that is installed."""
+    found = _BY_NAME[name]
+    installed = next(filter(None, map(Facts().version, found.dists)), "")
+    for versions, changes in found.since:
+        if installed and in_range(installed, versions):
+            return found.replace(**changes)
     return found

@@ -14,7 +14,6 @@ from operator import attrgetter
 from types import FunctionType
 
 from cudaguard.core.patterns import actions_of
-from cudaguard.core.replace import Replaced
 from cudaguard.core.request import Done, Refused, WouldDo
 from cudaguard.errors import ArrayInterfaceError
 from cudaguard.features.array_interface import findings
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
     from cudaguard.core.request import Outcome, Request
     from cudaguard.model import Finding
 
-_MOST = 64  # classes that are remembered for speed: they are kept alive by it
-
 
 def replace_attributes(request: Request) -> Iterator[Outcome]:
     """Replace the functions and exports that a rule names, in a module that was imported."""
@@ -51,16 +48,15 @@ def replace_attributes(request: Request) -> Iterator[Outcome]:
     for action in actions_of(request.rule, "normalize_argument", "fix_array_interface"):
         verb, path = next(iter(action.items()))
         place = f"{request.name}.{path}"
-        make: Callable[..., Replaced]
+        make: Callable[..., Any]
         try:
             if verb == "normalize_argument":
                 owner, name = _resolve(request.name, path)
-                parameter = action["parameter"]
-                make = functools.partial(_replace_function, request, owner, name, parameter)
+                make = functools.partial(_normalizing, request, owner, name, action["parameter"])
             else:
                 owner, name = _resolve(request.name, f"{path}.{INTERFACE}")
-                make = functools.partial(_replace_export, request, owner, name)
-            if request.put(place, owner, make):
+                make = functools.partial(_corrected_export, request, getattr(owner, name))
+            if request.replacements.put(request, place, owner, name, make):
                 yield Done(place, findings.REPLACED[verb], verb=verb, stays=False)
         except (AttributeError, ImportError, KeyError, TypeError) as error:
             yield WouldDo(findings.no_such_entry(request.rule.id, place, error))
@@ -75,10 +71,10 @@ def _resolve(module: str, path: str) -> tuple[Any, str]:
 # --- what consumers are given -----------------------------------------------------------------
 
 
-def _replace_function(
+def _normalizing(
     request: Request, owner: Any, name: str, parameter: str, _: object, permit: Permit
-) -> Replaced:
-    """Have each call of a function given what its consumer reads correctly.
+) -> Any:
+    """Return a function each call of which is given what its consumer reads correctly.
 
     Args:
         request: Asks for it.
@@ -112,8 +108,8 @@ def _replace_function(
         return original(*args, **kwargs)
 
     if not isinstance(original, FunctionType) and not isinstance(owner, type):
-        return Replaced(owner, name, _in_the_guise_of(original, call))
-    return Replaced(owner, name, kind(call) if is_wrapped else call)
+        return _in_the_guise_of(original, call)
+    return kind(call) if is_wrapped else call
 
 
 def _in_the_guise_of(original: Any, call: Callable[..., Any]) -> Any:
@@ -132,14 +128,10 @@ def _normalizer(request: Request, permit: Permit) -> Callable[[Any], Any]:
     consumer, reporter = consumer_at(request.name), request.reporter
     reported: set[tuple[str, ...]] = set()
 
-    @functools.lru_cache(maxsize=_MOST)
-    def is_own(kind: type) -> bool:
-        return kind is View or consumer.owns(kind)
-
     def take(array: Any) -> Any:
         kind: Any = type(array)
         try:
-            if not permit.looks or is_own(kind):  # it knows what to do with its own
+            if not permit.looks or kind is View or consumer.owns(kind):  # it knows its own
                 return array
             try:
                 cai = array.__cuda_array_interface__
@@ -169,9 +161,9 @@ def _normalizer(request: Request, permit: Permit) -> Callable[[Any], Any]:
                 reporter.stop(error)
             return array
         if view is not array:
-            changed = _changed(cai, view.__cuda_array_interface__)
+            changed = _changes(cai, view.__cuda_array_interface__)
             if _is_new((kind, "", *changed), reported):
-                words, rule = _in_words(changed), request.rule.id
+                words, rule = "; ".join(changed.values()), request.rule.id
                 finding = findings.converted(kind, consumer.name, words, rule, is_done=is_done)
                 _tell(request, finding)
         return view if is_done else array
@@ -182,14 +174,8 @@ def _normalizer(request: Request, permit: Permit) -> Callable[[Any], Any]:
 # --- what producers export --------------------------------------------------------------------
 
 
-def _replace_export(request: Request, owner: Any, name: str, _: object, permit: Permit) -> Replaced:
-    """Have what a class exports as its array interface corrected.
-
-    Raises:
-        AttributeError: It has no interface.
-        TypeError: It cannot be changed.
-    """
-    export = getattr(owner, name)
+def _corrected_export(request: Request, export: Any, _: object, permit: Permit) -> property:
+    """Return a property with what a class exports as its array interface, corrected."""
     get = type(export).__get__
     reported: set[tuple[str, ...]] = set()
 
@@ -201,9 +187,9 @@ def _replace_export(request: Request, owner: Any, name: str, _: object, permit: 
             if is_canonical(cai, AS_EXPORTED):
                 return cai
             legal = canonical(cai, AS_EXPORTED, kind)
-            changed = {} if legal is cai else _changed(cai, legal)
+            changed = {} if legal is cai else _changes(cai, legal)
             if changed and _is_new((name_of(kind), *changed), reported):
-                words, rule = _in_words(changed), request.rule.id
+                words, rule = "; ".join(changed.values()), request.rule.id
                 _tell(request, findings.corrected(name_of(kind), words, rule))
         except EntryError:
             return cai  # whoever reads it will say so
@@ -215,32 +201,25 @@ def _replace_export(request: Request, owner: Any, name: str, _: object, permit: 
 
     # What it could do besides stays possible.
     more = [getattr(export, part, None) for part in ("fset", "fdel", "__doc__")]
-    return Replaced(owner, name, property(interface, *more))
+    return property(interface, *more)
 
 
 # --- what both need ---------------------------------------------------------------------------
 
 
-def _changed(cai: Any, legal: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the entries in which two interfaces differ, as pairs: before and now."""
+def _changes(cai: Any, legal: dict[str, Any]) -> dict[str, str]:
+    """Return the entries in which two interfaces differ, each with what was done to it."""
     before = as_dictionary(cai)
-    pairs = {
-        field: (before.get(field, MISSING), legal.get(field, MISSING))
-        for field in {**before, **legal}
-    }
-    return {field: pair for field, pair in pairs.items() if pair[0] is not pair[1]}
-
-
-def _in_words(changed: dict[str, tuple[Any, Any]]) -> str:
-    parts = []
-    for field, (before, now) in changed.items():
-        if now is MISSING:
-            parts.append(f"{field} {shown(before)} left out")
-        elif before is MISSING:
-            parts.append(f"{field} {shown(now)} added")
-        else:
-            parts.append(f"{field} {shown(before)} as {shown(now)}")
-    return "; ".join(parts)
+    done = {}
+    for field in {**before, **legal}:
+        old, new = before.get(field, MISSING), legal.get(field, MISSING)
+        if new is MISSING:
+            done[field] = f"{field} {shown(old)} left out"
+        elif old is MISSING:
+            done[field] = f"{field} {shown(new)} added"
+        elif old is not new:
+            done[field] = f"{field} {shown(old)} as {shown(new)}"
+    return done
 
 
 def _is_new(key: tuple[str, ...], reported: set[tuple[str, ...]]) -> bool:

@@ -17,7 +17,7 @@ Allocator".
 from __future__ import annotations
 
 import ctypes
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 from cudaguard.features.array_interface.interface import (
     LEGACY_STREAM,
@@ -26,10 +26,6 @@ from cudaguard.features.array_interface.interface import (
 )
 from cudaguard.system.driver import Driver
 from cudaguard.system.machine import meaning
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _CONTEXT, _ORDINAL = 1, 9  # CU_POINTER_ATTRIBUTE_...
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
@@ -49,8 +45,13 @@ def wait_for(stream: int, pointer: int) -> bool:
     """
     if not pointer or not driver.state().is_initialized:
         return False
-    with _relaxed(), ExitStack() as retained:
-        contexts = _contexts_of(stream, pointer, retained)
+    with ExitStack() as undone:
+        # What is called here is no part of any graph: captures of other threads, which it would
+        # break off otherwise, need not observe it.
+        mode = ctypes.byref(ctypes.c_int(_RELAXED))
+        if driver.call("cuThreadExchangeStreamCaptureMode", mode) == 0:
+            undone.callback(driver.call, "cuThreadExchangeStreamCaptureMode", mode)
+        contexts = _contexts_of(stream, pointer, undone)
         if not contexts:
             rule = (
                 "it is the default stream of a context, and none is current or active on the "
@@ -62,8 +63,10 @@ def wait_for(stream: int, pointer: int) -> bool:
             )
             raise EntryError("stream", stream, rule, remedy)
         for context in contexts:
-            with _current(context):
-                _synchronize(stream)
+            if context and driver.call("cuCtxPushCurrent_v2", ctypes.c_void_p(context)) == 0:
+                popped = ctypes.byref(ctypes.c_void_p())
+                undone.callback(driver.call, "cuCtxPopCurrent_v2", popped)
+            _synchronize(stream)
     return True
 
 
@@ -85,7 +88,7 @@ def _synchronize(stream: int) -> None:
         raise EntryError("stream", stream, rule, remedy)
 
 
-def _contexts_of(stream: int, pointer: int, retained: ExitStack) -> tuple[int, ...]:
+def _contexts_of(stream: int, pointer: int, undone: ExitStack) -> tuple[int, ...]:
     """Return the contexts that a stream may be one of, 0 for the current one; none if unknown.
 
     A default stream is that of the context in which the data was allocated. For data that belongs
@@ -104,13 +107,13 @@ def _contexts_of(stream: int, pointer: int, retained: ExitStack) -> tuple[int, .
     now = ctypes.c_int()
     is_there = current and not driver.call("cuCtxGetDevice", ctypes.byref(now))
     found = {
-        _primary(device.value, retained),
+        _primary(device.value, undone),
         current if is_there and now.value == device.value else 0,
     }
     return tuple(sorted(filter(None, found)))
 
 
-def _primary(device: int, retained: ExitStack) -> int:
+def _primary(device: int, undone: ExitStack) -> int:
     """Return the primary context of a device, retained for a while; 0 if it is not active."""
     flags, active, context = ctypes.c_uint(), ctypes.c_int(), ctypes.c_void_p()
     state = ctypes.byref(flags), ctypes.byref(active)
@@ -118,7 +121,7 @@ def _primary(device: int, retained: ExitStack) -> int:
         return 0
     if driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device):
         return 0
-    retained.callback(driver.call, "cuDevicePrimaryCtxRelease_v2", device)
+    undone.callback(driver.call, "cuDevicePrimaryCtxRelease_v2", device)
     return context.value or 0
 
 
@@ -135,30 +138,3 @@ def _context_of(stream: int) -> int:
     ):
         return 0
     return context.value or 0
-
-
-@contextmanager
-def _current(context: int) -> Iterator[None]:
-    """Make a context current in this thread for a while; 0 leaves it as it is."""
-    is_pushed = context and driver.call("cuCtxPushCurrent_v2", ctypes.c_void_p(context)) == 0
-    try:
-        yield
-    finally:
-        if is_pushed:
-            driver.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
-
-
-@contextmanager
-def _relaxed() -> Iterator[None]:
-    """Let this thread make calls that would break off a capture of another thread otherwise.
-
-    What is called here is no part of any graph: it need not be observed by captures.
-    """
-    mode = ctypes.c_int(_RELAXED)
-    exchange = "cuThreadExchangeStreamCaptureMode"
-    is_changed = driver.call(exchange, ctypes.byref(mode)) == 0
-    try:
-        yield
-    finally:
-        if is_changed:
-            driver.call(exchange, ctypes.byref(mode))

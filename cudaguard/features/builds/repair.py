@@ -9,7 +9,6 @@ import shlex
 import subprocess
 import sys
 
-from cudaguard.core.replace import Replaced
 from cudaguard.core.request import Done
 from cudaguard.files import own_errors
 from cudaguard.hooks.caller import frame_outside_of
@@ -33,12 +32,12 @@ def prepare_builds(request: Request) -> None:
     cpp_extension = sys.modules.get(request.name)
     original = peek(cpp_extension, _FUNCTION)
     if request.name == MODULE and original is not None and sys.platform.startswith("linux"):
-        request.put(
+        request.replacements.put(
+            request,
             f"{MODULE}.{_FUNCTION}",
             cpp_extension,
-            lambda _, permit: Replaced(
-                cpp_extension, _FUNCTION, with_architectures(request, original, permit)
-            ),
+            _FUNCTION,
+            lambda _, permit: with_architectures(request, original, permit),
         )
 
 

@@ -15,16 +15,13 @@ if TYPE_CHECKING:
     from cudaguard.model import Finding
 
 # The tail of the text differs by version, this part does not.
-_HIT = re.compile(r"accessing (gradient )?tensor output of CUDAGraphs that has been overwritten")
+_HIT = r"accessing (gradient )?tensor output of CUDAGraphs that has been overwritten"
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in ([^\s.]+)')
 
 
-def overwritten(text: str) -> Finding | None:
-    """Return what an error's text tells, None if it is another error."""
-    hit = _HIT.search(text)
-    if hit is None:
-        return None
-    frames = _FRAME.findall(text, hit.end())
+def overwritten(hit: re.Match[str]) -> Finding:
+    """Return what an error's text tells."""
+    frames = _FRAME.findall(hit.string, hit.end())
     file, line, function = frames[-1] if frames else ("", "", "")
     return findings.overwritten(
         f"{file}:{line}" if file else "", function, is_gradient=bool(hit[1])
@@ -37,12 +34,12 @@ KNOWN = (
         findings.OVERWRITTEN.id,
         findings.OVERWRITTEN.title,
         ("output of CUDAGraphs that has been overwritten",),
-        _HIT.pattern,
+        _HIT,
         _ABOUT.what,
         _ABOUT.remedy,
         _ABOUT.consequence,
         links=_ABOUT.links,
-        tell=lambda match: overwritten(match.string[match.start() :]),
+        tell=overwritten,
         examples=(
             (
                 "RuntimeError: Error: accessing tensor output of CUDAGraphs that has been "

@@ -7,7 +7,6 @@ import sys
 
 from cudaguard.core.decide import applies
 from cudaguard.core.patterns import actions_of
-from cudaguard.core.replace import Replaced
 from cudaguard.features.cuda_graphs import findings
 from cudaguard.features.cuda_graphs.copies import disable_graphs, protect, uses_graphs
 from cudaguard.files import own_errors
@@ -34,7 +33,7 @@ def replace_compile(request: Request) -> Outcomes:
     if original is None:
         return ()
 
-    def make(place: ReplacedPlace, _: object) -> Replaced:
+    def make(place: ReplacedPlace, _: object) -> Any:
         @functools.wraps(original)
         def compile(model: Any = None, *args: Any, **keywords: Any) -> Any:
             compiled = original(model, *args, **keywords)
@@ -46,9 +45,9 @@ def replace_compile(request: Request) -> Outcomes:
                 request.reporter.broken(f"looking at what {PLACE} has made", error)
                 return compiled
 
-        return Replaced(torch, "compile", compile)
+        return compile
 
-    request.put(PLACE, torch, make)
+    request.replacements.put(request, PLACE, torch, "compile", make)
     return ()
 
 
@@ -75,7 +74,7 @@ def _by_rule(reporter: Reporter, place: ReplacedPlace, model: Any, compiled: Any
 
 def _rule_for(place: ReplacedPlace, names: set[str]) -> tuple[Rule | None, str]:
     """Return the rule that names something, and what it wants."""
-    for rule, permit in list(place.users):
+    for rule, permit in place.users.copy().items():
         for action in actions_of(rule, *_VERBS) if permit.acts else ():
             if action["target"] in names and applies(rule, Facts()):
                 return rule, next(verb for verb in _VERBS if verb in action)

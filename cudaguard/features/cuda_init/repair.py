@@ -82,7 +82,7 @@ def create(core: Dispatch, device: int | str | None) -> ContextHandle:
     else:
         handle = detector.on_request(lambda: create_context(device))
     subject = f"CUDA context on device {handle.device.ordinal} ({handle.device.name})"
-    if core.reporter.repair_of(subject) is None:
+    if all(done.subject != subject for done in core.reporter.repairs):
         core.reporter.repaired("", "create_context", subject, "created", frame=caller_frame())
     return handle
 
@@ -291,10 +291,10 @@ def replace_module(request: Request) -> Iterator[Outcome]:
     if not request.permit.acts or name in sys.modules or name not in request.rule.watch:
         return
     for other in values_of(request.rule, "replace_module"):
-        outcome = import_first(other, request.rule.id)
+        outcome = import_first(other)
         module = sys.modules.get(other)
-        if outcome.error is not None:
-            yield WouldDo(prerequisite_failed(request.rule.id, other, name, outcome.error))
+        if isinstance(outcome, BaseException):
+            yield WouldDo(prerequisite_failed(request.rule.id, other, name, outcome))
         elif module is not None:
             # The loader finds it there and runs nothing.
             sys.modules[name] = module

@@ -11,7 +11,7 @@ import sys
 from types import FunctionType, ModuleType
 
 from cudaguard.core.patterns import actions_of, texts_of
-from cudaguard.core.replace import Replaced
+from cudaguard.core.replace import FunctionStandIn
 from cudaguard.core.request import WouldDo
 from cudaguard.elf.process import at_start
 from cudaguard.features.import_order import findings
@@ -32,34 +32,6 @@ if TYPE_CHECKING:
     Look = Callable[[tuple[Any, ...], Mapping[str, Any]], bool]
 
 
-class Called:
-    """A built-in function that tells of its calls; like the original it is never a method.
-
-    Args:
-        original: The function.
-        look: Is called before it.
-    """
-
-    def __init__(self, original: Any, look: Callable[..., None]) -> None:
-        self.__wrapped__ = original  # inspect.signature follows it
-        self.__doc__ = original.__doc__
-        self._look = look
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Look, and call the original."""
-        self._look(args, kwargs)
-        return self.__wrapped__(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(object.__getattribute__(self, "__wrapped__"), name)
-
-    def __repr__(self) -> str:
-        return repr(self.__wrapped__)
-
-    def __reduce__(self) -> str:
-        return str(self.__wrapped__.__qualname__)
-
-
 def look_at(request: Request, function: str, look: Look) -> None:
     """Have the calls of a function looked at, where it is there.
 
@@ -72,6 +44,7 @@ def look_at(request: Request, function: str, look: Look) -> None:
     if owner is None:
         return
     original = getattr(owner, name)
+    is_pythons = isinstance(original, FunctionType)
     is_awaited = [True]
 
     def before(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -88,10 +61,7 @@ def look_at(request: Request, function: str, look: Look) -> None:
         if not is_over:
             is_awaited.append(True)
 
-    def make(*_: object) -> Replaced:
-        if not isinstance(original, FunctionType):
-            return Replaced(owner, name, Called(original, before))
-
+    def make(*_: object) -> Any:
         @functools.wraps(original)
         def called(*args: Any, **kwargs: Any) -> Any:
             before(args, kwargs)
@@ -101,9 +71,10 @@ def look_at(request: Request, function: str, look: Look) -> None:
                 hide_frame(error)
                 raise
 
-        return Replaced(owner, name, called)
+        return called if is_pythons else FunctionStandIn(original, called)
 
-    request.put(f"{request.name}.{function} ({request.rule.id})", owner, make)
+    place = f"{request.name}.{function} ({request.rule.id})"
+    request.replacements.put(request, place, owner, name, make)
 
 
 def _place(module: str, path: str) -> tuple[Any, str]:

@@ -188,9 +188,9 @@ def provide(request: Request, needed: tuple[str, ...]) -> Iterator[Outcome]:
             finding = findings.not_provided(rule, request.name, library, request.where)
             yield WouldDo(finding, about=library)
         return
-    outcome = import_first(provider, rule.id)
-    if outcome.state == "imported":
+    outcome = import_first(provider)
+    if isinstance(outcome, BaseException):
+        finding = prerequisite_failed(rule.id, provider, request.name, outcome)
+        yield Refused(finding, cause=outcome)
+    elif outcome:
         yield Done(provider, imported_first(request.name))
-    elif outcome.error is not None:
-        finding = prerequisite_failed(rule.id, provider, request.name, outcome.error)
-        yield Refused(finding, cause=outcome.error)

@@ -19,7 +19,7 @@ from cudaguard.system.symbol_families import FAMILIES
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cudaguard.core.detection import NativeLoad
-    from cudaguard.core.request import Opening
+    from cudaguard.core.request import Request
     from cudaguard.features.symbol_scope.hiding import Hiding
     from cudaguard.model import Finding, Rule
 
@@ -221,17 +221,17 @@ def static_runtime(extension: str, library: str, names: tuple[str, ...], where: 
 # --- repairs --------------------------------------------------------------------------------------
 
 
-def went_global(rule: Rule, opening: Opening, by: str, where: str) -> Finding:
+def went_global(request: Request, subject: str, *, is_file: bool) -> Finding:
     """What a rule keeps local was loaded globally by a module, since the mode forbids repairs."""
-    actor = by.partition(".")[0] or "The program"
-    remedy, command = have_it_repaired(rule)
-    at = f": RTLD_GLOBAL requested at {where}" if where else ""
+    actor = request.by.partition(".")[0] or "The program"
+    remedy, command = have_it_repaired(request.rule)
+    at = f": RTLD_GLOBAL requested at {request.where}" if request.where else ""
     return of_rule(
-        rule,
-        f"{actor} loaded {opening.subject} with RTLD_GLOBAL."
-        if opening.is_file
-        else f"{opening.source} loads its extensions with RTLD_GLOBAL.",
-        f"{opening.source}{at}",
+        request.rule,
+        f"{actor} loaded {subject} with RTLD_GLOBAL."
+        if is_file
+        else f"{request.name} loads its extensions with RTLD_GLOBAL.",
+        f"{request.name}{at}",
         remedy=f"let cudaguard load it with local scope: {remedy}",
         command=command,
     )

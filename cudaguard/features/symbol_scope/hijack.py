@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.decide import state_of
+from cudaguard.core.decide import applies
 from cudaguard.core.patterns import matches, values_of
 from cudaguard.core.reports import LATER
 from cudaguard.elf.process import at_start
@@ -92,7 +92,8 @@ def _rules_about(core: Dispatch, owner: str, package: str, load: NativeLoad | No
     names.discard("")
     return [
         entry.rule
-        for entry in core.registry.with_verbs("load_local", "hide_symbols")
+        for entry in core.registry.entries
+        if any(verb in ("load_local", "hide_symbols") for verb, _ in entry.does)
         if not names.isdisjoint(packages_of(entry.rule))
         or any(names_library(entry.rule, library) for library in libraries)
     ]
@@ -105,15 +106,14 @@ def _cares(
 
     A rule that should have kept the names out and did not must not silence what is seen.
     """
-    state = state_of(rule, facts, core.reporter.mode)
-    if state == "absent":
+    if not applies(rule, facts):
         return True
     imported = [name for name in rule.watch if is_imported(name)]
     if since == GUARD:
         return bool(imported)  # late_imports looks at what was imported before the guard
     # It tells where the scope is asked for.
     has_told = load is not None and load.is_global and bool(values_of(rule, "load_local"))
-    if state != "acts" or (has_runtime and has_told):
+    if not core.permit(rule).acts or (has_runtime and has_told):
         return has_told
     if not imported or not values_of(rule, "hide_symbols"):
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.patterns import matches, values_of
-from cudaguard.core.request import MISSED, Done, Refused, Scope, WouldDo
+from cudaguard.core.request import MISSED, Done, Refused, WouldDo
 from cudaguard.features.symbol_scope import findings
 from cudaguard.features.symbol_scope.facts import runtime_in
 from cudaguard.files import os
@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from cudaguard.core.request import Opening, Outcome, Request
+    from cudaguard.core.request import Outcome, Request
 
 # Rules whose libraries have become global all the same, and whose names are to be hidden.
 wanted_back: set[str] = set()
@@ -24,24 +24,26 @@ wanted_back: set[str] = set()
 # --- load_local ----------------------------------------------------------------------------------
 
 
-def keep_local(request: Request, opening: Opening) -> Scope | None:
+def keep_local(
+    request: Request, subject: str, is_file: bool
+) -> tuple[bool, Iterator[Outcome]] | None:
     """Decide about a library, or the extensions of a package, to be loaded with RTLD_GLOBAL."""
-    if opening.is_file:
+    if is_file:
         # Whatever a wide pattern matches: these serve others, and have to be global.
-        if matches(opening.subject, GLOBAL_ON_PURPOSE):
+        if matches(subject, GLOBAL_ON_PURPOSE):
             return None
-        runtime = runtime_in(opening.source)
+        runtime = runtime_in(request.name)
         if runtime:
-            return Scope(False, lambda: _left(request, opening.subject, runtime))
+            return False, _left(request, subject, runtime)
     stays_local = request.permit.acts
-    return Scope(stays_local, lambda: _opened(request, opening, stays_local))
+    return stays_local, _opened(request, subject, stays_local, is_file)
 
 
-def _opened(request: Request, opening: Opening, stays_local: bool) -> Iterator[Outcome]:
+def _opened(request: Request, subject: str, stays_local: bool, is_file: bool) -> Iterator[Outcome]:
     if stays_local:
-        yield Done(opening.subject, findings.KEPT_LOCAL)
+        yield Done(subject, findings.KEPT_LOCAL)
     else:
-        yield WouldDo(findings.went_global(request.rule, opening, request.by, request.where))
+        yield WouldDo(findings.went_global(request, subject, is_file=is_file))
 
 
 def _left(request: Request, subject: str, runtime: str) -> Iterator[Outcome]:

@@ -12,7 +12,8 @@ from cudaguard.config import CONFIG_VARIABLE, MODE_VARIABLE, read_environment, r
 from cudaguard.core import decide
 from cudaguard.core.checks import Check
 from cudaguard.core.findings import Kind, listed
-from cudaguard.core.modes import INSTALL, install_call, repairs_by, starts_by
+from cudaguard.core.modes import INSTALL, install_call
+from cudaguard.core.permit import REPAIRING
 from cudaguard.core.plugins import scan
 from cudaguard.core.rule_check import rules_from_tables
 from cudaguard.core.table import table
@@ -198,7 +199,7 @@ def check_rules(site: Site) -> Result:
     if not here:
         raise Skipped("no package that a rule watches is installed")
     settings, _ = read_environment(site.environ)
-    is_guarded = repairs_by(settings)
+    is_guarded = settings.mode in REPAIRING
     findings, general = [], []
     for rule in sorted(here, key=lambda rule: rule.id):
         is_on, versions = rule.id in active, affected(site, rule)
@@ -236,7 +237,7 @@ def check_settings(site: Site) -> Result:
     findings = [bad_setting(problem) for problem in problems]
     findings += _problems_of_file(settings)
     start = start_file()
-    if starts_by(settings) and not start:
+    if settings.mode not in (None, "off") and not start:
         findings.append(nobody_reads(site.environ[MODE_VARIABLE]))
     for entries in scan(sys.path).values():
         for entry in entries:

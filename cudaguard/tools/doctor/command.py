@@ -118,7 +118,7 @@ def execute(args: Namespace) -> int:
         results, found = core.run_checks_aside(site, reading, _tell, limit, running, look)
         for check in (check for check in wanted if check.option):
             running(check)
-            results += core.run_checks(site, [check], _tell)
+            results.append(core.run_check(site, check, _tell))
     finally:
         progress.clear()
     is_written = write(args, results, *(found or ("unknown", None)))

@@ -73,7 +73,6 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def execute(args: Namespace) -> int:
     """Run the program and end as it does; on a usage error, return its status."""
     from cudaguard import config
-    from cudaguard.core.modes import is_on
     from cudaguard.errors import ConfigError
     from cudaguard.system.processes import CANNOT_START
     from cudaguard.tools.run.supervise import IS_SUPPORTED, flush
@@ -92,7 +91,8 @@ def execute(args: Namespace) -> int:
     except (ConfigError, OSError) as error:
         status = USAGE if isinstance(error, ConfigError) else BROKEN
         raise UsageError(str(error), status=status) from error
-    if IS_SUPPORTED and not args.exec and (asked or is_on(environment[config.MODE_VARIABLE])):
+    is_on = environment[config.MODE_VARIABLE] != "off"
+    if IS_SUPPORTED and not args.exec and (asked or is_on):
         return _supervise(args, found, environment)
     flush()
     if os.name == "nt":  # exec there returns to the shell before the program has ended

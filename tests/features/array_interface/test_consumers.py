@@ -97,7 +97,7 @@ def test_stream_none_is_left_out_where_it_is_stumbled_over(consumer):
 def test_dali_stumbles_over_none_in_the_versions_that_did(version, takes, monkeypatch):
     installed = {"nvidia-dali-cuda120": version}
     monkeypatch.setattr(Facts, "version", lambda _, dist: installed.get(dist))
-    monkeypatch.setattr(consumers, "_installed", {})
+    monkeypatch.setattr(consumers, "_as_installed", consumers._as_installed.__wrapped__)
     profile = consumer_at("nvidia.dali")
     assert profile.takes_no_stream is takes
     assert profile.boolean == "|?"
