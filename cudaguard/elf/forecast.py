@@ -34,25 +34,6 @@ if TYPE_CHECKING:
 
 # --- The vocabulary of compiled extensions: would one load, and if not, what is missing -----------
 
-CAUSES = (
-    "truncated",
-    "not-elf",
-    "wrong-machine",
-    "torch-not-imported",
-    "torch-flavor",
-    "cuda-major",
-    "library-missing",
-    "symbol-version",
-    "python-abi",
-    "numpy-abi",
-    "older-library",
-    "cuda-not-linked",
-    "cxx11-abi",
-    "other-torch",
-    "own-source-missing",
-    "unknown",
-)
-
 
 class ExtensionCheck(Record):
     """Whether an extension would load, and why not.
@@ -80,10 +61,6 @@ class ExtensionCheck(Record):
     missing_symbols: tuple[tuple[str, str], ...] = ()
     missing_libraries: tuple[str, ...] = ()
     remedy: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain lists, strings and truth values (JSON-ready)."""
-        return super().to_dict()
 
     def __str__(self) -> str:
         """Return one line: the file, and what is wrong with it."""

@@ -39,9 +39,6 @@ STEP, LOOKUP = 1 << 8, 1 << 12  # a step along a hash chain, or a name; a look f
 _MOST_SYMBOLS = 1 << 22
 _LONGEST_CHAIN = 1 << 12
 _COMMON_CHAIN = 64  # entries that are read at once, at most
-# Files that were whole when they were looked at: device, number, size, time of the last change.
-_whole: set[tuple[int, int, int, int]] = set()
-_MOST_WHOLE = 256
 
 
 class UnreadableError(OSError):
@@ -428,19 +425,10 @@ def read_elf(path: str) -> Elf:
 def is_truncated(path: str) -> bool:
     """Return True if a file ends before the parts of it that the loader would map."""
     try:
-        state = os.stat(path)
-        known = state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
-        if known in _whole:
-            return False
         with ElfFile(path) as file:
-            if file.is_truncated:
-                return True
-    except own_errors(OSError, ValueError):
+            return file.is_truncated
+    except own_errors(OSError):
         return False
-    if len(_whole) == _MOST_WHOLE:
-        _whole.clear()
-    _whole.add(known)
-    return False
 
 
 def is_runtime_id(name: bytes) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cudaguard.elf.forecast import CAUSES, Forecast, Lack, Surroundings
+from cudaguard.elf.forecast import Forecast, Lack, Surroundings
 from cudaguard.system.extensions import (
     built_for_python,
     cause_of,
