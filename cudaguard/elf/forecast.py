@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from cudaguard.elf.process import uses_glibc
+from cudaguard.elf.process import identity, uses_glibc
 from cudaguard.elf.reader import PT_DYNAMIC, STEP, ElfFile, UnreadableError
 from cudaguard.elf.search_path import (
     DT_FLAGS_1,
@@ -25,11 +25,10 @@ from cudaguard.model import NamedTuple, Record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any
 
     from cudaguard.elf.resident import Resident
 
-    # The files that have the symbols which a library asks for, as `Load._identity` tells them.
+    # The files that have the symbols which a library asks for, as `identity` tells them.
     Settled = frozenset[object]
 
 # --- The vocabulary of compiled extensions: would one load, and if not, what is missing -----------
@@ -393,13 +392,7 @@ class Load:
         return self._resident.path(one) if isinstance(one, int) else one.path
 
     def _identity(self, one: int | _Object) -> object:
-        """Return what tells a file from others, by whatever path the loader comes to it."""
-        path = self._file_of(one)
-        try:
-            state = os.stat(path)
-        except own_errors(OSError):  # the program has an empty path
-            return path
-        return state.st_dev, state.st_ino
+        return identity(self._file_of(one))
 
     def _owner(self, wanted: Wanted, likely: list[int | _Object]) -> int | _Object | None:
         """Return what has a symbol, or has brought it, None where nothing has.

@@ -173,11 +173,6 @@ class ElfObject:
         """The name by which others ask for it, empty if it has none."""
         return self.text(DT_SONAME)
 
-    @property
-    def search_path(self) -> str:
-        """Where the loader looks first for what it needs (DT_RUNPATH, DT_RPATH), as it says it."""
-        return self.text(DT_RUNPATH) or self.text(DT_RPATH)
-
 
 class ElfFile(ElfObject):
     """An open 64-bit little-endian ELF file; empty for any other.
@@ -395,14 +390,12 @@ class Elf(Record):
             ``std::...::id`` objects, which are one per process by the loader's rules for
             STB_GNU_UNIQUE. Empty if it links the shared runtime, where they are at home.
         soname: The name by which others need it; empty if it has none.
-        search_path: As in `ElfObject`.
         is_truncated: As in `ElfFile`; then nothing else is told.
     """
 
     needed: tuple[str, ...] = ()
     runtime: tuple[str, ...] = ()
     soname: str = ""
-    search_path: str = ""
     is_truncated: bool = False
 
 
@@ -417,7 +410,7 @@ def read_elf(path: str) -> Elf:
             if file.is_truncated:
                 return Elf(is_truncated=True)
             runtime = () if CXX_RUNTIME in file.needed else file.unique_ids()
-            return Elf(file.needed, runtime, file.soname, file.search_path)
+            return Elf(file.needed, runtime, file.soname)
     except own_errors(OSError):
         return Elf()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from _thread import RLock
 
-from cudaguard.elf.process import Image, Memory, entries, first_entry, library_path
+from cudaguard.elf.process import Image, Memory, entries, first_entry, identity, library_path
 from cudaguard.elf.reader import DT_RPATH, DT_RUNPATH
 from cudaguard.elf.search_path import Place
 from cudaguard.features.duplicate_libraries.copies import (
@@ -171,14 +171,13 @@ class DuplicateDetector:
                     and (DT_RPATH not in image.tags or DT_RUNPATH in image.tags)
                 ):
                     yield from self._parts_to_come(own)
-                if not image.search_path:
-                    continue
                 asked = [first[name] for name in image.needed if name in first]
                 place = Place(one.path, image, None) if asked else None
+                folders = (place.runpath or place.rpath) if place else ()
             except own_errors(OSError):  # unloaded meanwhile, or no library as others are
                 continue
             for copy in asked:
-                meant = _found(copy.soname, place.runpath or place.rpath) if place else ""
+                meant = _found(copy.soname, folders)
                 known = identity(meant) if meant else copy.identity
                 if known != copy.identity:
                     wanted = Copy(meant, copy.stem, copy.soname, known, "", "")
@@ -225,20 +224,7 @@ def _has_kin(copy: Copy, copies: Iterable[Copy]) -> bool:
 
 def _found(name: str, folders: Iterable[str]) -> str:
     """Return the file of a library in the first folder that has it, empty if none has."""
-    for folder in folders:
-        path = f"{folder}/{name}"
-        if os.path.exists(path):
-            return path
-    return ""
-
-
-def identity(path: str) -> object:
-    """Return what tells a file from others whatever it is called."""
-    try:
-        state = os.stat(path)
-    except own_errors(OSError):  # it has gone since it was mapped
-        return path
-    return state.st_dev, state.st_ino
+    return next(filter(os.path.exists, (f"{folder}/{name}" for folder in folders)), "")
 
 
 def _who(load: NativeLoad | None, since: str) -> tuple[str, str]:

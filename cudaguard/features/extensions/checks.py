@@ -16,8 +16,8 @@ from cudaguard.system.extensions import (
     built_for_python,
     check_extension,
     check_one_of_many,
-    cuda_major,
 )
+from cudaguard.system.name_owners import cuda_of
 from cudaguard.system.packages import Skipped
 from cudaguard.system.runtimes import runtime_of, stem_of
 
@@ -104,7 +104,7 @@ def _failed_libraries(
         is_for_other = check.ok is False and check.cause == "cuda-major" and lacks_all
         if is_for_other or (check.ok is False and check.cause in CERTAIN_OF_LIBRARIES):
             failed.setdefault((file.dist, check.cause or ""), []).append(check)
-        if not is_for_other and any(map(cuda_major, file.needed)):
+        if not is_for_other and any(map(cuda_of, file.needed)):
             fitting.add((file.dist, "cuda-major"))
     return {key: checks for key, checks in failed.items() if key not in fitting}
 

@@ -10,7 +10,13 @@ from cudaguard.elf.process import mapped_files
 from cudaguard.features.extensions import known_symbols
 from cudaguard.features.extensions.findings import NO_ROOM
 from cudaguard.files import os
-from cudaguard.system.name_owners import cuda_of, requirement_of, wheel_of
+from cudaguard.system.name_owners import (
+    FFMPEG,
+    cuda_of,
+    debian_package_of,
+    requirement_of,
+    wheel_of,
+)
 from cudaguard.system.preload import CUDA_FOLDERS, installed
 
 TYPE_CHECKING = False
@@ -26,17 +32,6 @@ _LIBRARY = r"((?:lib|ld-)[\w.+-]{1,80}\.so[\d.]{0,20})" + _NOT_FOUND
 _TORCHS = re.compile(r"lib(?:c10|torch|torch_cpu|torch_python|shm|torch_global_deps)\.so")
 _TORCHS_CUDA = re.compile(r"lib(?:c10|torch)_(?:cuda|hip|xpu)\w*\.so")
 _DRIVERS = re.compile(r"lib(?:cuda|nvidia-ml|nvcuvid|nvidia-encode)\.so")
-# Libraries of the system: how each name begins, and the package of Debian and Ubuntu.
-_SYSTEM = {
-    "libGL.so": "libgl1", "libglib-2.0.so": "libglib2.0-0", "libgthread-2.0.so": "libglib2.0-0",
-    "libSM.so": "libsm6", "libXext.so": "libxext6", "libXrender.so": "libxrender1",
-    "libEGL.so": "libegl1", "libOpenGL.so": "libopengl0", "libgomp.so": "libgomp1",
-    "libstdc++.so": "libstdc++6", "libsndfile.so": "libsndfile1", "libmpi.so": "libopenmpi3",
-    "libnuma.so": "libnuma1", "libibverbs.so": "libibverbs1", "libsox.so": "libsox3",
-    "libavcodec.so": "ffmpeg", "libavutil.so": "ffmpeg", "libavformat.so": "ffmpeg",
-    "libavfilter.so": "ffmpeg", "libavdevice.so": "ffmpeg", "libswscale.so": "ffmpeg",
-    "libaio.so": "libaio1", "libtbb.so": "libtbb12", "libz.so": "zlib1g",
-}  # fmt: skip
 
 
 def _absent(*libraries: str) -> tuple[str, ...]:
@@ -132,19 +127,18 @@ def _of_others(match: re.Match[str]) -> Finding | None:
     ours = (_TORCHS, _TORCHS_CUDA, _DRIVERS)
     if any(one.match(library) for one in ours) or wheel_of(library):
         return None
-    start = library[: library.index(".so") + 3]
-    package = _SYSTEM.get(start, "")
+    package = debian_package_of(library)
     remedy = (
         "install the package that has it (apt-file search, conda search), or a build of the "
         "program that includes it"
     )
-    if start.startswith("libpython"):
+    if library.startswith("libpython"):
         remedy = (
             "build what needs it again with this interpreter: python -m pip install "
             "--no-cache-dir --force-reinstall --no-deps PACKAGE"
         )
     elif package:
-        wanted = f"the FFmpeg that has {library}" if package == "ffmpeg" else "it"
+        wanted = f"the FFmpeg that has {library}" if package == FFMPEG else "it"
         remedy = f"install {wanted} (Debian, Ubuntu: apt-get install {package})"
     return MISSING.with_words(library, remedy)
 

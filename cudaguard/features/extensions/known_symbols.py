@@ -12,7 +12,7 @@ from functools import partial
 
 from cudaguard.core.known_errors import LIKELY, KnownError
 from cudaguard.elf.library_facts import in_short
-from cudaguard.system.name_owners import NVIDIA, PYTHON, TORCH, NameOwner, owner_of
+from cudaguard.system.name_owners import NOBODY, NVIDIA, PYTHON, TORCH, NameOwner, owner_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,19 +43,18 @@ def _of_symbol(id: str, match: re.Match[str]) -> Finding | None:
     needer, name, version = match[1] or "", match[2], match[3] or ""
     needer = needer if "." in needer or "/" in needer else ""
     owner = owner_of(name)
-    if owner is not None and owner.library == "libittnotify":
+    if owner.library == "libittnotify":
         return None  # see NEW_MKL
-    kind = owner.kind if owner is not None else ""
-    if kind == PYTHON:
+    if owner.kind == PYTHON:
         found = OTHER_PYTHON.with_words(
             _named(needer), f"calls {name}, which this Python does not have"
         )
-    elif kind == TORCH:
+    elif owner.kind == TORCH:
         found = OTHER_TORCH.with_words(_named(needer), _short(name), _why_other_torch(name))
-    elif version or (owner is not None and not _is_extension(needer)):
+    elif version or (owner != NOBODY and not _is_extension(needer)):
         # An extension may not be linked to that library at all, unless it names the version.
         found = _of_older_copy(needer, name, version, owner)
-    elif owner is not None and kind == NVIDIA:
+    elif owner.kind == NVIDIA:
         why = f"the extension was built for another CUDA, or without linking {owner.library}"
         found = OTHER_CUDA.with_words(_named(needer), name, owner.title, why)
     else:
@@ -92,11 +91,10 @@ def _why_other_torch(name: str) -> str:
     return "it was built for another torch, or with the other C++ ABI"
 
 
-def _of_older_copy(needer: str, name: str, version: str, owner: NameOwner | None) -> Finding:
+def _of_older_copy(needer: str, name: str, version: str, owner: NameOwner) -> Finding:
     """Return what is said of a library whose other copy came first."""
-    title = owner.title if owner is not None else version
-    is_of_nvidia = owner is not None and owner.kind == NVIDIA
-    file = version or (f"{owner.library}.so" if owner and is_of_nvidia else f"copy of {title}")
+    title, is_of_nvidia = owner.title or version, owner.kind == NVIDIA
+    file = version or (f"{owner.library}.so" if is_of_nvidia else f"copy of {title}")
     gets = "gets" if version else "probably gets"  # with a version the loader asked for that file
     found = OLDER_COPY.with_words(_named(needer), _short(name), title, file, gets)
     if is_of_nvidia:
@@ -108,10 +106,10 @@ def _of_older_copy(needer: str, name: str, version: str, owner: NameOwner | None
     )
 
 
-def _of_nobody(needer: str, name: str, owner: NameOwner | None) -> Finding:
+def _of_nobody(needer: str, name: str, owner: NameOwner) -> Finding:
     """Return what is said of a name that no library defines that is known for it."""
     words = partial(NO_OWNER.with_words, _named(needer), _short(name))
-    if owner is not None:
+    if owner != NOBODY:
         return words(f"it was not linked with {owner.title}, or an older one is used").replace(
             remedy=f"install {owner.title} of the release that the package names, or build it "
             "again here"

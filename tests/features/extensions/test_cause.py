@@ -10,7 +10,6 @@ from cudaguard.system.extensions import (
     cause_of,
     has_old_strings,
     library_of,
-    taken_apart,
     words_for,
 )
 
@@ -177,12 +176,6 @@ def test_many_are_counted_and_not_all_shown():
     assert "`a`, `b`, `c` and 2 more" in message
 
 
-def test_every_cause_has_words():
-    from cudaguard.system.extensions import _WORDS
-
-    assert set(_WORDS) == set(CAUSES)
-
-
 @pytest.mark.parametrize(
     ("name", "python"),
     [
@@ -213,11 +206,6 @@ def test_python_of_a_file_name(name, python):
 )
 def test_strings_in_a_mangled_name(symbol, old):
     assert has_old_strings(symbol) is old
-
-
-def test_taken_apart():
-    assert taken_apart("_ZN2at3addERKNS_6TensorELj4E") == ("_ZNERKNE", ["at", "add", "Tensor"])
-    assert taken_apart("_Z99short") == ("_Z", ["short"])
 
 
 @pytest.mark.parametrize(
