@@ -268,7 +268,6 @@ class GnuTable:
 
     Attributes:
         first: Index of the first symbol that the table is about.
-        defines_anything: True if there is any.
     """
 
     def __init__(self, read: Read, table: int, budget: Budget) -> None:
@@ -280,7 +279,6 @@ class GnuTable:
         self._blooms = memoryview(read(table + 16, 8 * blooms)).cast("Q")
         self._buckets = memoryview(read(table + 16 + 8 * blooms, 4 * count)).cast("I")
         self._chains = table + 16 + 8 * blooms + 4 * count
-        self.defines_anything = any(self._buckets)
 
     def candidates(self, name: bytes) -> list[int]:
         """Return the indices of the symbols whose names have the hash of this one."""

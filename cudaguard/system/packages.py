@@ -289,28 +289,14 @@ class Site:
         self.facts = Facts()
 
     @cached_property
-    def _installed(self) -> Installed:
+    def installed(self) -> Installed:
+        """What is installed, and what of it is hidden or cannot be read."""
         return installed()
-
-    @property
-    def distributions(self) -> list[Distribution]:
-        """Installed distributions; of two of one name the one that is imported."""
-        return self._installed.found
-
-    @property
-    def hidden(self) -> list[Distribution]:
-        """Distributions that another one of their name hides, in an earlier folder of the path."""
-        return self._installed.hidden
-
-    @property
-    def unreadable(self) -> list[tuple[str, str]]:
-        """Distributions whose metadata cannot be read, and why."""
-        return self._installed.unreadable
 
     @cached_property
     def versions(self) -> dict[str, str]:
         """The versions of what is installed, by the form of names that are compared."""
-        return {dist.key: dist.version for dist in self.distributions}
+        return {dist.key: dist.version for dist in self.installed.found}
 
     def version(self, name: str) -> str | None:
         """Return the version of a distribution, None if it is not installed."""
@@ -319,4 +305,4 @@ class Site:
     @cached_property
     def shared_files(self) -> list[SharedFile]:
         """The shared objects of all that is installed."""
-        return shared_files(self.distributions)
+        return shared_files(self.installed.found)

@@ -161,20 +161,14 @@ def checked(file: str, settled: dict[object, Settled]) -> tuple[ExtensionCheck, 
     given: tuple[str, ...] = ()
     while True:
         check = check_one_of_many(file, given, settled)
-        more = [module for module in _providers(check.missing_libraries) if module not in given]
-        if not more:
+        for rule in active_rules():  # which know what brings a library
+            patterns, module = values_of(rule, "provide_libraries"), rule.watch[0]
+            missing = any(matches(library, patterns) for library in check.missing_libraries)
+            if missing and module not in given:
+                given += (module,)
+                break
+        else:
             return check, given
-        given += (more[0],)
-
-
-def _providers(libraries: Iterable[str]) -> list[str]:
-    """Return the modules that bring some of these libraries, by the rules in force."""
-    return [
-        rule.watch[0]
-        for rule in active_rules()
-        for patterns in [values_of(rule, "provide_libraries")]
-        if any(matches(library, patterns) for library in libraries)
-    ]
 
 
 def load_demangler() -> None:
