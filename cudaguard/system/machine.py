@@ -56,17 +56,13 @@ def look_at_driver(root: str = "/") -> DriverFiles:
         root: Where the file system begins in which devices and ``/proc`` are looked for.
     """
     library = library_file(LIBRARY)
+    said = _SAID.search(_content(os.path.join(root, "proc/driver/nvidia/version")))
     return DriverFiles(
-        _kernel(os.path.join(root, "proc/driver/nvidia/version")),
+        said[1] if said else "",
         library,
         os.path.basename(os.path.realpath(library)).partition(".so.")[2] if library else "",
         sum(map(_is_gpu, glob(os.path.join(root, "sys/bus/pci/devices/*")))),
     )
-
-
-def _kernel(path: str) -> str:
-    match = _SAID.search(_content(path))
-    return match[1] if match else ""
 
 
 def library_file(name: str) -> str:

@@ -126,21 +126,18 @@ def _read(one: Any) -> Distribution:
         raise ValueError(f"it has no {'version' if name else 'name'}")
     if len(name) + len(version) > _LONGEST:
         raise ValueError(f"its name and version have {len(name) + len(version)} characters")
+    place = _place(one)
+    is_egg = place.endswith((".egg-info", "EGG-INFO"))  # which has a file for what it requires
     return Distribution(
         str(name),
         key_of(name),
         str(version),
-        tuple(said.get_all("Requires-Dist") or _required_by_egg(one)),
-        _place(one),
+        tuple(said.get_all("Requires-Dist") or (is_egg and one.requires) or ()),
+        place,
         str(one.locate_file("")) or ".",
         _source(one.read_text("direct_url.json")),
         one.read_text("RECORD") or "",
     )
-
-
-def _required_by_egg(one: Any) -> Iterable[str]:
-    """Return what a distribution in the older form requires, which has a file for it."""
-    return (one.requires or ()) if _place(one).endswith((".egg-info", "EGG-INFO")) else ()
 
 
 def _place(one: Any) -> str:

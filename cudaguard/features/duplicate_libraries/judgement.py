@@ -6,7 +6,7 @@ import sys
 
 from cudaguard.core.reports import LATER
 from cudaguard.elf.library_facts import is_same_build
-from cudaguard.elf.process import at_start
+from cudaguard.elf.process import at_start, library_path
 from cudaguard.errors import ImportOrderError
 from cudaguard.features.duplicate_libraries import findings
 from cudaguard.features.duplicate_libraries.copies import LIBRARY_PATH, first_of_each
@@ -179,8 +179,7 @@ def _remedy(wanted: Copy, other: Copy, by: str) -> str:
 
 def _has_variable(copy: Copy) -> bool:
     """Return True if LD_LIBRARY_PATH has led to a library."""
-    folders = at_start(LIBRARY_PATH).replace(";", ":").split(":")
-    return os.path.dirname(copy.path) in [os.path.realpath(one) for one in folders if one]
+    return os.path.dirname(copy.path) in map(os.path.realpath, library_path())
 
 
 def _below(folder: str, name: str) -> str:

@@ -125,11 +125,6 @@ def _of_nobody(needer: str, name: str, owner: NameOwner) -> Finding:
     ).replace(remedy="find out which library should define it, and which file of it is loaded")
 
 
-def _examples(*pairs: tuple[str, str]) -> tuple[str, ...]:
-    """Return what an import raises, for pairs of a file and the symbol that it lacks."""
-    return tuple(f"ImportError: {file}: undefined symbol: {symbol}" for file, symbol in pairs)
-
-
 OLDER_COPY = KnownError(
     "CG842",
     "two files of one library are loaded",
@@ -148,11 +143,6 @@ OLDER_COPY = KnownError(
     ),
     nouns=("A library", "a function", "another library", "copy of it", "gets"),
     tell=partial(_of_symbol, "CG842"),
-    examples=_examples(
-        ("libcusparse.so.12", "__nvJitLinkComplete_12_4, version libnvJitLink.so.12"),
-        ("libtorch_cuda.so", "ncclCommRegister"),
-        ("libcublas.so.11", "cublasLtGetStatusString, version libcublasLt.so.11"),
-    ),
 )
 
 OTHER_CUDA = KnownError(
@@ -167,10 +157,6 @@ OTHER_CUDA = KnownError(
     certainty=LIKELY,
     nouns=("An extension", "a function", "the CUDA runtime", "it was built for another CUDA"),
     tell=partial(_of_symbol, "CG701"),
-    examples=_examples(
-        ("MultiScaleDeformableAttention.cpython-37m-x86_64-linux-gnu.so", "cudaSetupArgument"),
-        ("_ext.cpython-311-x86_64-linux-gnu.so", "__cudaRegisterFatBinaryEnd"),
-    ),
 )
 
 OTHER_TORCH = KnownError(
@@ -185,21 +171,6 @@ OTHER_TORCH = KnownError(
     links=("https://github.com/Dao-AILab/flash-attention/issues/1644",),
     nouns=("An extension", "a function", "it was built for another torch"),
     tell=partial(_of_symbol, "CG869"),
-    examples=_examples(
-        ("flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so", "_ZN3c104cuda9SetDeviceEi"),
-        (
-            "flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so",
-            (
-                "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIc"
-                "ESaIcEEE"
-            ),
-        ),
-        (
-            "mmcv/_ext.cpython-38-x86_64-linux-gnu.so",
-            "_ZNK3c1010TensorImpl36is_contiguous_nondefault_policy_implENS_12MemoryFormatE",
-        ),
-        ("libtorchaudio.so", "_ZNK5torch8autograd4Node4nameB5cxx11Ev"),
-    ),
 )
 
 OTHER_PYTHON = KnownError(
@@ -214,14 +185,6 @@ OTHER_PYTHON = KnownError(
     command="cudaguard check-extension FILE",
     nouns=("An extension", "is refused"),
     tell=partial(_of_symbol, "CG883"),
-    examples=(
-        (
-            "ImportError: Python version mismatch: module was compiled for Python 3.10, but "
-            "the interpreter version is incompatible: 3.11.7 (main, Dec  8 2023) [GCC "
-            "12.2.0]."
-        ),
-        *_examples(("_ext.cpython-38-x86_64-linux-gnu.so", "_PyUnicode_Ready")),
-    ),
 )
 
 NO_OWNER = KnownError(
@@ -237,12 +200,6 @@ NO_OWNER = KnownError(
     certainty=LIKELY,
     nouns=("A library", "a function", "it was not linked, or belongs to a library that is another"),
     tell=partial(_of_symbol, "CG871"),
-    examples=_examples(
-        (
-            "MultiScaleDeformableAttention.so",
-            "_Z27ms_deform_attn_cuda_forwardRKN2at6TensorES2_S2_S2_S2_i",
-        ),
-    ),
 )
 
 NEW_MKL = KnownError(
@@ -255,7 +212,6 @@ NEW_MKL = KnownError(
     command="conda install 'mkl<2024.1'",
     links=("https://github.com/pytorch/pytorch/issues/123097",),
     nouns=("functions for profilers",),
-    examples=_examples(("libtorch_cpu.so", "iJIT_NotifyEvent")),
 )
 
 KNOWN = (NEW_MKL, OLDER_COPY, OTHER_CUDA, OTHER_TORCH, OTHER_PYTHON, NO_OWNER)
