@@ -300,8 +300,8 @@ class GlobalNames:
 
     def __init__(self, names: Sequence[bytes]) -> None:
         self._names = tuple(names)
-        # By the words of an entry: a bit for each name that this library has.
-        self._has: dict[bytes, tuple[Library, int]] = {}
+        # By the words of an entry: which of the names this library has.
+        self._has: dict[bytes, tuple[Library, list[int]]] = {}
 
     def owners(self, memory: Memory, scope: bytes) -> list[Library | None]:
         """Return who owns each name, None for one that no library defines.
@@ -313,33 +313,24 @@ class GlobalNames:
         Raises:
             OSError: An entry cannot be read, as it has been unloaded meanwhile.
         """
-        found: list[Library | None] = [None] * len(self._names)
-        left, known = (1 << len(found)) - 1, {}
+        found: dict[int, Library] = {}
+        known = {}
         for entry in words(scope):
             mark = memory.read(entry, _ENTRY)
-            one = known[mark] = self._has.get(mark) or self._look(memory, entry)
-            owner, has = one
-            has &= left
-            left &= ~has
-            while has:
-                lowest = has & -has
-                found[lowest.bit_length() - 1] = owner
-                has -= lowest
+            owner, has = known[mark] = self._has.get(mark) or self._look(memory, entry)
+            for place in has:
+                found.setdefault(place, owner)
         self._has = known  # without those that were unloaded
-        return found
+        return list(map(found.get, range(len(self._names))))
 
     def forget(self) -> None:
         """Look at all libraries anew: names of one were hidden."""
         self._has = {}
 
-    def _look(self, memory: Memory, entry: int) -> tuple[Library, int]:
+    def _look(self, memory: Memory, entry: int) -> tuple[Library, list[int]]:
         owner, _ = library_at(memory, entry)
-        has = 0
         try:
             image = SharedObject(Image(memory, owner))
-            for at, name in enumerate(self._names):
-                if image.shows(name):
-                    has |= 1 << at
+            return owner, [at for at, name in enumerate(self._names) if image.shows(name)]
         except own_errors(UnreadableError):  # the loader finds nothing there either
-            pass
-        return owner, has
+            return owner, []

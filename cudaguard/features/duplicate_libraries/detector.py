@@ -58,7 +58,6 @@ class DuplicateDetector:
         self._lock, self._pid = RLock(), os.getpid()
         self._is_looking = False
         self._wants: Wants | None = None
-        self._come: list[Copy] = []  # since the last look
 
     def begin(self, since: str) -> None:
         """Look for the first time; what it finds was not seen to come (see `SINCE`)."""
@@ -96,9 +95,8 @@ class DuplicateDetector:
                 return
             self._is_looking = True
             try:
-                come, strays = self._take_in(load, since)
+                loaded, come, strays = self._take_in(load, since)
                 copies = list(self._copies.values())
-                loaded, self._come = self._come, []
             finally:
                 self._is_looking = False
         finally:
@@ -113,12 +111,14 @@ class DuplicateDetector:
 
             judge(self._core, copies, come, strays, self._reported, is_load=load is not None)
 
-    def _take_in(self, load: NativeLoad | None, since: str) -> tuple[list[Copy], list[Stray]]:
+    def _take_in(
+        self, load: NativeLoad | None, since: str
+    ) -> tuple[list[Copy], list[Copy], list[Stray]]:
         """Take note of what is new.
 
         Returns:
-            What of it is in the table, where that has its like in the process, and what has gone
-            astray.
+            What of it is in the table; the same where one of them has its like in the process,
+            else nothing; and what has gone astray.
         """
         there = {(one.path, one.dynamic): one for one in self._news.libraries()}
         new = [one for key, one in there.items() if key not in self._known]
@@ -126,18 +126,17 @@ class DuplicateDetector:
             self._known.clear()  # of what was unloaded: who goes on loading must not grow by it
         self._known.update(there)
         if not new or not (self._copies or any(stem_of(os.path.basename(one.path)) for one in new)):
-            return [], []
+            return [], [], []
         with Memory() as memory:
             come = dict(self._copies_among(new, memory, load, since))
             self._copies.update(come)
-            if come:
-                self._come = [*self._come, *come.values()]
-            if any(_has_kin(copy, self._copies.values()) for copy in come.values()):
+            loaded = list(come.values())
+            if any(_has_kin(copy, self._copies.values()) for copy in loaded):
                 self._forget_unloaded(memory)
             else:
                 come = {}
             strays = list(self._strays_among(new, memory, load, since)) if self._copies else []
-        return [copy for key, copy in come.items() if key in self._copies], strays
+        return loaded, [copy for key, copy in come.items() if key in self._copies], strays
 
     def _copies_among(
         self, new: list[Library], memory: Memory, load: NativeLoad | None, since: str
