@@ -122,8 +122,6 @@ class Surroundings(NamedTuple):
         cuda: The CUDA version that it is built for, as in ``12.4``; empty for a build without.
         old_strings: True if it is built with the old C++ ABI; None if that cannot be told.
         torch_libraries: The files in its own folder of libraries.
-        homes: Library -> file of an installed package that has it.
-        built_against: Folder of the torch that the extension was built against, if it tells.
     """
 
     python: str
@@ -132,8 +130,6 @@ class Surroundings(NamedTuple):
     cuda: str = ""
     old_strings: bool | None = None
     torch_libraries: frozenset[str] = frozenset()
-    homes: dict[str, str] = {}  # noqa: RUF012  # never changed
-    built_against: str = ""
 
 
 _MOST_FILES = 256  # to be open at once

@@ -22,7 +22,7 @@ from cudaguard.system.name_owners import (
     owner_of,
     requirement_of,
 )
-from cudaguard.system.torch_build import extensions_of, homes_of, look_around
+from cudaguard.system.torch_build import extensions_of, home_of, look_around
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ def _library_missing(case: _Case) -> tuple[str, str]:
     via = f" (through {needer})" if needer != case.file else ""
     others = f", nor {_list([one.name for one in more])}" if more else ""
     message = f"{case.file} needs {name}{via}, which the loader does not find{others}"
-    home, cuda = case.around.homes.get(name), cuda_of(name)
+    home, cuda = home_of(name), cuda_of(name)
     if home:
         remedy = (
             f"load {home} first, by ctypes.CDLL or by the package that uses it, or start Python "
@@ -353,7 +353,7 @@ def _other_torch(case: _Case) -> tuple[str, str]:
 
 
 def _built_against(case: _Case) -> str:
-    folder = case.around.built_against
+    folder = torch_folder(case.found.path)
     isolated = "pip's isolated build environment, " if "pip-build-env" in folder else ""
     return f". It was built against {isolated}{folder}" if folder else ""
 
@@ -498,10 +498,6 @@ def judged(found: Forecast, given: tuple[str, ...] = ()) -> ExtensionCheck:
     if not found.libraries and not found.versions:  # else these are the cause
         found = found._replace(symbols=tuple(_with_library(lack, found) for lack in found.symbols))
     cause, about = cause_of(found, around)
-    if cause in ("cxx11-abi", "other-torch"):
-        around = around._replace(built_against=torch_folder(found.path))
-    if cause == "library-missing":
-        around = around._replace(homes=homes_of(lack.name for lack in about))
     symbols = readable(dict.fromkeys(lack.name for lack in found.symbols))
     message, remedy = words_for(cause, about, found, around, dict(symbols))
     return ExtensionCheck(

@@ -133,8 +133,8 @@ def release_of(torch: str) -> str:
     return _said(os.path.join(torch, "version.py")).get("__version__", "")
 
 
-def homes_of(libraries: Iterable[str]) -> dict[str, str]:
-    """Return library -> a file of that name, where the loader does not look but a user would.
+def home_of(library: str) -> str:
+    """Return a file of a library, where the loader does not look but a user would; else empty.
 
     Those are the folders of NVIDIA's wheels, torch's own, and what ``LD_LIBRARY_PATH`` has become
     since the process was started.
@@ -143,13 +143,8 @@ def homes_of(libraries: Iterable[str]) -> dict[str, str]:
     folders.append(os.path.join(folder_of("torch"), "lib"))
     for entry in sys.path:
         folders += sorted(glob(os.path.join(escape(entry), "nvidia", "*", "lib")))
-    found = {}
-    for name in libraries:
-        files = (os.path.join(folder, name) for folder in folders)
-        file = next((file for file in files if os.path.exists(file)), "")
-        if file:
-            found[name] = file
-    return found
+    files = (os.path.join(folder, library) for folder in folders)
+    return next(filter(os.path.exists, files), "")
 
 
 def _said(path: str) -> dict[str, str]:
