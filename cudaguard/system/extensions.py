@@ -22,7 +22,7 @@ from cudaguard.system.name_owners import (
     owner_of,
     requirement_of,
 )
-from cudaguard.system.torch_build import extensions_of, home_of, look_around
+from cudaguard.system.torch_build import PYTHON, extensions_of, home_of, look_around
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -476,7 +476,7 @@ def check_one_of_many(
     files = [file for module in modules for file in extensions_of(module)]
     found = forecast(path, files, settled)
     other = built_for_python(found.path)
-    if found.is_fine and other and other != look_around().python:
+    if found.is_fine and other and other != PYTHON:
         detail = f"its name says {other}, and an import does not even look at it"
         return judged(found._replace(problem="python-abi", detail=detail), modules)
     numpy = (found.is_fine and _is_for_numpy_1(found.path) and Facts().version("numpy")) or ""

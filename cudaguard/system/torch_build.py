@@ -20,6 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 # An assertion that every extension calls, with the string type of either ABI.
 _ASSERT = b"_ZN3c106detail23torchInternalAssertFailEPKcS2_jS2_RK"
 _OLD, _NEW = b"Ss", b"NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
@@ -80,10 +81,9 @@ def look_around(given: Iterable[str] = ()) -> Surroundings:
     Args:
         given: Modules that are to be taken for imported.
     """
-    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     folder = folder_of("torch")
     if not os.path.isdir(folder):
-        return Surroundings(python)
+        return Surroundings(PYTHON)
     libraries = os.path.join(folder, "lib")
     said = _said(os.path.join(folder, "version.py"))
     try:
@@ -91,7 +91,7 @@ def look_around(given: Iterable[str] = ()) -> Surroundings:
     except own_errors(OSError):
         names = frozenset()
     return Surroundings(
-        python,
+        PYTHON,
         is_imported=sys.modules.get("torch") is not None or "torch" in given,
         torch=said.get("__version__", "unknown"),
         cuda=said.get("cuda", ""),

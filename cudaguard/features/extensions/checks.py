@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from contextlib import suppress
 
 from cudaguard.core.checks import Check
@@ -20,6 +19,7 @@ from cudaguard.system.extensions import (
 from cudaguard.system.name_owners import cuda_of
 from cudaguard.system.packages import Skipped
 from cudaguard.system.runtimes import runtime_of, stem_of
+from cudaguard.system.torch_build import PYTHON
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -142,8 +142,7 @@ def is_extension(file: str) -> bool:
     """Return True if an import of this Python may load a file, judged by its name."""
     name = os.path.basename(file)
     other = built_for_python(name)
-    ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    return name.endswith(".so") and not name.startswith("lib") and other in ("", ours)
+    return name.endswith(".so") and not name.startswith("lib") and other in ("", PYTHON)
 
 
 def is_library(file: str) -> bool:
