@@ -1,8 +1,9 @@
-"""JSON documents of commands, held against the schema files that the wheel ships."""
+"""JSON documents of commands, held against the schema files of the wheel; texts of errors."""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,15 @@ import fastjsonschema
 
 import cudaguard
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+# What each message that is explained looks like, by the id of what explains it.
+ERRORS: dict[str, list[str]] = tomllib.loads(
+    (Path(__file__).parents[1] / "docs" / "errors.toml").read_text(encoding="utf-8")
+)
 SCHEMAS = Path(cudaguard.__file__).parent / "tools" / "schema"
 
 

@@ -136,7 +136,7 @@ def test_every_variable_is_explained(root):
 
 
 def test_every_cause_is_explained(root):
-    from cudaguard.elf.forecast import CAUSES
+    from cudaguard.system.extensions import CAUSES
 
     text = (root / "docs/howto/extensions.md").read_text(encoding="utf-8")
     for cause in CAUSES:

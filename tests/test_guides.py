@@ -13,6 +13,8 @@ from cudaguard.core.passing_errors import known_errors
 from cudaguard.tools.doctor.checks import CHECKS
 from cudaguard.tools.known import DETECTORS, RULES
 
+from .documents import ERRORS
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -54,7 +56,7 @@ def test_each_message_has_one_entry_in_troubleshooting(guide):
     told = entries(guide("troubleshooting.md"))
     assert list(told)
     for known in known_errors():
-        for example in known.examples:
+        for example in ERRORS[known.id]:
             holders = [
                 id for id, texts in told.items() if any(example.strip() in one for one in texts)
             ]

@@ -183,8 +183,6 @@ class KnownError(Record):
         words: Returns what is to be named in the texts in place of the groups, or None if it is
             another error after all.
         tell: Returns what a message means where the texts are not enough; None as above.
-        examples: Such messages, verbatim, as people search for them. The first one is the usual
-            one; docs/troubleshooting.md has them all.
     """
 
     id: str
@@ -202,7 +200,6 @@ class KnownError(Record):
     leads: bool = False
     words: Callable[[re.Match[str]], tuple[str, ...] | None] = _groups
     tell: Callable[[re.Match[str]], Finding | None] | None = None
-    examples: tuple[str, ...] = ()
 
     def explain(self, match: re.Match[str]) -> Finding | None:
         """Return what a message means that fits the pattern, None if it is another one."""

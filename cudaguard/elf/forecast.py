@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from cudaguard.elf.process import uses_glibc
+from cudaguard.elf.process import identity, uses_glibc
 from cudaguard.elf.reader import PT_DYNAMIC, STEP, ElfFile, UnreadableError
 from cudaguard.elf.search_path import (
     DT_FLAGS_1,
@@ -25,33 +25,13 @@ from cudaguard.model import NamedTuple, Record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any
 
     from cudaguard.elf.resident import Resident
 
-    # The files that have the symbols which a library asks for, as `Load._identity` tells them.
+    # The files that have the symbols which a library asks for, as `identity` tells them.
     Settled = frozenset[object]
 
 # --- The vocabulary of compiled extensions: would one load, and if not, what is missing -----------
-
-CAUSES = (
-    "truncated",
-    "not-elf",
-    "wrong-machine",
-    "torch-not-imported",
-    "torch-flavor",
-    "cuda-major",
-    "library-missing",
-    "symbol-version",
-    "python-abi",
-    "numpy-abi",
-    "older-library",
-    "cuda-not-linked",
-    "cxx11-abi",
-    "other-torch",
-    "own-source-missing",
-    "unknown",
-)
 
 
 class ExtensionCheck(Record):
@@ -80,10 +60,6 @@ class ExtensionCheck(Record):
     missing_symbols: tuple[tuple[str, str], ...] = ()
     missing_libraries: tuple[str, ...] = ()
     remedy: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain lists, strings and truth values (JSON-ready)."""
-        return super().to_dict()
 
     def __str__(self) -> str:
         """Return one line: the file, and what is wrong with it."""
@@ -146,8 +122,6 @@ class Surroundings(NamedTuple):
         cuda: The CUDA version that it is built for, as in ``12.4``; empty for a build without.
         old_strings: True if it is built with the old C++ ABI; None if that cannot be told.
         torch_libraries: The files in its own folder of libraries.
-        homes: Library -> file of an installed package that has it.
-        built_against: Folder of the torch that the extension was built against, if it tells.
     """
 
     python: str
@@ -156,8 +130,6 @@ class Surroundings(NamedTuple):
     cuda: str = ""
     old_strings: bool | None = None
     torch_libraries: frozenset[str] = frozenset()
-    homes: dict[str, str] = {}  # noqa: RUF012  # never changed
-    built_against: str = ""
 
 
 _MOST_FILES = 256  # to be open at once
@@ -416,13 +388,7 @@ class Load:
         return self._resident.path(one) if isinstance(one, int) else one.path
 
     def _identity(self, one: int | _Object) -> object:
-        """Return what tells a file from others, by whatever path the loader comes to it."""
-        path = self._file_of(one)
-        try:
-            state = os.stat(path)
-        except own_errors(OSError):  # the program has an empty path
-            return path
-        return state.st_dev, state.st_ino
+        return identity(self._file_of(one))
 
     def _owner(self, wanted: Wanted, likely: list[int | _Object]) -> int | _Object | None:
         """Return what has a symbol, or has brought it, None where nothing has.

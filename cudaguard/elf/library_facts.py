@@ -134,7 +134,7 @@ def is_same_build(one: str, other: str) -> bool:
         return False
 
 
-SITES = ("/site-packages/", "/dist-packages/")
+_SITE = re.compile(r"(.*/(?:site|dist)-packages)/(.*)", re.DOTALL)
 _PT_NOTE, _NT_GNU_BUILD_ID = 4, 3
 _LONGEST_NOTES = 1 << 12  # bytes of a segment of notes
 
@@ -177,25 +177,13 @@ def _build(file: ElfFile) -> str:
     return ""
 
 
-def split_site(path: str) -> tuple[str, str]:
-    """Return the folder that packages are installed in and a file's path below it.
-
-    Both are empty for a file that lies elsewhere.
-    """
-    for mark in SITES:
-        folder, found, inside = path.rpartition(mark)
-        if found:
-            return folder + found, inside
-    return "", ""
-
-
 def distributions_of(paths: Iterable[str]) -> dict[str, str]:
     """Return for files that an installer has recorded the distribution: ``torch 2.13.0``."""
     wanted: dict[str, dict[str, str]] = {}
     for path in paths:
-        folder, inside = split_site(path)
-        if folder:
-            wanted.setdefault(folder, {})[inside] = path
+        match = _SITE.fullmatch(path)
+        if match is not None:
+            wanted.setdefault(match[1], {})[match[2]] = path
     found: dict[str, str] = {}
     for folder, files in wanted.items():
         for name in _names(folder):

@@ -83,6 +83,15 @@ def mapped_files() -> set[str]:
     return found
 
 
+def identity(path: str) -> object:
+    """Return what tells a file from others, by whatever path the loader comes to it."""
+    try:
+        state = os.stat(path)
+    except own_errors(OSError):  # the program has an empty path; or it has gone
+        return path
+    return state.st_dev, state.st_ino
+
+
 class Memory:
     """The memory of this process, for reading; a context manager that holds a descriptor.
 
@@ -117,10 +126,10 @@ class Memory:
         """Return the 64-bit word at an address."""
         return int.from_bytes(self.read(address, 8), "little")
 
-    def text(self, address: int, limit: int = LONGEST_PATH) -> bytes:
-        """Return the bytes up to the next zero byte, at most `limit`."""
+    def text(self, address: int) -> bytes:
+        """Return the bytes up to the next zero byte, at most those of a path."""
         found = b""
-        while len(found) < limit:
+        while len(found) < LONGEST_PATH:
             place = address + len(found)
             # Up to the end of the page at most: the next one may not be there.
             part = self.read(place, min(_PAGE - place % _PAGE, 256))
@@ -128,7 +137,7 @@ class Memory:
             found += head
             if zero:
                 break
-        return found[:limit]
+        return found[:LONGEST_PATH]
 
 
 # --- What the loader has mapped -------------------------------------------------------------------

@@ -39,9 +39,6 @@ STEP, LOOKUP = 1 << 8, 1 << 12  # a step along a hash chain, or a name; a look f
 _MOST_SYMBOLS = 1 << 22
 _LONGEST_CHAIN = 1 << 12
 _COMMON_CHAIN = 64  # entries that are read at once, at most
-# Files that were whole when they were looked at: device, number, size, time of the last change.
-_whole: set[tuple[int, int, int, int]] = set()
-_MOST_WHOLE = 256
 
 
 class UnreadableError(OSError):
@@ -176,11 +173,6 @@ class ElfObject:
         """The name by which others ask for it, empty if it has none."""
         return self.text(DT_SONAME)
 
-    @property
-    def search_path(self) -> str:
-        """Where the loader looks first for what it needs (DT_RUNPATH, DT_RPATH), as it says it."""
-        return self.text(DT_RUNPATH) or self.text(DT_RPATH)
-
 
 class ElfFile(ElfObject):
     """An open 64-bit little-endian ELF file; empty for any other.
@@ -276,7 +268,6 @@ class GnuTable:
 
     Attributes:
         first: Index of the first symbol that the table is about.
-        defines_anything: True if there is any.
     """
 
     def __init__(self, read: Read, table: int, budget: Budget) -> None:
@@ -288,7 +279,6 @@ class GnuTable:
         self._blooms = memoryview(read(table + 16, 8 * blooms)).cast("Q")
         self._buckets = memoryview(read(table + 16 + 8 * blooms, 4 * count)).cast("I")
         self._chains = table + 16 + 8 * blooms + 4 * count
-        self.defines_anything = any(self._buckets)
 
     def candidates(self, name: bytes) -> list[int]:
         """Return the indices of the symbols whose names have the hash of this one."""
@@ -398,14 +388,12 @@ class Elf(Record):
             ``std::...::id`` objects, which are one per process by the loader's rules for
             STB_GNU_UNIQUE. Empty if it links the shared runtime, where they are at home.
         soname: The name by which others need it; empty if it has none.
-        search_path: As in `ElfObject`.
         is_truncated: As in `ElfFile`; then nothing else is told.
     """
 
     needed: tuple[str, ...] = ()
     runtime: tuple[str, ...] = ()
     soname: str = ""
-    search_path: str = ""
     is_truncated: bool = False
 
 
@@ -420,7 +408,7 @@ def read_elf(path: str) -> Elf:
             if file.is_truncated:
                 return Elf(is_truncated=True)
             runtime = () if CXX_RUNTIME in file.needed else file.unique_ids()
-            return Elf(file.needed, runtime, file.soname, file.search_path)
+            return Elf(file.needed, runtime, file.soname)
     except own_errors(OSError):
         return Elf()
 
@@ -428,19 +416,10 @@ def read_elf(path: str) -> Elf:
 def is_truncated(path: str) -> bool:
     """Return True if a file ends before the parts of it that the loader would map."""
     try:
-        state = os.stat(path)
-        known = state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
-        if known in _whole:
-            return False
         with ElfFile(path) as file:
-            if file.is_truncated:
-                return True
-    except own_errors(OSError, ValueError):
+            return file.is_truncated
+    except own_errors(OSError):
         return False
-    if len(_whole) == _MOST_WHOLE:
-        _whole.clear()
-    _whole.add(known)
-    return False
 
 
 def is_runtime_id(name: bytes) -> bool:

@@ -145,45 +145,28 @@ class SharedObject:
 
     def wanted(self) -> list[Wanted]:
         """Return the symbols that somebody else must have, weak ones left out."""
-        indices = self._undefined_range() if self._symbols else ()
-        if not indices:
+        hashes = self._table() if self._symbols else None
+        if hashes is None:
             return []
-        first, last = min(indices), max(indices)
-        if last > _MOST_WANTED:
+        # The newer kind of table is about the definitions only, which come last.
+        count = hashes.first if isinstance(hashes, GnuTable) else hashes.end()
+        if count > _MOST_WANTED:
             raise UnreadableError("it has more symbols than there are")
         exactly = self._source.exactly
-        table = exactly(self._symbols + first * SYMBOL, (last + 1 - first) * SYMBOL)
+        table = exactly(self._symbols, count * SYMBOL)
         versions = {need.mark: need.version for need in self.requirements()}
-        length = 2 * (last + 1 - first) if self._versions else 0
-        marks = memoryview(exactly(self._versions + 2 * first, length)).cast("H")
+        marks = memoryview(exactly(self._versions, 2 * count if self._versions else 0)).cast("H")
         found = []
-        for index in indices:
-            place = (index - first) * SYMBOL
+        for index in range(1, count):
+            place = index * SYMBOL
             # Neither defined here, nor local, nor weak.
             if table[place + 6] | table[place + 7] or table[place + 4] >> 4 not in (1, _UNIQUE):
                 continue
             name = self._text(number(table, place, 4))
             if name:
-                version = versions.get(marks[index - first] & 0x7FFF, b"") if marks else b""
+                version = versions.get(marks[index] & 0x7FFF, b"") if marks else b""
                 found.append(Wanted(name, version))
         return found
-
-    def _undefined_range(self) -> Sequence[int]:
-        """Return the indices among which the undefined symbols are."""
-        table = self._table()
-        if isinstance(table, OldTable):
-            return range(1, table.end())
-        if table is not None and table.defines_anything:
-            return range(1, table.first)  # the hash table is about the rest
-        # Then nothing tells how many there are: those that the loader will look up.
-        found: set[int] = set()
-        for start, size in ((DT_RELA, DT_RELASZ), (DT_JMPREL, DT_PLTRELSZ)):
-            length = self._source.value(size) // RELOCATION * RELOCATION
-            if length > _MOST_RELOCATIONS * RELOCATION:
-                raise UnreadableError("it has more relocations than there are")
-            data = self._source.exactly(self._source.address(start), length)
-            found.update(memoryview(data).cast("I")[3::6].tolist())
-        return sorted(found - {0})
 
     # --- what it has ------------------------------------------------------------------
 
@@ -317,8 +300,8 @@ class GlobalNames:
 
     def __init__(self, names: Sequence[bytes]) -> None:
         self._names = tuple(names)
-        # By the words of an entry: a bit for each name that this library has.
-        self._has: dict[bytes, tuple[Library, int]] = {}
+        # By the words of an entry: which of the names this library has.
+        self._has: dict[bytes, tuple[Library, list[int]]] = {}
 
     def owners(self, memory: Memory, scope: bytes) -> list[Library | None]:
         """Return who owns each name, None for one that no library defines.
@@ -330,33 +313,24 @@ class GlobalNames:
         Raises:
             OSError: An entry cannot be read, as it has been unloaded meanwhile.
         """
-        found: list[Library | None] = [None] * len(self._names)
-        left, known = (1 << len(found)) - 1, {}
+        found: dict[int, Library] = {}
+        known = {}
         for entry in words(scope):
             mark = memory.read(entry, _ENTRY)
-            one = known[mark] = self._has.get(mark) or self._look(memory, entry)
-            owner, has = one
-            has &= left
-            left &= ~has
-            while has:
-                lowest = has & -has
-                found[lowest.bit_length() - 1] = owner
-                has -= lowest
+            owner, has = known[mark] = self._has.get(mark) or self._look(memory, entry)
+            for place in has:
+                found.setdefault(place, owner)
         self._has = known  # without those that were unloaded
-        return found
+        return list(map(found.get, range(len(self._names))))
 
     def forget(self) -> None:
         """Look at all libraries anew: names of one were hidden."""
         self._has = {}
 
-    def _look(self, memory: Memory, entry: int) -> tuple[Library, int]:
+    def _look(self, memory: Memory, entry: int) -> tuple[Library, list[int]]:
         owner, _ = library_at(memory, entry)
-        has = 0
         try:
             image = SharedObject(Image(memory, owner))
-            for at, name in enumerate(self._names):
-                if image.shows(name):
-                    has |= 1 << at
+            return owner, [at for at, name in enumerate(self._names) if image.shows(name)]
         except own_errors(UnreadableError):  # the loader finds nothing there either
-            pass
-        return owner, has
+            return owner, []

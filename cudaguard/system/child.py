@@ -223,7 +223,11 @@ def run_command(command: Sequence[str], environ: Mapping[str, str], limit: float
             nothing = os.open(os.devnull, os.O_RDONLY)
             for number, end in enumerate((nothing, output_end.fileno(), errors_end.fileno())):
                 os.dup2(end, number)
-            _forbid_core_files()
+            with suppress(ImportError, OSError, ValueError):  # no core file is left
+                import resource
+
+                most = resource.getrlimit(resource.RLIMIT_CORE)[1]
+                resource.setrlimit(resource.RLIMIT_CORE, (0, most))
             try:
                 os.execvpe(command[0], list(command), dict(environ))
             except OSError as error:
@@ -239,13 +243,6 @@ def run_command(command: Sequence[str], environ: Mapping[str, str], limit: float
         raise OSError(f"{command[0]}: no process can be started, or its reaper was killed")
     status = None if told is None else exit_status(int(told))
     return Ended(status, *said, seconds)
-
-
-def _forbid_core_files() -> None:
-    with suppress(ImportError, OSError, ValueError):
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 def _pipe(stack: ExitStack) -> tuple[FileIO, FileIO]:

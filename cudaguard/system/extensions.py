@@ -12,16 +12,17 @@ from cudaguard.files import os, own_errors, read_start
 from cudaguard.model import NamedTuple
 from cudaguard.system.facts import Facts
 from cudaguard.system.name_owners import (
+    FFMPEG,
     NVIDIA,
     OTHER,
     RUNTIME,
     TORCH,
-    NameOwner,
     cuda_of,
+    debian_package_of,
     owner_of,
     requirement_of,
 )
-from cudaguard.system.torch_build import extensions_of, homes_of, look_around
+from cudaguard.system.torch_build import PYTHON, extensions_of, home_of, look_around
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ _ACCELERATED = frozenset((
     "libtorch_hip.so", "libc10_xpu.so", "libtorch_xpu.so",
 ))  # fmt: skip
 OF_TORCH = _ACCELERATED.union(_TORCH_LIBRARIES)
-# The number in the soname is CUDA's major version. (It is not for cuFFT, cuRAND, cuSOLVER, cuDNN.)
-_CUDA_LIBRARY = re.compile(r"lib(?:cudart|cublas|cublasLt|nvrtc|nvJitLink|cupti)\.so\.(\d+)")
 _PYTHON_LIBRARY = re.compile(r"libpython(\d+\.\d+)[a-z]*\.so")
 _TAG = re.compile(r"\.cpython-(\d)(\d+)[a-z]*-[\w-]*\.so$")
 # What stands in a mangled name besides identifiers: substitutions, parameters, literals.
@@ -48,7 +47,6 @@ _NO_LENGTH = re.compile(r"S[0-9A-Z]{0,12}_|T[0-9]{0,12}_|L[a-z]n?[0-9]+E|(\d+)")
 # Runtimes that no library of wheels defines.
 _SANITIZERS = ("__asan", "__tsan", "__ubsan", "__msan")
 _WELL_KNOWN = (RUNTIME, OTHER)
-_UNKNOWN_OWNER = NameOwner("", "", "")
 
 
 def cause_of(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lack, ...]]:
@@ -73,28 +71,18 @@ def built_for_python(path: str) -> str:
     return f"{tag[1]}.{tag[2]}" if tag else ""
 
 
-def cuda_major(library: str) -> str:
-    """Return CUDA's major version if the library's name has it, otherwise an empty string."""
-    match = _CUDA_LIBRARY.match(library)
-    return match[1] if match else ""
-
-
 def library_of(symbol: str) -> str:
     """Return which of NVIDIA's libraries has a function, without ``.so``; often empty."""
-    owner = _owner(symbol)
+    owner = owner_of(symbol)
     # The runtime and the driver are linked in many ways: an older one is seldom what is wrong.
     is_of_library = owner.kind == NVIDIA and owner.library not in ("libcudart", "libcuda")
     return owner.library if is_of_library else ""
 
 
-def _owner(symbol: str) -> NameOwner:
-    return owner_of(symbol) or _UNKNOWN_OWNER
-
-
 def _of_libraries(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lack, ...]]:
     foreign = _named(found.libraries, lambda n: n in _ACCELERATED - around.torch_libraries)
     torchs = _named(found.libraries, OF_TORCH.__contains__)
-    for_cuda = _named(found.libraries, lambda n: bool(cuda_major(n)))
+    for_cuda = _named(found.libraries, lambda n: bool(cuda_of(n)))
     if around.torch and foreign:
         return "torch-flavor", foreign
     if torchs and not around.is_imported:
@@ -102,7 +90,7 @@ def _of_libraries(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lac
     if for_cuda and around.torch and not around.cuda and not OF_TORCH.isdisjoint(found.needed):
         return "torch-flavor", for_cuda
     major = around.cuda.partition(".")[0]
-    other_major = _named(for_cuda, lambda n: cuda_major(n) != major)
+    other_major = _named(for_cuda, lambda n: cuda_of(n) != major)
     if other_major and around.cuda:
         return "cuda-major", other_major
     pythons = _named(found.libraries, lambda n: _python_of(n) not in ("", around.python))
@@ -122,20 +110,22 @@ def _of_symbols(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lack,
     older = tuple(lack for lack in lacks if lack.library)
     if older:
         return "older-library", older
-    cuda = _named(lacks, lambda n: _owner(n).kind == NVIDIA)
+    cuda = _named(lacks, lambda n: owner_of(n).kind == NVIDIA)
     if cuda:
         # A function of another library is not missing for the runtime's age.
-        others = _named(cuda, lambda n: _owner(n).library != "libcudart")
+        others = _named(cuda, lambda n: owner_of(n).library != "libcudart")
         has_runtime = any(name.startswith("libcudart.so") for name in found.needed)
         if has_runtime and not others:
             return "cuda-major", cuda
         return "cuda-not-linked", (others if has_runtime else cuda)
-    torchs = _named(lacks, lambda n: _owner(n).kind == TORCH)
+    torchs = _named(lacks, lambda n: owner_of(n).kind == TORCH)
     if torchs:
         old = around.old_strings
         strings = _named(torchs, lambda n: old is not None and has_old_strings(n) is (not old))
         return ("cxx11-abi", strings) if strings else ("other-torch", torchs)
-    own = _named(lacks, lambda n: not (n.startswith(_SANITIZERS) or _owner(n).kind in _WELL_KNOWN))
+    own = _named(
+        lacks, lambda n: not (n.startswith(_SANITIZERS) or owner_of(n).kind in _WELL_KNOWN)
+    )
     return ("own-source-missing", own) if own else ("unknown", lacks)
 
 
@@ -145,26 +135,18 @@ def _named(lacks: Iterable[Lack], wanted: Callable[[str], bool]) -> tuple[Lack, 
 
 def has_old_strings(symbol: str) -> bool | None:
     """Return True if a name has ``std::string`` of the old C++ ABI; None without a string."""
-    rest, identifiers = taken_apart(symbol)
-    if "__cxx11" in identifiers:
+    if "__cxx11" in symbol:
         return False
-    return True if "Ss" in rest else None
-
-
-def taken_apart(symbol: str) -> tuple[str, list[str]]:
-    """Return a mangled name without its identifiers, and the identifiers."""
-    rest, place = "", 0
-    identifiers: list[str] = []
+    place = 0
     while place < len(symbol):
         match = _NO_LENGTH.search(symbol, place)
-        if match is None:
-            return rest + symbol[place:], identifiers
-        rest += symbol[place : match.start()]
-        place = match.end()
-        if match[1] and len(match[1]) < 6:
-            identifiers.append(symbol[place : place + int(match[1])])
-            place += int(match[1])
-    return rest, identifiers
+        end = match.start() if match is not None else len(symbol)
+        if "Ss" in symbol[place:end]:
+            return True
+        place = match.end() if match is not None else end
+        if match is not None and match[1] and len(match[1]) < 6:
+            place += int(match[1])  # an identifier
+    return None
 
 
 # --- What is said of an extension that would not load: the cause, and what to do ------------------
@@ -176,16 +158,7 @@ _LOOKED_THROUGH = (
     "libstdc++.so", "libgomp.so", "libpython", "libc10", "libtorch", "libcuda", "libcudart",
     "libcublas", "libcudnn", "libnv",
 )  # fmt: skip
-# What is known to have a library: what to install where it is nowhere.
-_PACKAGES = {
-    "libcuda.so": "install the NVIDIA driver, or start a container with --gpus all",
-    "libnvidia-ml.so": "install the NVIDIA driver, or start a container with --gpus all",
-    "libGL.so": "install it: apt-get install libgl1",
-    "libglib-2.0.so": "install it: apt-get install libglib2.0-0",
-    "libgthread-2.0.so": "install it: apt-get install libglib2.0-0",
-    "libgomp.so": "install it: apt-get install libgomp1",
-    "libstdc++.so": "install it: apt-get install libstdc++6",
-}
+_OF_DRIVER = ("libcuda.so", "libnvidia-ml.so")
 # What else than CUDA a torch may be built for, by one of its libraries.
 _ACCELERATORS = {"libc10_hip.so": "ROCm", "libc10_xpu.so": "XPU"}
 _TORCH_CUDA = "install a CUDA build of torch (https://pytorch.org/get-started/locally)"
@@ -223,7 +196,7 @@ def words_for(
     """Return the message and the remedy for a cause.
 
     Args:
-        cause: One of `cudaguard.elf.forecast.CAUSES`.
+        cause: One of `CAUSES`.
         about: The libraries, versions or symbols that it is about.
         found: What the loader would meet.
         around: What extensions are built for here.
@@ -239,7 +212,7 @@ def words_for(
         found,
         around,
     )
-    words = _WORDS[cause]
+    words = CAUSES[cause]
     if not isinstance(words, tuple):
         return words(case)
     message, remedy = words
@@ -281,7 +254,7 @@ def _library_missing(case: _Case) -> tuple[str, str]:
     via = f" (through {needer})" if needer != case.file else ""
     others = f", nor {_list([one.name for one in more])}" if more else ""
     message = f"{case.file} needs {name}{via}, which the loader does not find{others}"
-    home, cuda = case.around.homes.get(name), cuda_of(name)
+    home, cuda = home_of(name), cuda_of(name)
     if home:
         remedy = (
             f"load {home} first, by ctypes.CDLL or by the package that uses it, or start Python "
@@ -293,11 +266,15 @@ def _library_missing(case: _Case) -> tuple[str, str]:
         if not wheel:
             remedy = f"install {toolkit}, or a build for a newer CUDA"
     else:
-        remedy = _PACKAGES.get(
-            f"{name.partition('.so')[0]}.so",
+        package = debian_package_of(name)
+        remedy = (
             "install the package that contains it, or start Python with its folder in "
-            "LD_LIBRARY_PATH",
+            "LD_LIBRARY_PATH"
         )
+        if name.startswith(_OF_DRIVER):
+            remedy = "install the NVIDIA driver, or start a container with --gpus all"
+        elif package not in ("", FFMPEG):
+            remedy = f"install it: apt-get install {package}"
     return message, remedy
 
 
@@ -341,7 +318,7 @@ def _older_library(case: _Case) -> tuple[str, str]:
 
 
 def _cuda_not_linked(case: _Case) -> tuple[str, str]:
-    owners = {_owner(lack.name) for lack in case.about}
+    owners = {owner_of(lack.name) for lack in case.about}
     others = sorted(owner for owner in owners if owner.library != "libcudart")
     titles = " and ".join(owner.title for owner in others) or "the CUDA runtime"
     message = f"{case.file} was not linked with {titles}, whose {case.functions} it calls"
@@ -376,7 +353,7 @@ def _other_torch(case: _Case) -> tuple[str, str]:
 
 
 def _built_against(case: _Case) -> str:
-    folder = case.around.built_against
+    folder = torch_folder(case.found.path)
     isolated = "pip's isolated build environment, " if "pip-build-env" in folder else ""
     return f". It was built against {isolated}{folder}" if folder else ""
 
@@ -409,8 +386,8 @@ def _unknown(case: _Case) -> tuple[str, str]:
     return f"cudaguard cannot check {case.file}: {case.found.detail}", ""
 
 
-# Texts with fields of `_Case`, or what makes them.
-_WORDS: dict[str, tuple[str, str] | Callable[[_Case], tuple[str, str]]] = {
+# Cause -> its message and remedy: texts with fields of `_Case`, or what makes them.
+CAUSES: dict[str, tuple[str, str] | Callable[[_Case], tuple[str, str]]] = {
     "truncated": (
         "{file} is truncated ({found.detail}), probably by an interrupted build or copy",
         "delete the file, and build or install it again",
@@ -499,7 +476,7 @@ def check_one_of_many(
     files = [file for module in modules for file in extensions_of(module)]
     found = forecast(path, files, settled)
     other = built_for_python(found.path)
-    if found.is_fine and other and other != look_around().python:
+    if found.is_fine and other and other != PYTHON:
         detail = f"its name says {other}, and an import does not even look at it"
         return judged(found._replace(problem="python-abi", detail=detail), modules)
     numpy = (found.is_fine and _is_for_numpy_1(found.path) and Facts().version("numpy")) or ""
@@ -521,10 +498,6 @@ def judged(found: Forecast, given: tuple[str, ...] = ()) -> ExtensionCheck:
     if not found.libraries and not found.versions:  # else these are the cause
         found = found._replace(symbols=tuple(_with_library(lack, found) for lack in found.symbols))
     cause, about = cause_of(found, around)
-    if cause in ("cxx11-abi", "other-torch"):
-        around = around._replace(built_against=torch_folder(found.path))
-    if cause == "library-missing":
-        around = around._replace(homes=homes_of(lack.name for lack in about))
     symbols = readable(dict.fromkeys(lack.name for lack in found.symbols))
     message, remedy = words_for(cause, about, found, around, dict(symbols))
     return ExtensionCheck(

@@ -153,27 +153,6 @@ def _spellings(dist: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((dist, "_".join(words), ".".join(words))))
 
 
-def built_for() -> int:
-    """Return the CUDA version that the installed torch is built for, 12040 for 12.4; 0 if unknown.
-
-    torch is not imported for it: wheels from PyTorch's own index say it in their version
-    (``2.5.1+cu124``), those from PyPI by the runtime that they require.
-    """
-    torch = _installed_version("torch")
-    if torch is None:
-        return 0
-    local = torch.partition("+cu")[2]
-    if local.isdecimal() and len(local) >= 3:
-        return int(local[:-1]) * 1000 + int(local[-1]) * 10
-    if "+" in torch:  # a build for the CPU, or for something else
-        return 0
-    for dist in ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime-cu11"):
-        parts = (_installed_version(dist) or "").split(".")
-        if len(parts) > 1 and parts[0].isdecimal() and parts[1].isdecimal():
-            return int(parts[0]) * 1000 + int(parts[1]) * 10
-    return 0
-
-
 # --- Versions and ranges --------------------------------------------------------------------------
 
 

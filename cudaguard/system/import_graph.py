@@ -11,14 +11,7 @@ from time import monotonic
 
 from cudaguard.files import os, own_errors, program_errors, read_bytes, standard_library
 from cudaguard.system.modules import peek
-from cudaguard.system.source import (
-    Code,
-    Effect,
-    Import,
-    Module,
-    absolute,
-    parsed,
-)
+from cudaguard.system.source import Code, Effect, Import, Module, absolute, parsed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,14 +33,6 @@ _LINK = re.compile(
     rb"|(?:__import__|import_module|importorskip|run_module|run_path)\([ \t\n]*['\"]([^'\"\n]+)",
     re.MULTILINE,
 )
-
-# What is not closed ends with the line, or the text: each sign is looked at once.
-_QUOTED = re.compile(
-    rb"#[^\n]*|\"\"\"(?:[^\\]|\\(?:.|\Z))*?(?:\"\"\"|\Z)|'''(?:[^\\]|\\(?:.|\Z))*?(?:'''|\Z)"
-    rb"|\"(?:[^\"\\\n]|\\(?:.|\Z))*(?:\"|(?=\n)|\Z)|'(?:[^'\\\n]|\\(?:.|\Z))*(?:'|(?=\n)|\Z)",
-    re.DOTALL,
-)
-_DEF = re.compile(rb"([ \t]*)(?:async[ \t]+)?def\b")
 
 
 class _Source:
@@ -127,7 +112,15 @@ class ImportGraph:
             yield from self._unread(module, outer)
             return
         is_clean = True
-        for step in self.follow(self._inside(code, outer)):
+        inside = (
+            step.replace(
+                branch=(*outer.branch, *step.branch), is_likely=outer.is_likely or step.is_likely
+            )
+            if isinstance(step, Import)
+            else step
+            for step in code.steps()
+        )
+        for step in self.follow(inside):
             if not isinstance(step, Effect):
                 yield step.replace(is_likely=step.is_likely or not is_clean)
             elif not is_package:
@@ -135,14 +128,6 @@ class ImportGraph:
             elif step.file == module.file:
                 # What comes behind it in this file may depend on it; the program does not.
                 is_clean, self._is_clean = False, True
-
-    def _inside(self, code: Code, outer: Import) -> Iterator[Import | Effect]:
-        for step in code.steps():
-            if isinstance(step, Import):
-                branch = (*outer.branch, *step.branch)
-                yield step.replace(branch=branch, is_likely=outer.is_likely or step.is_likely)
-            else:
-                yield step
 
     def _unread(self, module: Module, outer: Import) -> Iterator[Import | Effect]:
         """Yield what a source names that is too large, or is no Python."""
@@ -298,57 +283,12 @@ class ImportGraph:
         may_be_parsed = source is not _NOTHING and len(source.data) <= _LARGEST
         is_spent = self._parsed > _MOST_PARSED or monotonic() > self._until
         if source.tree is None and may_be_parsed and not is_spent:
-            text = _without_functions(source.data)
-            self._parsed += len(text)
+            self._parsed += len(source.data)
             try:
-                try:
-                    source.tree = parsed(text, module.file)
-                except own_errors(SyntaxError):  # of another form than most
-                    source.tree = parsed(source.data, module.file)
+                source.tree = parsed(source.data, module.file)
             except own_errors(SyntaxError, ValueError, RecursionError, MemoryError):
                 return None
         return None if source.tree is None else Code(source.tree, module)
-
-
-def _without_functions(data: bytes) -> bytes:
-    """Return a source without the bodies of functions that import nothing, each line in its place.
-
-    They are most of it, and to parse them is most of what an answer costs.
-    """
-    lines, code = data.split(b"\n"), _QUOTED.sub(_blanked, data).split(b"\n")
-    at = 0
-    while at < len(code):
-        head, first = _DEF.match(code[at]), at + 1
-        if head:
-            while first < min(len(code), at + 99) and _is_open(code[at:first]):
-                first += 1
-            has_block = code[first - 1].rstrip().endswith(b":")
-            at = first
-            while has_block and at < len(code) and not _is_behind(code[at], len(head[1])):
-                at += 1
-            if at > first and not any(
-                b"import" in one or b"run_" in one for one in lines[first:at]
-            ):
-                lines[first:at] = [head[1] + b" pass", *[b""] * (at - first - 1)]
-        at = max(at, first)
-    return b"\n".join(lines)
-
-
-def _blanked(quoted: re.Match[bytes]) -> bytes:
-    """Return a comment as nothing and a string as a word, in as many lines."""
-    return (b"" if quoted[0].startswith(b"#") else b"_") + b"\n" * quoted[0].count(b"\n")
-
-
-def _is_open(lines: list[bytes]) -> bool:
-    """Return True if a bracket of some lines is not closed in them."""
-    code = b"".join(lines)
-    return sum(map(code.count, (b"(", b"[", b"{"))) > sum(map(code.count, (b")", b"]", b"}")))
-
-
-def _is_behind(line: bytes, indent: int) -> bool:
-    """Return True for a line that is not of a block whose head is indented so far."""
-    begin = line.lstrip()
-    return len(line) - len(begin) <= indent and begin[:1] not in (b"", b")", b"]", b"}")
 
 
 def _links_in(data: bytes) -> Iterator[tuple[str, bool]]:

@@ -16,7 +16,6 @@ from cudaguard.elf.reader import ElfFile
 from cudaguard.elf.search_path import Place, SearchPath
 from cudaguard.files import os, own_errors, program_errors, read_start
 from cudaguard.model import NamedTuple
-from cudaguard.system.facts import built_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,17 +55,13 @@ def look_at_driver(root: str = "/") -> DriverFiles:
         root: Where the file system begins in which devices and ``/proc`` are looked for.
     """
     library = library_file(LIBRARY)
+    said = _SAID.search(_content(os.path.join(root, "proc/driver/nvidia/version")))
     return DriverFiles(
-        _kernel(os.path.join(root, "proc/driver/nvidia/version")),
+        said[1] if said else "",
         library,
         os.path.basename(os.path.realpath(library)).partition(".so.")[2] if library else "",
         sum(map(_is_gpu, glob(os.path.join(root, "sys/bus/pci/devices/*")))),
     )
-
-
-def _kernel(path: str) -> str:
-    match = _SAID.search(_content(path))
-    return match[1] if match else ""
 
 
 def library_file(name: str) -> str:
@@ -314,13 +309,12 @@ def _problems(machine: dict[str, Any], kind: tuple[str, ...], status: int) -> It
         yield "libcuda is there and NVML is not: a part of the driver is missing"
     if nvml == "ok" and not machine["gpus"]:
         yield "the driver works and lists no GPU"
-    wanted = built_for()
-    if supported and wanted and supported // 1000 < wanted // 1000:
+    from cudaguard.system.torch_build import look_around
+
+    wanted = look_around().cuda
+    major = wanted.partition(".")[0]
+    if supported and major.isdecimal() and supported // 1000 < int(major):
         yield (
-            f"the driver supports CUDA {_dotted(supported)}, and torch is built for CUDA "
-            f"{_dotted(wanted)}: update the driver, or install another torch"
+            f"the driver supports CUDA {supported // 1000}.{supported % 1000 // 10}, and torch is "
+            f"built for CUDA {wanted}: update the driver, or install another torch"
         )
-
-
-def _dotted(version: int) -> str:
-    return f"{version // 1000}.{version % 1000 // 10}"

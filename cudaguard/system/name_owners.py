@@ -10,7 +10,9 @@ import re
 from functools import cache
 
 from cudaguard.model import NamedTuple
+from cudaguard.system.runtimes import RUNTIMES
 
+FFMPEG = "ffmpeg"  # the package, of which a library may need another release
 # What a library is to the one that needs it.
 NVIDIA, TORCH, PYTHON, RUNTIME, OTHER = "nvidia", "torch", "python", "runtime", "other"
 
@@ -88,13 +90,16 @@ _NAMES: tuple[tuple[str, NameOwner], ...] = (
 )
 
 
-def owner_of(name: str) -> NameOwner | None:
-    """Return who defines a function; None for one of nobody that is known here.
+NOBODY = NameOwner("", "", "")
+
+
+def owner_of(name: str) -> NameOwner:
+    """Return who defines a function; `NOBODY` for one of nobody that is known here.
 
     Args:
         name: As the linker has it.
     """
-    return next((owner for pattern, owner in _compiled() if pattern.match(name)), None)
+    return next((owner for pattern, owner in _compiled() if pattern.match(name)), NOBODY)
 
 
 @cache
@@ -102,47 +107,36 @@ def _compiled() -> tuple[tuple[re.Pattern[str], NameOwner], ...]:
     return tuple((re.compile(pattern), owner) for pattern, owner in _NAMES)
 
 
-# NVIDIA's libraries whose number is CUDA's major version, and how the wheels are called.
+# Wheels of those of NVIDIA's libraries that are not in `RUNTIMES`.
 _WHEELS = {
-    "libcudart": "nvidia-cuda-runtime",
-    "libcublas": "nvidia-cublas",
-    "libcublasLt": "nvidia-cublas",
-    "libnvrtc": "nvidia-cuda-nvrtc",
-    "libnvJitLink": "nvidia-nvjitlink",
-    "libcupti": "nvidia-cuda-cupti",
     "libnvToolsExt": "nvidia-nvtx",
-    "libcufft": "nvidia-cufft",
-    "libcurand": "nvidia-curand",
-    "libcusolver": "nvidia-cusolver",
-    "libcusparse": "nvidia-cusparse",
-    "libcusparseLt": "nvidia-cusparselt",
-    "libcudnn": "nvidia-cudnn",
-    "libnccl": "nvidia-nccl",
     "libcufile": "nvidia-cufile",
     "libnvshmem_host": "nvidia-nvshmem",
     "libnvinfer": "tensorrt",
 }
 _OWN_RELEASES = ("libcudnn", "libnvinfer")  # whose number is that of the release
 _FIRST_WITH_WHEELS = 11
+# Those whose number is CUDA's major version.
 _OF_CUDA = ("libcudart", "libcublas", "libcublasLt", "libnvrtc", "libnvJitLink", "libcupti")
 # Numbers of their own: (library, number) -> CUDA's.
 _NUMBERS = {
     ("libcufft", "10"): "11", ("libcufft", "11"): "12", ("libcufft", "12"): "13",
     ("libcusolver", "12"): "13", ("libcusparse", "11"): "11",
-    ("libnvToolsExt", "1"): "",
 }  # fmt: skip
 _LIBRARY = re.compile(r"(lib[A-Za-z0-9_+-]+?)(?:_(?:adv|cnn|ops|engines|graph|heuristic)\w*)?\.so"
                       r"(?:\.(\d+))?")  # fmt: skip
 
 
+def _parts(soname: str) -> tuple[str, str]:
+    """Return a library and its number, which may be empty; of a part of cuDNN those of cuDNN."""
+    match = _LIBRARY.match(soname)
+    return (match[1], match[2] or "") if match is not None else ("", "")
+
+
 def cuda_of(soname: str) -> str:
     """Return the major version of CUDA that a library belongs to; empty if its name hides it."""
-    match = _LIBRARY.match(soname)
-    if match is None or not match[2]:
-        return ""
-    if match[1] in _OF_CUDA:
-        return match[2]
-    return _NUMBERS.get((match[1], match[2]), "")
+    library, number = _parts(soname)
+    return number if library in _OF_CUDA else _NUMBERS.get((library, number), "")
 
 
 def requirement_of(soname: str) -> str:
@@ -151,11 +145,10 @@ def requirement_of(soname: str) -> str:
     Where the name does not tell for which CUDA, ``cu12`` stands for it. There are no wheels for
     CUDA before 11.
     """
-    wheel, cuda = wheel_of(soname), cuda_of(soname)
-    match = _LIBRARY.match(soname)
-    if not wheel or match is None or (cuda and int(cuda) < _FIRST_WITH_WHEELS):
+    wheel, (library, number) = wheel_of(soname), _parts(soname)
+    if not wheel or int(cuda_of(soname) or _FIRST_WITH_WHEELS) < _FIRST_WITH_WHEELS:
         return ""
-    return f"{wheel}=={match[2]}.*" if match[1] in _OWN_RELEASES and match[2] else wheel
+    return f"{wheel}=={number}.*" if library in _OWN_RELEASES and number else wheel
 
 
 def wheel_of(soname: str) -> str:
@@ -163,10 +156,29 @@ def wheel_of(soname: str) -> str:
 
     Where the name does not tell for which CUDA, ``cu12`` stands for it.
     """
-    match = _LIBRARY.match(soname)
-    wheel = _WHEELS.get(match[1], "") if match is not None else ""
-    if not wheel or wheel == "tensorrt":
+    library, _ = _parts(soname)
+    middle = RUNTIMES[library].wheel if library in RUNTIMES else ""
+    wheel = f"nvidia-{middle.replace('_', '-')}" if middle else _WHEELS.get(library, "")
+    if wheel in ("", "tensorrt"):
         return wheel
     cuda = cuda_of(soname) or "12"
     no_suffix = cuda == "13" and not wheel.endswith(("cudnn", "nccl", "cusparselt", "nvshmem"))
     return wheel if no_suffix else f"{wheel}-cu{cuda}"
+
+
+# Libraries of the system: how each name begins, and the package of Debian and Ubuntu.
+_OF_DEBIAN = {
+    "libGL.so": "libgl1", "libglib-2.0.so": "libglib2.0-0", "libgthread-2.0.so": "libglib2.0-0",
+    "libSM.so": "libsm6", "libXext.so": "libxext6", "libXrender.so": "libxrender1",
+    "libEGL.so": "libegl1", "libOpenGL.so": "libopengl0", "libgomp.so": "libgomp1",
+    "libstdc++.so": "libstdc++6", "libsndfile.so": "libsndfile1", "libmpi.so": "libopenmpi3",
+    "libnuma.so": "libnuma1", "libibverbs.so": "libibverbs1", "libsox.so": "libsox3",
+    "libavcodec.so": FFMPEG, "libavutil.so": FFMPEG, "libavformat.so": FFMPEG,
+    "libavfilter.so": FFMPEG, "libavdevice.so": FFMPEG, "libswscale.so": FFMPEG,
+    "libaio.so": "libaio1", "libtbb.so": "libtbb12", "libz.so": "zlib1g",
+}  # fmt: skip
+
+
+def debian_package_of(soname: str) -> str:
+    """Return the package of Debian and Ubuntu that has a library; empty if that is not known."""
+    return _OF_DEBIAN.get(f"{soname.partition('.so')[0]}.so", "")

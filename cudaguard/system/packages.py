@@ -126,21 +126,18 @@ def _read(one: Any) -> Distribution:
         raise ValueError(f"it has no {'version' if name else 'name'}")
     if len(name) + len(version) > _LONGEST:
         raise ValueError(f"its name and version have {len(name) + len(version)} characters")
+    place = _place(one)
+    is_egg = place.endswith((".egg-info", "EGG-INFO"))  # which has a file for what it requires
     return Distribution(
         str(name),
         key_of(name),
         str(version),
-        tuple(said.get_all("Requires-Dist") or _required_by_egg(one)),
-        _place(one),
+        tuple(said.get_all("Requires-Dist") or (is_egg and one.requires) or ()),
+        place,
         str(one.locate_file("")) or ".",
         _source(one.read_text("direct_url.json")),
         one.read_text("RECORD") or "",
     )
-
-
-def _required_by_egg(one: Any) -> Iterable[str]:
-    """Return what a distribution in the older form requires, which has a file for it."""
-    return (one.requires or ()) if _place(one).endswith((".egg-info", "EGG-INFO")) else ()
 
 
 def _place(one: Any) -> str:
@@ -289,28 +286,14 @@ class Site:
         self.facts = Facts()
 
     @cached_property
-    def _installed(self) -> Installed:
+    def installed(self) -> Installed:
+        """What is installed, and what of it is hidden or cannot be read."""
         return installed()
-
-    @property
-    def distributions(self) -> list[Distribution]:
-        """Installed distributions; of two of one name the one that is imported."""
-        return self._installed.found
-
-    @property
-    def hidden(self) -> list[Distribution]:
-        """Distributions that another one of their name hides, in an earlier folder of the path."""
-        return self._installed.hidden
-
-    @property
-    def unreadable(self) -> list[tuple[str, str]]:
-        """Distributions whose metadata cannot be read, and why."""
-        return self._installed.unreadable
 
     @cached_property
     def versions(self) -> dict[str, str]:
         """The versions of what is installed, by the form of names that are compared."""
-        return {dist.key: dist.version for dist in self.distributions}
+        return {dist.key: dist.version for dist in self.installed.found}
 
     def version(self, name: str) -> str | None:
         """Return the version of a distribution, None if it is not installed."""
@@ -319,4 +302,4 @@ class Site:
     @cached_property
     def shared_files(self) -> list[SharedFile]:
         """The shared objects of all that is installed."""
-        return shared_files(self.distributions)
+        return shared_files(self.installed.found)

@@ -193,20 +193,14 @@ def open_all(files: Iterable[str]) -> tuple[tuple[str, ...], OSError | None]:
     """
     import _ctypes
 
-    left, opened = _needed_first(tuple(files)), []
-    while True:
-        refused, error = [], None
-        for file in left:
-            try:
-                _ctypes.dlopen(file, os.RTLD_NOW)
-            except own_errors(OSError) as reason:
-                refused.append(file)
-                error = reason
-            else:
-                opened.append(file)
-        if error is None or len(refused) == len(left):
-            return tuple(opened), error
-        left = refused
+    opened, error = [], None
+    for file in _needed_first(tuple(files)):
+        try:
+            _ctypes.dlopen(file, os.RTLD_NOW)
+            opened.append(file)
+        except own_errors(OSError) as reason:
+            error = reason
+    return tuple(opened), error
 
 
 def _needed_first(files: tuple[str, ...]) -> list[str]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 CANNOT_START = 127  # exit status, as of `env` and `timeout`
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 _STATE, _PARENT = 0, 1  # fields of /proc/PID/stat behind the name
-_HIGHEST = 1 << 16  # descriptor that is closed where nobody tells which are open
+_HIGHEST = 1 << 16  # descriptors from here on are not closed
 _DEEPEST = 1000  # generations; ids that are used again while we look may go round in circles
 
 
@@ -143,13 +143,10 @@ def close_files(*kept: int) -> None:
     except OSError:  # a bare chroot, or no descriptor is left
         for stream in streams:
             os.closerange(stream, stream + 1)
-    try:
-        found = [int(name) for name in os.listdir("/proc/self/fd")]
-    except OSError:  # no /proc is mounted
-        found = list(range(_HIGHEST))
-    for number in found:
-        if number > 2 and number not in kept:
-            os.closerange(number, number + 1)  # which takes no notice of closed ones
+    first = 3
+    for number in (*sorted(one for one in kept if one > 2), _HIGHEST):
+        os.closerange(first, number)
+        first = number + 1
 
 
 # --- Which processors this process may use; whether the kernel has killed for memory --------------

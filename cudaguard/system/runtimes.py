@@ -76,6 +76,12 @@ RUNTIMES: dict[str, Runtime] = {
 IN_PARTS = frozenset({"libcudnn"})
 
 
+def unmarked(stem: str) -> str:
+    """Return the name of a library, up to ``.so``, without what auditwheel has put in."""
+    first, dash, mark = stem.rpartition("-")
+    return first if dash and len(mark) == _MARK and _HEX.issuperset(mark) else stem
+
+
 def stem_of(name: str) -> str:
     """Return the name of a library without version and without what auditwheel has put in.
 
@@ -85,16 +91,8 @@ def stem_of(name: str) -> str:
         name: Of its file: ``libgomp-a34b3233.so.1.0.0``.
     """
     stem, so, _ = name.partition(".so")
-    if not so:
-        return ""
-    if stem in RUNTIMES:
-        return stem
-    first, dash, mark = stem.rpartition("-")
-    if dash and len(mark) == _MARK and _HEX.issuperset(mark):
-        stem = first
-        if stem in RUNTIMES:
-            return stem
-    return stem if stem.partition("_")[0] in IN_PARTS else ""
+    stem = unmarked(stem) if so else ""
+    return stem if stem in RUNTIMES or stem.partition("_")[0] in IN_PARTS else ""
 
 
 def runtime_of(stem: str) -> Runtime:

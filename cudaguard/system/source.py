@@ -7,16 +7,17 @@ does more than import, define or compute a value: what is imported behind it may
 from __future__ import annotations
 
 import ast
+import operator
 import re
 import sys
 from functools import cached_property
 
-from cudaguard.files import LARGEST, os, read_bytes
+from cudaguard.files import LARGEST, os, own_errors, read_bytes
 from cudaguard.model import KW_ONLY, NamedTuple, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
     from types import CodeType
     from typing import Any, Union
 
@@ -71,9 +72,10 @@ _PLAIN = (
 # What is known before a program runs.
 _VERSION = (*sys.version_info,)
 _KNOWN = {"sys.version_info": _VERSION, "sys.platform": sys.platform, "os.name": os.name}
-_COMPARED = {
-    ast.Eq: "__eq__", ast.NotEq: "__ne__", ast.Lt: "__lt__", ast.LtE: "__le__", ast.Gt: "__gt__",
-    ast.GtE: "__ge__",
+_COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
+    ast.Gt: operator.gt, ast.GtE: operator.ge, ast.In: lambda one, all_of: one in all_of,
+    ast.NotIn: lambda one, all_of: one not in all_of,
 }  # fmt: skip
 
 
@@ -468,15 +470,12 @@ class Code:
             return False
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
             left, right = self._value(test.left), self._value(test.comparators[0])
-            how = _COMPARED.get(type(test.ops[0]))
             if left is None or right is None:
                 return None
-            if how:
-                answer = getattr(left, how)(right)
-                return answer if isinstance(answer, bool) else None
-            if isinstance(test.ops[0], (ast.In, ast.NotIn)) and isinstance(right, (tuple, str)):
-                return (left in right) is isinstance(test.ops[0], ast.In)
-            return None
+            try:
+                return bool(_COMPARED[type(test.ops[0])](left, right))
+            except own_errors(KeyError, TypeError):  # `is`, or what cannot be compared
+                return None
         value = self._value(test)
         return None if value is None else bool(value)
 

@@ -20,6 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 # An assertion that every extension calls, with the string type of either ABI.
 _ASSERT = b"_ZN3c106detail23torchInternalAssertFailEPKcS2_jS2_RK"
 _OLD, _NEW = b"Ss", b"NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
@@ -80,10 +81,9 @@ def look_around(given: Iterable[str] = ()) -> Surroundings:
     Args:
         given: Modules that are to be taken for imported.
     """
-    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     folder = folder_of("torch")
     if not os.path.isdir(folder):
-        return Surroundings(python)
+        return Surroundings(PYTHON)
     libraries = os.path.join(folder, "lib")
     said = _said(os.path.join(folder, "version.py"))
     try:
@@ -91,7 +91,7 @@ def look_around(given: Iterable[str] = ()) -> Surroundings:
     except own_errors(OSError):
         names = frozenset()
     return Surroundings(
-        python,
+        PYTHON,
         is_imported=sys.modules.get("torch") is not None or "torch" in given,
         torch=said.get("__version__", "unknown"),
         cuda=said.get("cuda", ""),
@@ -133,8 +133,8 @@ def release_of(torch: str) -> str:
     return _said(os.path.join(torch, "version.py")).get("__version__", "")
 
 
-def homes_of(libraries: Iterable[str]) -> dict[str, str]:
-    """Return library -> a file of that name, where the loader does not look but a user would.
+def home_of(library: str) -> str:
+    """Return a file of a library, where the loader does not look but a user would; else empty.
 
     Those are the folders of NVIDIA's wheels, torch's own, and what ``LD_LIBRARY_PATH`` has become
     since the process was started.
@@ -143,13 +143,8 @@ def homes_of(libraries: Iterable[str]) -> dict[str, str]:
     folders.append(os.path.join(folder_of("torch"), "lib"))
     for entry in sys.path:
         folders += sorted(glob(os.path.join(escape(entry), "nvidia", "*", "lib")))
-    found = {}
-    for name in libraries:
-        files = (os.path.join(folder, name) for folder in folders)
-        file = next((file for file in files if os.path.exists(file)), "")
-        if file:
-            found[name] = file
-    return found
+    files = (os.path.join(folder, library) for folder in folders)
+    return next(filter(os.path.exists, files), "")
 
 
 def _said(path: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 from typing import TYPE_CHECKING
 
 import cudaguard
@@ -13,12 +14,18 @@ from cudaguard.core.passing_errors import known_errors
 from cudaguard.core.table import table
 from cudaguard.tools.doctor.checks import check_of
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cudaguard import Finding
     from cudaguard.core.known_errors import KnownError
 
+MESSAGES = tomllib.loads((DOCS / "errors.toml").read_text(encoding="utf-8"))
 # What a reader sees, where such messages are defined, and the page about them.
 SYMPTOMS = (
     ("A crash or damaged memory after an import", ("symbol_scope",), "howto/segfaults.md"),
@@ -79,11 +86,11 @@ def _known(places: tuple[str, ...]) -> Iterator[KnownError]:
 
 
 def _entry(one: KnownError, page: str) -> str:
-    usual, *others = one.examples
+    usual, *others = MESSAGES[one.id]
     # A program that prints it has no guard.
     finding = cudaguard.explain(usual)
     if finding is None or finding.id != one.id:
-        raise SystemExit(f"{one.id}: its first example is explained by {finding}")
+        raise SystemExit(f"{one.id}: its first message is explained by {finding}")
     lines = [f"#### {code(usual.splitlines()[-1].strip())}", ""]
     if "\n" in usual:
         lines += ["```text", *usual.splitlines(), "```", ""]

@@ -191,7 +191,6 @@ def test_text_up_to_the_end_of_what_is_mapped(memory, one_page):
     assert memory.text(end - 8) == b"text"
     with pytest.raises(OSError, match=r".+"):
         memory.read(end - 8, 2**62)
-    assert memory.text(end - 3, 3) == b"end"
     assert memory.some(end - 3, 100) == b"end"
     assert memory.read(end - 3, 3) == b"end"
     for read in (memory.text, memory.number, lambda at: memory.read(at, 4)):

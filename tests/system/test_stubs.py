@@ -30,11 +30,6 @@ def text(function, device):
     rc = getattr(cu, function)(out, 64, device)
     return f"error {rc}" if rc else out.value.decode()
 
-def uuid(device, function="cuDeviceGetUuid_v2"):
-    out = (ctypes.c_ubyte * 16)()
-    rc = getattr(cu, function)(out, device)
-    return f"error {rc}" if rc else bytes(out).hex()
-
 def active(device):
     flags, state = ctypes.c_uint(), ctypes.c_int()
     rc = cu.cuDevicePrimaryCtxGetState(device, byref(flags), byref(state))
@@ -178,42 +173,3 @@ print(os.getpid())
     assert counted == (counted.pid, counted.tid, 3, "cuDeviceGetCount", "", 3, "-")
     assert counted.pid != made.pid
     assert driver_stubs.calls(log.with_name("none")) == []
-
-
-# ---- NVML, asked by the real pynvml --------------------------------------------------------------
-
-NVML = """
-import pynvml as nv
-nv.nvmlInit()
-devices = [nv.nvmlDeviceGetHandleByIndex(i) for i in range(nv.nvmlDeviceGetCount())]
-"""
-
-
-def test_both_libraries_agree_by_uuid_and_bus_id_and_not_by_number(run, driver_stubs):
-    code = f"""{NVML}
-cu.cuInit(0)
-for d in range(number("cuDeviceGetCount")):
-    digits = uuid(d)
-    full = "GPU-" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-    by_uuid = nv.nvmlDeviceGetHandleByUUID(full.encode())
-    by_bus = nv.nvmlDeviceGetHandleByPciBusId(text("cuDeviceGetPCIBusId", d).encode())
-    assert nv.nvmlDeviceGetUUID(by_bus) == full == nv.nvmlDeviceGetUUID(by_uuid)
-    assert nv.nvmlDeviceGetName(by_bus) == text("cuDeviceGetName", d)
-    pci = nv.nvmlDeviceGetPciInfo(by_uuid)
-    assert pci.busIdLegacy == text("cuDeviceGetPCIBusId", d)
-    assert pci.busId.endswith(pci.busIdLegacy) and pci.busId != pci.busIdLegacy
-    assert pci.bus == number("cuDeviceGetAttribute", 33, d)
-    capability = [number("cuDeviceGetAttribute", a, d) for a in (75, 76)]
-    assert list(nv.nvmlDeviceGetCudaComputeCapability(by_uuid)) == capability
-    print(d, nv.nvmlDeviceGetIndex(by_uuid), nv.nvmlDeviceGetMinorNumber(by_uuid), full)
-    print(text("cuDeviceGetPCIBusId", d), text("cuDeviceGetName", d))
-"""
-    lines = run(code, devices=4)
-    assert [line.split()[:3] for line in lines[::2]] == [
-        ["0", "3", "4"],
-        ["1", "2", "5"],
-        ["2", "1", "6"],
-        ["3", "0", "7"],
-    ]
-    seen = [(*line.split()[3:], *rest.split(" ", 1)) for line, rest in zip(*[iter(lines)] * 2)]
-    assert seen == [(d.uuid, d.bus_id, d.name) for d in driver_stubs.devices[3::-1]]

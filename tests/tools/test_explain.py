@@ -13,7 +13,7 @@ import cudaguard
 from cudaguard.core.passing_errors import known_errors
 from cudaguard.tools.known import DETECTORS, RULES
 
-from ..documents import valid
+from ..documents import ERRORS, valid
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -21,8 +21,8 @@ else:
     import tomli as tomllib
 
 # As they were printed; see the links of the entries.
-EXAMPLES = [(known.id, text) for known in known_errors() for text in known.examples]
-MESSAGES = {known.id: known.examples[0] for known in known_errors()}
+EXAMPLES = [(id, text) for id, texts in ERRORS.items() for text in texts]
+MESSAGES = {id: texts[0] for id, texts in ERRORS.items()}
 
 
 @pytest.mark.parametrize(("id", "message"), EXAMPLES)
@@ -41,6 +41,7 @@ def test_message_is_known_alone_and_in_a_log(id, message):
 def test_every_entry_has_its_message_and_an_id_of_its_own():
     ids = [known.id for known in known_errors()]
     assert len(ids) == len(set(ids))
+    assert set(ids) == set(MESSAGES)
     assert set(ids) <= set(DETECTORS)  # so that each can be switched off
     assert not set(DETECTORS) & {rule.id for rule in RULES}
     assert len({text for _, text in EXAMPLES}) == len(EXAMPLES)
@@ -78,7 +79,7 @@ def test_every_id_explains_itself():
 def test_the_message_of_each_hint_is_looked_at():
     for known in known_errors():
         assert known.hints
-        for example in known.examples:
+        for example in ERRORS[known.id]:
             assert any(hint in example for hint in known.hints), example
             assert re.search(known.pattern, example), example
 

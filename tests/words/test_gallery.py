@@ -14,6 +14,7 @@ import pytest
 import cudaguard
 from cudaguard.core.passing_errors import known_errors
 
+from ..documents import ERRORS
 from ..gallery import approved
 from ..test_words import SPELLING, WORDS
 
@@ -149,7 +150,7 @@ def test_faults_are_found(text, fault):
 
 @pytest.mark.parametrize("known", known_errors(), ids=lambda known: known.id)
 def test_explanation_keeps_the_rules_of_style(known):
-    found = cudaguard.explain(known.examples[0]).replace(evidence=())
+    found = cudaguard.explain(ERRORS[known.id][0]).replace(evidence=())
     message = MESSAGES[0]._replace(text=str(found), severity=found.severity)
     assert list(faults(message)) == []
     assert not found.command.startswith("cudaguard explain")

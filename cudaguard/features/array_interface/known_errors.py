@@ -22,12 +22,6 @@ KNOWN = (
         command="cudaguard run SCRIPT",
         unguarded="under cudaguard.install() rule CG019 does so",
         links=("https://github.com/NVIDIA/DALI/issues/5423",),
-        examples=(
-            (
-                "SystemError: <class 'nvidia.dali.backend_impl.TensorGPU'> returned a result "
-                "with an exception set"
-            ),
-        ),
     ),
     KnownError(
         "CG728",
@@ -37,7 +31,6 @@ KNOWN = (
         "The array has strides that torch cannot have: no multiples of the size of an element.",
         "pass a copy without gaps: cupy.ascontiguousarray(array)",
         links=("https://github.com/cupy/cupy/issues/2589",),
-        examples=("ValueError: given array strides not a multiple of the element byte size.",),
     ),
     KnownError(
         "CG729",
@@ -48,9 +41,6 @@ KNOWN = (
         "would write past autograd.",
         "pass tensor.detach()",
         links=("https://github.com/numba/numba/issues/3093",),
-        examples=(
-            "RuntimeError: Can't get __cuda_array_interface__ on Variable that requires grad.",
-        ),
     ),
 )
 EXPLAINER = Explainer(KNOWN)

@@ -14,7 +14,6 @@ KNOWN = (
         "activate the environment, or put its bin folder into PATH; pip install ninja if it is not "
         "there",
         command="pip install ninja",
-        examples=("RuntimeError: Ninja is required to load C++ extensions",),
     ),
     KnownError(
         "CG873",
@@ -25,12 +24,6 @@ KNOWN = (
         "install a torch with CUDA if torch.version.cuda is None; else install the toolkit of that "
         "version and set CUDA_HOME to its folder",
         command='python -c "import torch; print(torch.version.cuda)"; which nvcc',
-        examples=(
-            (
-                "OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA "
-                "install root."
-            ),
-        ),
     ),
     KnownError(
         "CG874",
@@ -41,12 +34,6 @@ KNOWN = (
         "set TORCH_CUDA_ARCH_LIST, for instance to '8.0;8.6;9.0+PTX', and build again",
         command="export TORCH_CUDA_ARCH_LIST='8.0;8.6;9.0+PTX'",
         unguarded="under cudaguard.install() rule CG031 builds for all that torch and nvcc support",
-        examples=(
-            (
-                '  File "cpp_extension.py", line 2412, in _get_cuda_arch_flags\n    arch_list[-1] '
-                "+= '+PTX'\nIndexError: list index out of range"
-            ),
-        ),
     ),
     KnownError(
         "CG875",
@@ -67,17 +54,6 @@ KNOWN = (
             "https://github.com/nerfstudio-project/gsplat/issues/215",
             "https://github.com/deepspeedai/DeepSpeed/issues/3223",
         ),
-        examples=(
-            (
-                "The detected CUDA version (11.8) mismatches the version that was used to "
-                "compile PyTorch (12.4)"
-            ),
-            (
-                "Exception: Installed CUDA version 12.1 does not match the version torch was "
-                "compiled with 11.8, unable to compile cuda/cpp extensions without a matching "
-                "cuda version."
-            ),
-        ),
     ),
     KnownError(
         "CG876",
@@ -87,7 +63,6 @@ KNOWN = (
         "The sources are older than torch 1.11, which has no THC headers.",
         "use a newer release of the project, or torch 1.10",
         command='python -c "import torch; print(torch.__version__)"',
-        examples=("fatal error: THC/THC.h: No such file or directory",),
     ),
     KnownError(
         "CG886",
@@ -101,13 +76,6 @@ KNOWN = (
         "running; torch 2.14 and later has no such lock",
         command="find ~/.cache/torch_extensions $TORCH_EXTENSIONS_DIR -name lock",
         links=("https://github.com/pytorch/pytorch/pull/190543",),
-        examples=(
-            (
-                'File "/opt/venv/lib/python3.11/site-packages/torch/utils/file_baton.py", line 50, '
-                "in wait"
-            ),
-            "wait (torch/utils/file_baton.py:50)",
-        ),
     ),
     KnownError(
         "CG725",
@@ -117,7 +85,6 @@ KNOWN = (
         "The compiler does not find Python's headers.",
         "install them for this very Python (apt-get install python3-dev; conda has them)",
         command="apt-get install python3-dev",
-        examples=("fatal error: Python.h: No such file or directory",),
     ),
     KnownError(
         "CG727",
@@ -130,7 +97,6 @@ KNOWN = (
         "libraries), of the version that torch.version.cuda names",
         command='ls "$CUDA_HOME/include/cuda_runtime.h"; which nvcc',
         nouns=("headers",),
-        examples=("fatal error: cuda_runtime.h: No such file or directory",),
     ),
     KnownError(
         "CG726",
@@ -142,7 +108,6 @@ KNOWN = (
         "add their folder to LIBRARY_PATH",
         command="export LIBRARY_PATH=$CUDA_HOME/lib64:$CUDA_HOME/lib64/stubs",
         nouns=("cuda",),
-        examples=("/usr/bin/ld: cannot find -lcuda: No such file or directory",),
     ),
 )
 EXPLAINER = Explainer(KNOWN)

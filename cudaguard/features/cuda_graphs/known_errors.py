@@ -40,12 +40,6 @@ KNOWN = (
         _ABOUT.consequence,
         links=_ABOUT.links,
         tell=overwritten,
-        examples=(
-            (
-                "RuntimeError: Error: accessing tensor output of CUDAGraphs that has been "
-                "overwritten by a subsequent run."
-            ),
-        ),
     ),
 )
 EXPLAINER = Explainer(KNOWN, adds=[findings.OVERWRITTEN.id], is_found=True)

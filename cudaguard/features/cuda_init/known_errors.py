@@ -54,13 +54,6 @@ KNOWN = (
         command="cudaguard trace SCRIPT",
         unguarded="under cudaguard.install() you are told which line that was",
         links=findings.FORK.links,
-        examples=(
-            (
-                "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with "
-                "multiprocessing, you must use the 'spawn' start method"
-            ),
-            "numba.cuda.cudadrv.error.CudaDriverError: CUDA initialized before forking",
-        ),
     ),
     KnownError(
         findings.NOT_UNTOUCHED.id,
@@ -80,18 +73,6 @@ KNOWN = (
         "a notebook's kernel first; cudaguard trace names the import that initializes CUDA",
         command="cudaguard trace SCRIPT",
         links=findings.NOT_UNTOUCHED.links,
-        examples=(
-            (
-                "RuntimeError: CUDA has been initialized before the `notebook_launcher` could "
-                "create a forked subprocess."
-            ),
-            ("RuntimeError: Lightning can't create new processes if CUDA is already initialized."),
-            "UserWarning: A CUDA context for device 0 already exists on process ID 41234.",
-            (
-                "UserWarning: Worker with process ID 41234 should have a CUDA context assigned "
-                "to device 1, but instead the CUDA context is on device 0."
-            ),
-        ),
     ),
     KnownError(
         "CG717",
@@ -107,13 +88,6 @@ KNOWN = (
         command="nvidia-smi",
         links=("https://github.com/pytorch/pytorch/issues/49081",),
         certainty=LIKELY,
-        examples=(
-            (
-                "RuntimeError: CUDA unknown error - this may be due to an incorrectly set up "
-                "environment, e.g. changing env variable CUDA_VISIBLE_DEVICES after program "
-                "start."
-            ),
-        ),
     ),
     KnownError(
         "CG718",
@@ -129,13 +103,6 @@ KNOWN = (
             "https://github.com/pytorch/pytorch/issues/51105",
             "https://github.com/openucx/ucx/issues/4707",
             "https://github.com/NVIDIA/TransformerEngine/issues/734",
-        ),
-        examples=(
-            (
-                "pycuda._driver.LogicError: explicit_context_dependent failed: invalid device "
-                "context - no currently active context?"
-            ),
-            "CUDA Error: invalid device context",
         ),
     ),
     KnownError(
@@ -155,10 +122,6 @@ KNOWN = (
             "https://github.com/taichi-dev/taichi/issues/5502",
         ),
         certainty=LIKELY,
-        examples=(
-            "RuntimeError: CUDA error: invalid resource handle",
-            "pycuda._driver.LogicError: cuMemHostAlloc failed: context is destroyed",
-        ),
     ),
     KnownError(
         "CG719",
@@ -169,7 +132,6 @@ KNOWN = (
         "call context.pop() for each make_context() and push(), or import pycuda.autoprimaryctx in "
         "place of autoinit, which cleans up at exit",
         links=("https://github.com/NVIDIA/TensorRT/issues/1133",),
-        examples=("PyCUDA ERROR: The context stack was not empty upon module cleanup.",),
     ),
     KnownError(
         "CG720",
@@ -182,12 +144,6 @@ KNOWN = (
         "and use the primary context with PyCUDA (rule CG013)",
         links=("https://github.com/NVIDIA/TensorRT/issues/4335",),
         certainty=LIKELY,
-        examples=(
-            (
-                "[TRT] [E] IExecutionContext::executeV2: Error Code 1: Cask (Cask convolution "
-                "execution)"
-            ),
-        ),
     ),
     KnownError(
         "CG721",
@@ -201,10 +157,6 @@ KNOWN = (
         links=(
             "https://github.com/pytorch/pytorch/issues/104801",
             "https://github.com/openvdb/fvdb-core/issues/105",
-        ),
-        examples=(
-            "RuntimeError: Error: Cannot swap an already initialized allocator",
-            "Allocator backend parsed at runtime != allocator backend parsed at load time",
         ),
     ),
     KnownError(
@@ -221,12 +173,6 @@ KNOWN = (
         links=(
             "https://github.com/starVLA/starVLA/issues/390",
             "https://github.com/google-deepmind/mujoco/issues/3245",
-        ),
-        examples=(
-            (
-                "RuntimeError: The MUJOCO_EGL_DEVICE_ID environment variable must be an integer "
-                "between 0 and 0 (inclusive), got 1."
-            ),
         ),
     ),
 )

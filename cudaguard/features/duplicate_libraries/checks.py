@@ -45,10 +45,10 @@ _PLAIN = re.compile(
 
 def check_distributions(site: Site) -> Result:
     """Compare what distributions list."""
-    findings = [wording.metadata_unreadable(*one) for one in site.unreadable]
+    findings = [wording.metadata_unreadable(*one) for one in site.installed.unreadable]
     files = [
         (f"{dist.folder}/{path}", digest, dist.name)
-        for dist in site.distributions
+        for dist in site.installed.found
         for path, digest in listed_files(dist)
     ]
     for pair, paths in overlaps(files).items():
@@ -56,7 +56,7 @@ def check_distributions(site: Site) -> Result:
         if not all(path.endswith("/__init__.py") for path in paths):
             findings.append(_overwritten(site, pair, paths, files))
     findings += _hidden_torch(site)
-    return findings, f"distributions: {len(site.distributions)}"
+    return findings, f"distributions: {len(site.installed.found)}"
 
 
 def overlaps(files: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str], list[str]]:
@@ -78,7 +78,7 @@ def overlaps(files: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str], lis
 
 def _overwritten(site: Site, pair: tuple[str, str], paths: list[str], listed: Files) -> Finding:
     native = [path for path in paths if is_shared_object(path)]
-    start = next(f"{dist.folder}/" for dist in site.distributions if dist.name == pair[0])
+    start = next(f"{dist.folder}/" for dist in site.installed.found if dist.name == pair[0])
     kept = _kept(site, pair)
     gone = pair[1] if kept == pair[0] else pair[0]
     # An installer deletes what the distribution lists, also where another one has the same file.
@@ -99,7 +99,7 @@ def _kept(site: Site, pair: tuple[str, str]) -> str:
     """Return which of two to keep: what others require, the one for the newest CUDA, the first."""
     required = {
         key_of(re.split(r"[^\w.-]", requirement, maxsplit=1)[0])
-        for dist in site.distributions
+        for dist in site.installed.found
         for requirement in dist.requires
     }
     return max(
@@ -128,8 +128,8 @@ def cuda_of(key: str, version: str) -> str:
 
 def _hidden_torch(site: Site) -> Iterator[Finding]:
     """Tell of a torch that another one hides from the extensions that were built for it."""
-    torch = next((dist for dist in site.distributions if dist.key == "torch"), None)
-    for other in site.hidden:
+    torch = next((dist for dist in site.installed.found if dist.key == "torch"), None)
+    for other in site.installed.hidden:
         if other.key != "torch" or torch is None or other.version == torch.version:
             continue
         folder = os.path.join(os.path.realpath(other.folder), "")

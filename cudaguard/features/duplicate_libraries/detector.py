@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from _thread import RLock
 
-from cudaguard.elf.process import Image, Memory, entries, first_entry, library_path
+from cudaguard.elf.process import Image, Memory, entries, first_entry, identity, library_path
 from cudaguard.elf.reader import DT_RPATH, DT_RUNPATH
 from cudaguard.elf.search_path import Place
 from cudaguard.features.duplicate_libraries.copies import (
@@ -58,7 +58,6 @@ class DuplicateDetector:
         self._lock, self._pid = RLock(), os.getpid()
         self._is_looking = False
         self._wants: Wants | None = None
-        self._come: list[Copy] = []  # since the last look
 
     def begin(self, since: str) -> None:
         """Look for the first time; what it finds was not seen to come (see `SINCE`)."""
@@ -96,9 +95,8 @@ class DuplicateDetector:
                 return
             self._is_looking = True
             try:
-                come, strays = self._take_in(load, since)
+                loaded, come, strays = self._take_in(load, since)
                 copies = list(self._copies.values())
-                loaded, self._come = self._come, []
             finally:
                 self._is_looking = False
         finally:
@@ -113,12 +111,14 @@ class DuplicateDetector:
 
             judge(self._core, copies, come, strays, self._reported, is_load=load is not None)
 
-    def _take_in(self, load: NativeLoad | None, since: str) -> tuple[list[Copy], list[Stray]]:
+    def _take_in(
+        self, load: NativeLoad | None, since: str
+    ) -> tuple[list[Copy], list[Copy], list[Stray]]:
         """Take note of what is new.
 
         Returns:
-            What of it is in the table, where that has its like in the process, and what has gone
-            astray.
+            What of it is in the table; the same where one of them has its like in the process,
+            else nothing; and what has gone astray.
         """
         there = {(one.path, one.dynamic): one for one in self._news.libraries()}
         new = [one for key, one in there.items() if key not in self._known]
@@ -126,18 +126,17 @@ class DuplicateDetector:
             self._known.clear()  # of what was unloaded: who goes on loading must not grow by it
         self._known.update(there)
         if not new or not (self._copies or any(stem_of(os.path.basename(one.path)) for one in new)):
-            return [], []
+            return [], [], []
         with Memory() as memory:
             come = dict(self._copies_among(new, memory, load, since))
             self._copies.update(come)
-            if come:
-                self._come = [*self._come, *come.values()]
-            if any(_has_kin(copy, self._copies.values()) for copy in come.values()):
+            loaded = list(come.values())
+            if any(_has_kin(copy, self._copies.values()) for copy in loaded):
                 self._forget_unloaded(memory)
             else:
                 come = {}
             strays = list(self._strays_among(new, memory, load, since)) if self._copies else []
-        return [copy for key, copy in come.items() if key in self._copies], strays
+        return loaded, [copy for key, copy in come.items() if key in self._copies], strays
 
     def _copies_among(
         self, new: list[Library], memory: Memory, load: NativeLoad | None, since: str
@@ -171,14 +170,13 @@ class DuplicateDetector:
                     and (DT_RPATH not in image.tags or DT_RUNPATH in image.tags)
                 ):
                     yield from self._parts_to_come(own)
-                if not image.search_path:
-                    continue
                 asked = [first[name] for name in image.needed if name in first]
                 place = Place(one.path, image, None) if asked else None
+                folders = (place.runpath or place.rpath) if place else ()
             except own_errors(OSError):  # unloaded meanwhile, or no library as others are
                 continue
             for copy in asked:
-                meant = _found(copy.soname, place.runpath or place.rpath) if place else ""
+                meant = _found(copy.soname, folders)
                 known = identity(meant) if meant else copy.identity
                 if known != copy.identity:
                     wanted = Copy(meant, copy.stem, copy.soname, known, "", "")
@@ -225,20 +223,7 @@ def _has_kin(copy: Copy, copies: Iterable[Copy]) -> bool:
 
 def _found(name: str, folders: Iterable[str]) -> str:
     """Return the file of a library in the first folder that has it, empty if none has."""
-    for folder in folders:
-        path = f"{folder}/{name}"
-        if os.path.exists(path):
-            return path
-    return ""
-
-
-def identity(path: str) -> object:
-    """Return what tells a file from others whatever it is called."""
-    try:
-        state = os.stat(path)
-    except own_errors(OSError):  # it has gone since it was mapped
-        return path
-    return state.st_dev, state.st_ino
+    return next(filter(os.path.exists, (f"{folder}/{name}" for folder in folders)), "")
 
 
 def _who(load: NativeLoad | None, since: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cudaguard.features.duplicate_libraries.copies import Copy
+    from cudaguard.features.duplicate_libraries.copies import Copy, Stray
     from cudaguard.model import Severity
     from cudaguard.system.packages import Distribution
     from cudaguard.system.runtimes import Runtime
@@ -106,39 +106,30 @@ def mixed(one: Copy, other: Copy, remedy: str) -> Finding:
     )
 
 
-def another_file(asking: str, how: str, used: Copy, meant: Copy, remedy: str) -> Finding:
+def another_file(stray: Stray, remedy: str) -> Finding:
     """A library uses an older file than the folders that it names lead to.
 
+    Or it will open a part of itself by name, and find another file than the one beside it.
+
     Args:
-        asking: The path of that library.
-        how: Who loaded it, in words that follow its path.
-        used: What it uses.
-        meant: What its run path leads to.
+        stray: The library, and what it gets.
         remedy: How the right one comes first.
     """
-    name, runtime = os.path.basename(asking), used.runtime
+    name, used, meant = os.path.basename(stray.asking), stray.used, stray.meant
+    runtime, wanted = used.runtime, _with_release(meant)
+    what = f"uses an older file of {runtime.title} than its run path names"
+    where = f"its run path leads to {wanted}"
+    danger = f"{name} was probably built for a newer release"
+    if stray.is_part:
+        older = "an older" if used.release and used.release < meant.release else "another"
+        what = f"would open {older} file of {runtime.title} than the one beside it"
+        where, danger = f"beside it is {wanted}", "parts of different releases do not work together"
     return ANOTHER_FILE.found(
-        f"{name} uses an older file of {runtime.title} than its run path names: {used.path}.",
+        f"{name} {what}: {used.path}.",
         _loaded(used),
-        f"{asking} {how}, and its run path leads to {_with_release(meant)}",
+        f"{stray.asking} {stray.how}, and {where}",
         _more_from(used),
-        consequence=f"{name} was probably built for a newer release: {runtime.danger}.",
-        remedy=remedy,
-        links=_LINKS.get(runtime.title, ()),
-    )
-
-
-def part_elsewhere(asking: str, how: str, used: Copy, meant: Copy, remedy: str) -> Finding:
-    """A library will open a part of itself by name, and find another file; Args as above."""
-    runtime = used.runtime
-    older = "an older" if used.release and used.release < meant.release else "another"
-    return ANOTHER_FILE.found(
-        f"{os.path.basename(asking)} would open {older} file of {runtime.title} than the one "
-        f"beside it: {used.path}.",
-        _loaded(used),
-        f"{asking} {how}, and beside it is {_with_release(meant)}",
-        _more_from(used),
-        consequence=f"parts of different releases do not work together: {runtime.danger}.",
+        consequence=f"{danger}: {runtime.danger}.",
         remedy=remedy,
         links=_LINKS.get(runtime.title, ()),
     )

@@ -6,7 +6,7 @@ import sys
 
 from cudaguard.core.reports import LATER
 from cudaguard.elf.library_facts import is_same_build
-from cudaguard.elf.process import at_start
+from cudaguard.elf.process import at_start, library_path
 from cudaguard.errors import ImportOrderError
 from cudaguard.features.duplicate_libraries import findings
 from cudaguard.features.duplicate_libraries.copies import LIBRARY_PATH, first_of_each
@@ -143,22 +143,17 @@ def _parts_beside(copy: Copy, used: dict[str, Copy]) -> list[Copy]:
 
 
 def _astray(strays: list[Stray]) -> Iterator[tuple[Finding, Copy, Copy]]:
-    reported = set()
+    first: dict[tuple[Copy, Copy], Stray] = {}
     for stray in strays:
-        used, meant = stray.used, stray.meant
-        if (used.path, meant.path) in reported:
-            continue
-        reported.add((used.path, meant.path))
-        words = findings.another_file
+        first.setdefault((stray.used, stray.meant), stray)
+    for (used, meant), stray in first.items():
         if stray.is_part:
-            words = findings.part_elsewhere
-            is_same = is_same_build(used.path, meant.path)
-            if is_same or _is_same_release(used.release, meant.release):
-                continue
-        elif not _is_older(used, meant):
-            continue
-        remedy = _remedy(meant, used, used.by)
-        yield words(stray.asking, stray.how, used, meant, remedy), used, meant
+            is_same = _is_same_release(used.release, meant.release)
+            is_wrong = not (is_same or is_same_build(used.path, meant.path))
+        else:
+            is_wrong = _is_older(used, meant)
+        if is_wrong:
+            yield findings.another_file(stray, _remedy(meant, used, used.by)), used, meant
 
 
 def _remedy(wanted: Copy, other: Copy, by: str) -> str:
@@ -179,8 +174,7 @@ def _remedy(wanted: Copy, other: Copy, by: str) -> str:
 
 def _has_variable(copy: Copy) -> bool:
     """Return True if LD_LIBRARY_PATH has led to a library."""
-    folders = at_start(LIBRARY_PATH).replace(";", ":").split(":")
-    return os.path.dirname(copy.path) in [os.path.realpath(one) for one in folders if one]
+    return os.path.dirname(copy.path) in map(os.path.realpath, library_path())
 
 
 def _below(folder: str, name: str) -> str:

@@ -37,21 +37,6 @@ KNOWN = (
         nouns=("an older one", "a newer one"),
         leads=True,
         words=lambda match: _two_versions(match.groups()),
-        examples=(
-            "Loaded runtime CuDNN library: 9.1.0 but source was compiled with: 9.8.0.",
-            (
-                "CUDA backend failed to initialize: Found cuDNN version 8500, but JAX was built "
-                "against version 8600, which is newer."
-            ),
-            (
-                "RuntimeError: cuDNN version mismatch: PyTorch was compiled against 6021 but "
-                "linked against 5110"
-            ),
-            (
-                "RuntimeError: cuDNN version incompatibility: PyTorch was compiled  against (9, "
-                "5, 1) but found runtime version (9, 1, 0)."
-            ),
-        ),
     ),
     KnownError(
         "CG731",
@@ -77,14 +62,6 @@ KNOWN = (
             "https://github.com/pytorch/pytorch/issues/188892",
         ),
         leads=True,
-        examples=(
-            "RuntimeError: cuDNN error: CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH",
-            (
-                "Could not load library libcudnn_graph.so.9. Error: libcudnn_graph.so.9: cannot "
-                "open shared object file: No such file or directory"
-            ),
-            "Invalid handle. Cannot load symbol cudnnGetVersion",
-        ),
     ),
     KnownError(
         "CG732",
@@ -97,9 +74,6 @@ KNOWN = (
         command="cudaguard trace SCRIPT",
         links=("https://github.com/pytorch/pytorch/issues/44282",),
         nouns=("one", "another"),
-        examples=(
-            "OMP: Error #15: Initializing libiomp5.so, but found libomp.so already initialized.",
-        ),
     ),
     KnownError(
         "CG733",
@@ -113,7 +87,6 @@ KNOWN = (
         command="cudaguard bisect SCRIPT",
         links=("https://github.com/isl-org/Open3D/issues/6757",),
         certainty=LIKELY,
-        examples=("OMP: Error #179: Function pthread_mutex_init failed:",),
     ),
     KnownError(
         "CG734",
@@ -128,12 +101,6 @@ KNOWN = (
         links=("https://github.com/tensorflow/tensorflow/issues/48797",),
         nouns=("a file",),
         words=lambda match: (match[1] or match[2],),
-        examples=(
-            (
-                "[libprotobuf ERROR google/protobuf/descriptor_database.cc:121] File already "
-                "exists in database: tensorboard/compat/proto/tensor_shape.proto"
-            ),
-        ),
     ),
     KnownError(
         "CG736",
@@ -145,9 +112,6 @@ KNOWN = (
         "usd-core usd-exchange",
         command="pip uninstall -y usd-core usd-exchange",
         links=("https://github.com/isaac-sim/IsaacLab/issues/5025",),
-        examples=(
-            "'Coding Error: TfType Tf_TypedPyEnumWrapper already has an associated C++ type'",
-        ),
     ),
     KnownError(
         ANOTHER_FILE.id,
@@ -159,12 +123,6 @@ KNOWN = (
         command="unset LD_LIBRARY_PATH",
         links=("https://github.com/JuliaGPU/CUDA.jl/issues/2530",),
         nouns=("A library of CUDA",),
-        examples=(
-            (
-                "Warning: CUDA runtime library `libcublas.so.12` was loaded from a system path, "
-                "`/usr/local/cuda/lib64/libcublas.so.12`."
-            ),
-        ),
     ),
 )
 

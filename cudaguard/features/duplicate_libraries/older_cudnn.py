@@ -98,25 +98,21 @@ class Wants:
                 required = _wanted_by(name, facts)
                 self._wants[name] = _compiled(facts, required) if name == "jax" else required
             want = self._wants[name]
-            if want is not None and want.by not in self._reported:
-                self._judge_one(want, copies, facts)
-
-    def _judge_one(self, want: Want, copies: list[Copy], facts: Facts) -> None:
-        soname = f"libcudnn.so.{want.least[0]}"
-        loaded = next((copy for copy in copies if copy.soname == soname), None)
-        is_condas = os.path.isdir(os.path.join(sys.prefix, "conda-meta"))
-        release: Release = ()
-        if loaded is not None:
-            release = loaded.release
-        elif want.wheel:
-            words = (facts.version(want.wheel) or "").split(".")
+            if want is None or want.by in self._reported:
+                continue
+            soname = f"libcudnn.so.{want.least[0]}"
+            loaded = next((copy for copy in copies if copy.soname == soname), None)
+            is_condas = os.path.isdir(os.path.join(sys.prefix, "conda-meta"))
+            words = (facts.version(want.wheel) or "").split(".") if want.wheel else []
             release = tuple(map(int, words)) if all(map(str.isdecimal, words)) else ()
-        if loaded is None and not release and is_condas:
-            release = version_of(os.path.join(sys.prefix, "lib", soname), soname)
-        if is_older(release, want.least):
-            self._reported.add(want.by)
-            finding = older_than_wanted(want, release, loaded, conda=is_condas)
-            self._core.reporter.found(finding, caller_frame())
+            if loaded is not None:
+                release = loaded.release
+            elif not release and is_condas:
+                release = version_of(os.path.join(sys.prefix, "lib", soname), soname)
+            if is_older(release, want.least):
+                self._reported.add(want.by)
+                finding = older_than_wanted(want, release, loaded, conda=is_condas)
+                self._core.reporter.found(finding, caller_frame())
 
 
 def _compiled(facts: Facts, required: Want | None) -> Want | None:

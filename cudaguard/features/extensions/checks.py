@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from contextlib import suppress
 
 from cudaguard.core.checks import Check
@@ -16,10 +15,11 @@ from cudaguard.system.extensions import (
     built_for_python,
     check_extension,
     check_one_of_many,
-    cuda_major,
 )
+from cudaguard.system.name_owners import cuda_of
 from cudaguard.system.packages import Skipped
 from cudaguard.system.runtimes import runtime_of, stem_of
+from cudaguard.system.torch_build import PYTHON
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _failed_libraries(
         is_for_other = check.ok is False and check.cause == "cuda-major" and lacks_all
         if is_for_other or (check.ok is False and check.cause in CERTAIN_OF_LIBRARIES):
             failed.setdefault((file.dist, check.cause or ""), []).append(check)
-        if not is_for_other and any(map(cuda_major, file.needed)):
+        if not is_for_other and any(map(cuda_of, file.needed)):
             fitting.add((file.dist, "cuda-major"))
     return {key: checks for key, checks in failed.items() if key not in fitting}
 
@@ -142,8 +142,7 @@ def is_extension(file: str) -> bool:
     """Return True if an import of this Python may load a file, judged by its name."""
     name = os.path.basename(file)
     other = built_for_python(name)
-    ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    return name.endswith(".so") and not name.startswith("lib") and other in ("", ours)
+    return name.endswith(".so") and not name.startswith("lib") and other in ("", PYTHON)
 
 
 def is_library(file: str) -> bool:
@@ -161,20 +160,14 @@ def checked(file: str, settled: dict[object, Settled]) -> tuple[ExtensionCheck, 
     given: tuple[str, ...] = ()
     while True:
         check = check_one_of_many(file, given, settled)
-        more = [module for module in _providers(check.missing_libraries) if module not in given]
-        if not more:
+        for rule in active_rules():  # which know what brings a library
+            patterns, module = values_of(rule, "provide_libraries"), rule.watch[0]
+            missing = any(matches(library, patterns) for library in check.missing_libraries)
+            if missing and module not in given:
+                given += (module,)
+                break
+        else:
             return check, given
-        given += (more[0],)
-
-
-def _providers(libraries: Iterable[str]) -> list[str]:
-    """Return the modules that bring some of these libraries, by the rules in force."""
-    return [
-        rule.watch[0]
-        for rule in active_rules()
-        for patterns in [values_of(rule, "provide_libraries")]
-        if any(matches(library, patterns) for library in libraries)
-    ]
 
 
 def load_demangler() -> None:

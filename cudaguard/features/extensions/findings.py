@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 
 from cudaguard.core.findings import Kind, and_more, listed
 from cudaguard.model import Finding
 from cudaguard.system.extensions import built_for_python
+from cudaguard.system.torch_build import PYTHON
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -187,7 +187,6 @@ def for_other_python(paths: Sequence[str], dist: str, version: str) -> Finding:
         dist: The distribution.
         version: Its version.
     """
-    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
     versions = sorted({built_for_python(path) for path in paths})
     folder = os.path.dirname(os.path.dirname(paths[0]))
     named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -195,7 +194,7 @@ def for_other_python(paths: Sequence[str], dist: str, version: str) -> Finding:
     leave = f" and remove {folder} from PYTHONPATH" if is_named else ""
     return Finding(
         "CG902",
-        f"{dist} {version} was built for Python {listed(versions)}, but this is Python {here}.",
+        f"{dist} {version} was built for Python {listed(versions)}, but this is Python {PYTHON}.",
         severity="error",
         evidence=(*paths[:_SHOWN], *and_more(len(paths) - _SHOWN, "files")),
         consequence="importing its compiled part fails with 'No module named ...'.",

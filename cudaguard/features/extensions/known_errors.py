@@ -10,7 +10,13 @@ from cudaguard.elf.process import mapped_files
 from cudaguard.features.extensions import known_symbols
 from cudaguard.features.extensions.findings import NO_ROOM
 from cudaguard.files import os
-from cudaguard.system.name_owners import cuda_of, requirement_of, wheel_of
+from cudaguard.system.name_owners import (
+    FFMPEG,
+    cuda_of,
+    debian_package_of,
+    requirement_of,
+    wheel_of,
+)
 from cudaguard.system.preload import CUDA_FOLDERS, installed
 
 TYPE_CHECKING = False
@@ -26,22 +32,6 @@ _LIBRARY = r"((?:lib|ld-)[\w.+-]{1,80}\.so[\d.]{0,20})" + _NOT_FOUND
 _TORCHS = re.compile(r"lib(?:c10|torch|torch_cpu|torch_python|shm|torch_global_deps)\.so")
 _TORCHS_CUDA = re.compile(r"lib(?:c10|torch)_(?:cuda|hip|xpu)\w*\.so")
 _DRIVERS = re.compile(r"lib(?:cuda|nvidia-ml|nvcuvid|nvidia-encode)\.so")
-# Libraries of the system: how each name begins, and the package of Debian and Ubuntu.
-_SYSTEM = {
-    "libGL.so": "libgl1", "libglib-2.0.so": "libglib2.0-0", "libgthread-2.0.so": "libglib2.0-0",
-    "libSM.so": "libsm6", "libXext.so": "libxext6", "libXrender.so": "libxrender1",
-    "libEGL.so": "libegl1", "libOpenGL.so": "libopengl0", "libgomp.so": "libgomp1",
-    "libstdc++.so": "libstdc++6", "libsndfile.so": "libsndfile1", "libmpi.so": "libopenmpi3",
-    "libnuma.so": "libnuma1", "libibverbs.so": "libibverbs1", "libsox.so": "libsox3",
-    "libavcodec.so": "ffmpeg", "libavutil.so": "ffmpeg", "libavformat.so": "ffmpeg",
-    "libavfilter.so": "ffmpeg", "libavdevice.so": "ffmpeg", "libswscale.so": "ffmpeg",
-    "libaio.so": "libaio1", "libtbb.so": "libtbb12", "libz.so": "zlib1g",
-}  # fmt: skip
-
-
-def _absent(*libraries: str) -> tuple[str, ...]:
-    """Return what the loader says of libraries that it does not find."""
-    return tuple(f"{library}{_NOT_FOUND}: No such file or directory" for library in libraries)
 
 
 # --- torch's own --------------------------------------------------------------------------------
@@ -58,7 +48,6 @@ TORCH_FIRST = KnownError(
     links=("https://github.com/pytorch/extension-cpp/issues/50",),
     nouns=("a library of torch",),
     words=lambda match: (match[1],) if _TORCHS.match(match[1]) else None,
-    examples=_absent("libc10.so", "libtorch_cpu.so"),
 )
 TORCH_FOR_CUDA = KnownError(
     "CG882",
@@ -73,7 +62,6 @@ TORCH_FOR_CUDA = KnownError(
     links=("https://github.com/pytorch/extension-cpp/issues/127",),
     nouns=("a library of torch for GPUs",),
     words=lambda match: (match[1],) if _TORCHS_CUDA.match(match[1]) else None,
-    examples=_absent("libc10_cuda.so", "libtorch_cuda.so"),
 )
 
 # --- NVIDIA's -----------------------------------------------------------------------------------
@@ -120,7 +108,6 @@ MISSING_CUDA = KnownError(
     "CG046)",
     nouns=("A library of CUDA", "what needs it was built for another release", "nvidia-*", ""),
     tell=_of_nvidia,
-    examples=_absent("libcudart.so.11.0", "libcublas.so.13", "libcudnn.so.8"),
 )
 
 
@@ -132,19 +119,18 @@ def _of_others(match: re.Match[str]) -> Finding | None:
     ours = (_TORCHS, _TORCHS_CUDA, _DRIVERS)
     if any(one.match(library) for one in ours) or wheel_of(library):
         return None
-    start = library[: library.index(".so") + 3]
-    package = _SYSTEM.get(start, "")
+    package = debian_package_of(library)
     remedy = (
         "install the package that has it (apt-file search, conda search), or a build of the "
         "program that includes it"
     )
-    if start.startswith("libpython"):
+    if library.startswith("libpython"):
         remedy = (
             "build what needs it again with this interpreter: python -m pip install "
             "--no-cache-dir --force-reinstall --no-deps PACKAGE"
         )
     elif package:
-        wanted = f"the FFmpeg that has {library}" if package == "ffmpeg" else "it"
+        wanted = f"the FFmpeg that has {library}" if package == FFMPEG else "it"
         remedy = f"install {wanted} (Debian, Ubuntu: apt-get install {package})"
     return MISSING.with_words(library, remedy)
 
@@ -159,7 +145,6 @@ MISSING = KnownError(
     command="cudaguard check-extension FILE",
     nouns=("A library", "install the package that has it"),
     tell=_of_others,
-    examples=_absent("libGL.so.1", "libsndfile.so.1", "libpython3.8.so.1.0"),
 )
 
 # --- versions -----------------------------------------------------------------------------------
@@ -180,13 +165,6 @@ OLD_STDCXX = KnownError(
     links=("https://github.com/pytorch/pytorch/issues/115138",),
     nouns=("a", "newer version", "A library"),
     words=lambda match: (match[1], match[2], os.path.basename(match[3] or "") or "A library"),
-    examples=(
-        (
-            "ImportError: /usr/lib/x86_64-linux-gnu/libstdc++.so.6: version `GLIBCXX_3.4.30' "
-            "not found (required by libtorch_cpu.so)"
-        ),
-        "ImportError: /lib64/libstdc++.so.6: version `CXXABI_1.3.15' not found",
-    ),
 )
 OLD_GLIBC = KnownError(
     "CG704",
@@ -198,12 +176,6 @@ OLD_GLIBC = KnownError(
     command="ldd --version",
     nouns=("", "of a later version", "A library"),
     words=lambda match: (match[1], match[2], os.path.basename(match[3] or "") or "A library"),
-    examples=(
-        (
-            "ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.38' not found "
-            "(required by libfoo.so)"
-        ),
-    ),
 )
 
 # --- modules that are none ----------------------------------------------------------------------
@@ -221,10 +193,6 @@ NO_MODULE = KnownError(
     "torch.ops.load_library(path)",
     nouns=("by that name",),
     command="nm -D --defined-only FILE | grep PyInit_",
-    examples=(
-        "ImportError: dynamic module does not define module export function (PyInit_ops)",
-        "dynamic module does not define module export function (PyModExport_ops or PyInit_ops)",
-    ),
 )
 STATIC_TLS = KnownError(
     NO_ROOM.id,
@@ -240,13 +208,6 @@ STATIC_TLS = KnownError(
     nouns=("a library",),
     words=lambda match: (
         "a library" if match[1] in (None, "dlopen") else match[1].rpartition("/")[2],
-    ),
-    examples=(
-        (
-            "ImportError: /usr/lib/aarch64-linux-gnu/libgomp.so.1: cannot allocate memory in "
-            "static TLS block"
-        ),
-        "dlopen: cannot load any more object with static TLS",
     ),
 )
 
@@ -302,13 +263,6 @@ OF_PAIRS = (
         ),
         nouns=("The package",),
         words=lambda match: (match[1] or match[2],),
-        examples=(
-            (
-                "RuntimeError: Detected that PyTorch and torch_scatter were compiled with "
-                "different CUDA versions."
-            ),
-            "WARNING[XFORMERS]: xFormers can't load C++/CUDA extensions. xFormers was built for:",
-        ),
     ),
     KnownError(
         "CG706",
@@ -328,14 +282,6 @@ OF_PAIRS = (
         links=("https://github.com/pytorch/vision/issues/8461",),
         nouns=(_NOT_LOADED.format("a package"), ""),
         words=lambda match: _of_operator(*match.groups()),
-        examples=(
-            "RuntimeError: operator torchvision::nms does not exist",
-            "RuntimeError: Couldn't load custom C++ ops.",
-            (
-                "NotImplementedError: No operator found for `memory_efficient_attention_forward` "
-                "with inputs:"
-            ),
-        ),
     ),
     KnownError(
         "CG707",
@@ -350,7 +296,6 @@ OF_PAIRS = (
         command='python -c "import torch; print(torch.__version__)"; pip show torchcodec',
         links=("https://github.com/meta-pytorch/torchcodec/issues/1131",),
         certainty=LIKELY,
-        examples=("RuntimeError: Could not load libtorchcodec. Likely causes:",),
     ),
     KnownError(
         "CG708",
@@ -363,10 +308,6 @@ OF_PAIRS = (
         "with torch imported first",
         command="python -m bitsandbytes",
         links=("https://github.com/bitsandbytes-foundation/bitsandbytes/issues/778",),
-        examples=(
-            "RuntimeError: CUDA Setup failed despite GPU being available.",
-            "The installed version of bitsandbytes was compiled without GPU support.",
-        ),
     ),
     KnownError(
         "CG709",
@@ -379,7 +320,6 @@ OF_PAIRS = (
         "find the folder and remove it from the path; then install torch for this interpreter",
         command="python -c \"import importlib.util as u; print(u.find_spec('torch').origin)\"",
         links=("https://github.com/btx0424/OmniDrones/issues/53",),
-        examples=("ModuleNotFoundError: No module named 'torch._C'",),
     ),
     KnownError(
         "CG724",
@@ -391,7 +331,6 @@ OF_PAIRS = (
         "may "
         "have put a second torch in the environment",
         command='python -c "import torch; print(torch.__version__, torch.__file__)"',
-        examples=("AssertionError: Torch not compiled with CUDA enabled",),
     ),
     KnownError(
         "CG710",
@@ -404,15 +343,6 @@ OF_PAIRS = (
         "build the engine again on this machine, with this release (trtexec --onnx=MODEL "
         "--saveEngine=FILE)",
         command='python -c "import tensorrt; print(tensorrt.__version__)"',
-        examples=(
-            ("[TRT] [E] 6: The engine plan file is not compatible with this version of TensorRT"),
-            "[TRT] [E] 6: The engine plan file is generated on an incompatible device",
-            (
-                "[TRT] [E] 1: [stdArchiveReader.cpp::StdArchiveReader::32] Error Code 1: "
-                "Serialization (Serialization assertion stdVersionRead == serializationVersion "
-                "failed.Version tag does not match."
-            ),
-        ),
     ),
     KnownError(
         "CG711",
@@ -427,17 +357,6 @@ OF_PAIRS = (
         nouns=_of_numpy(is_for_one=False),
         # The size of a dtype in NumPy 1, and in NumPy 2.
         words=lambda match: _of_numpy(is_for_one="1.x" in match[0] or match[0].endswith("88")),
-        examples=(
-            "ImportError: numpy.core.multiarray failed to import",
-            (
-                "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.0.0 as it "
-                "may crash."
-            ),
-            (
-                "ValueError: numpy.dtype size changed, may indicate binary incompatibility. "
-                "Expected 96 from C header, got 88 from PyObject"
-            ),
-        ),
     ),
     KnownError(
         "CG712",
@@ -453,16 +372,6 @@ OF_PAIRS = (
         certainty=LIKELY,
         nouns=("An extension",),
         words=lambda match: (match[1] or match[2],),
-        examples=(
-            (
-                "ImportError: DLL load failed while importing cublas: The specified procedure "
-                "could not be found."
-            ),
-            (
-                "OSError: [WinError 127] The specified procedure could not be found. Error "
-                'loading "cudnn_adv64_9.dll" or one of its dependencies.'
-            ),
-        ),
     ),
     KnownError(
         "CG713",
@@ -473,7 +382,6 @@ OF_PAIRS = (
         "install the NCCL that torch pins, or name it: VLLM_NCCL_SO_PATH=/path/to/libnccl.so.2",
         command="pip list | grep -i nccl",
         links=("https://github.com/vllm-project/vllm/issues/4257",),
-        examples=("NameError: name 'ncclGetVersion' is not defined",),
     ),
 )
 

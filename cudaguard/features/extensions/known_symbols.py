@@ -12,7 +12,7 @@ from functools import partial
 
 from cudaguard.core.known_errors import LIKELY, KnownError
 from cudaguard.elf.library_facts import in_short
-from cudaguard.system.name_owners import NVIDIA, PYTHON, TORCH, NameOwner, owner_of
+from cudaguard.system.name_owners import NOBODY, NVIDIA, PYTHON, TORCH, NameOwner, owner_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,19 +43,18 @@ def _of_symbol(id: str, match: re.Match[str]) -> Finding | None:
     needer, name, version = match[1] or "", match[2], match[3] or ""
     needer = needer if "." in needer or "/" in needer else ""
     owner = owner_of(name)
-    if owner is not None and owner.library == "libittnotify":
+    if owner.library == "libittnotify":
         return None  # see NEW_MKL
-    kind = owner.kind if owner is not None else ""
-    if kind == PYTHON:
+    if owner.kind == PYTHON:
         found = OTHER_PYTHON.with_words(
             _named(needer), f"calls {name}, which this Python does not have"
         )
-    elif kind == TORCH:
+    elif owner.kind == TORCH:
         found = OTHER_TORCH.with_words(_named(needer), _short(name), _why_other_torch(name))
-    elif version or (owner is not None and not _is_extension(needer)):
+    elif version or (owner != NOBODY and not _is_extension(needer)):
         # An extension may not be linked to that library at all, unless it names the version.
         found = _of_older_copy(needer, name, version, owner)
-    elif owner is not None and kind == NVIDIA:
+    elif owner.kind == NVIDIA:
         why = f"the extension was built for another CUDA, or without linking {owner.library}"
         found = OTHER_CUDA.with_words(_named(needer), name, owner.title, why)
     else:
@@ -92,11 +91,10 @@ def _why_other_torch(name: str) -> str:
     return "it was built for another torch, or with the other C++ ABI"
 
 
-def _of_older_copy(needer: str, name: str, version: str, owner: NameOwner | None) -> Finding:
+def _of_older_copy(needer: str, name: str, version: str, owner: NameOwner) -> Finding:
     """Return what is said of a library whose other copy came first."""
-    title = owner.title if owner is not None else version
-    is_of_nvidia = owner is not None and owner.kind == NVIDIA
-    file = version or (f"{owner.library}.so" if owner and is_of_nvidia else f"copy of {title}")
+    title, is_of_nvidia = owner.title or version, owner.kind == NVIDIA
+    file = version or (f"{owner.library}.so" if is_of_nvidia else f"copy of {title}")
     gets = "gets" if version else "probably gets"  # with a version the loader asked for that file
     found = OLDER_COPY.with_words(_named(needer), _short(name), title, file, gets)
     if is_of_nvidia:
@@ -108,10 +106,10 @@ def _of_older_copy(needer: str, name: str, version: str, owner: NameOwner | None
     )
 
 
-def _of_nobody(needer: str, name: str, owner: NameOwner | None) -> Finding:
+def _of_nobody(needer: str, name: str, owner: NameOwner) -> Finding:
     """Return what is said of a name that no library defines that is known for it."""
     words = partial(NO_OWNER.with_words, _named(needer), _short(name))
-    if owner is not None:
+    if owner != NOBODY:
         return words(f"it was not linked with {owner.title}, or an older one is used").replace(
             remedy=f"install {owner.title} of the release that the package names, or build it "
             "again here"
@@ -125,11 +123,6 @@ def _of_nobody(needer: str, name: str, owner: NameOwner | None) -> Finding:
         "another release of a library that it needs was loaded first, or it was built for another "
         "one"
     ).replace(remedy="find out which library should define it, and which file of it is loaded")
-
-
-def _examples(*pairs: tuple[str, str]) -> tuple[str, ...]:
-    """Return what an import raises, for pairs of a file and the symbol that it lacks."""
-    return tuple(f"ImportError: {file}: undefined symbol: {symbol}" for file, symbol in pairs)
 
 
 OLDER_COPY = KnownError(
@@ -150,11 +143,6 @@ OLDER_COPY = KnownError(
     ),
     nouns=("A library", "a function", "another library", "copy of it", "gets"),
     tell=partial(_of_symbol, "CG842"),
-    examples=_examples(
-        ("libcusparse.so.12", "__nvJitLinkComplete_12_4, version libnvJitLink.so.12"),
-        ("libtorch_cuda.so", "ncclCommRegister"),
-        ("libcublas.so.11", "cublasLtGetStatusString, version libcublasLt.so.11"),
-    ),
 )
 
 OTHER_CUDA = KnownError(
@@ -169,10 +157,6 @@ OTHER_CUDA = KnownError(
     certainty=LIKELY,
     nouns=("An extension", "a function", "the CUDA runtime", "it was built for another CUDA"),
     tell=partial(_of_symbol, "CG701"),
-    examples=_examples(
-        ("MultiScaleDeformableAttention.cpython-37m-x86_64-linux-gnu.so", "cudaSetupArgument"),
-        ("_ext.cpython-311-x86_64-linux-gnu.so", "__cudaRegisterFatBinaryEnd"),
-    ),
 )
 
 OTHER_TORCH = KnownError(
@@ -187,21 +171,6 @@ OTHER_TORCH = KnownError(
     links=("https://github.com/Dao-AILab/flash-attention/issues/1644",),
     nouns=("An extension", "a function", "it was built for another torch"),
     tell=partial(_of_symbol, "CG869"),
-    examples=_examples(
-        ("flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so", "_ZN3c104cuda9SetDeviceEi"),
-        (
-            "flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so",
-            (
-                "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIc"
-                "ESaIcEEE"
-            ),
-        ),
-        (
-            "mmcv/_ext.cpython-38-x86_64-linux-gnu.so",
-            "_ZNK3c1010TensorImpl36is_contiguous_nondefault_policy_implENS_12MemoryFormatE",
-        ),
-        ("libtorchaudio.so", "_ZNK5torch8autograd4Node4nameB5cxx11Ev"),
-    ),
 )
 
 OTHER_PYTHON = KnownError(
@@ -216,14 +185,6 @@ OTHER_PYTHON = KnownError(
     command="cudaguard check-extension FILE",
     nouns=("An extension", "is refused"),
     tell=partial(_of_symbol, "CG883"),
-    examples=(
-        (
-            "ImportError: Python version mismatch: module was compiled for Python 3.10, but "
-            "the interpreter version is incompatible: 3.11.7 (main, Dec  8 2023) [GCC "
-            "12.2.0]."
-        ),
-        *_examples(("_ext.cpython-38-x86_64-linux-gnu.so", "_PyUnicode_Ready")),
-    ),
 )
 
 NO_OWNER = KnownError(
@@ -239,12 +200,6 @@ NO_OWNER = KnownError(
     certainty=LIKELY,
     nouns=("A library", "a function", "it was not linked, or belongs to a library that is another"),
     tell=partial(_of_symbol, "CG871"),
-    examples=_examples(
-        (
-            "MultiScaleDeformableAttention.so",
-            "_Z27ms_deform_attn_cuda_forwardRKN2at6TensorES2_S2_S2_S2_i",
-        ),
-    ),
 )
 
 NEW_MKL = KnownError(
@@ -257,7 +212,6 @@ NEW_MKL = KnownError(
     command="conda install 'mkl<2024.1'",
     links=("https://github.com/pytorch/pytorch/issues/123097",),
     nouns=("functions for profilers",),
-    examples=_examples(("libtorch_cpu.so", "iJIT_NotifyEvent")),
 )
 
 KNOWN = (NEW_MKL, OLDER_COPY, OTHER_CUDA, OTHER_TORCH, OTHER_PYTHON, NO_OWNER)

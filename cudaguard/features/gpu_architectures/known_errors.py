@@ -33,16 +33,6 @@ COMPILERS = (
             "https://github.com/cupy/cupy/issues/9121",
             "https://github.com/cupy/cupy/issues/9475",
         ),
-        examples=(
-            (
-                "CUDADriverError: CUDA_ERROR_NO_BINARY_FOR_GPU: no kernel image is available for "
-                "execution on the device"
-            ),
-            (
-                "cupy.cuda.compiler.CompileException: nvrtc: error: invalid value for "
-                "--gpu-architecture (-arch)"
-            ),
-        ),
     ),
     KnownError(
         "CG899",
@@ -70,20 +60,6 @@ COMPILERS = (
             "https://github.com/NVIDIA/numba-cuda/issues/163",
             "https://github.com/cupy/cupy/issues/9827",
         ),
-        examples=(
-            (
-                "CUDARuntimeError: cudaErrorUnsupportedPtxVersion: the provided PTX was compiled "
-                "with an unsupported toolchain."
-            ),
-            (
-                "numba.cuda.cudadrv.driver.LinkerError: [222] Call to cuLinkAddData results in "
-                "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"
-            ),
-            (
-                "ptxas application ptx input, line 9; fatal   : Unsupported .version 8.7; "
-                "current version is '8.4'"
-            ),
-        ),
     ),
     KnownError(
         "CG898",
@@ -110,19 +86,6 @@ COMPILERS = (
             "https://github.com/NVIDIA/numba-cuda/issues/163",
             "https://github.com/numba/numba/pull/6227",
         ),
-        examples=(
-            (
-                "numba.cuda.cudadrv.error.NvvmSupportError: No supported GPU compute "
-                "capabilities found. Please check your cudatoolkit version matches your CUDA "
-                "version."
-            ),
-            (
-                "ValueError: Can't use arch-specific compute_120a with closest found compute "
-                "capability compute_90"
-            ),
-            "CCSupportError: GPU compute capability 3.5 is not supported(requires >=5.0)",
-            "numba.cuda.cudadrv.error.NvvmSupportError: libNVVM cannot be found.",
-        ),
     ),
     KnownError(
         findings.LACKS_COMPILER.id,
@@ -139,7 +102,6 @@ COMPILERS = (
         links=findings.LACKS_COMPILER.links,
         unguarded="cudaguard.install() before import torch has an installed one loaded first "
         "(rule CG033)",
-        examples=("RuntimeError: nvrtc: error: invalid value for --gpu-architecture (-arch)",),
     ),
     KnownError(
         findings.LACKS_CODE.id,
@@ -153,13 +115,6 @@ COMPILERS = (
         "torch.cuda.get_arch_list() shows what torch supports",
         command="cudaguard doctor --deep --only CG913 --only CG918",
         links=findings.LACKS_CODE.links,
-        examples=(
-            "CUDA error: no kernel image is available for execution on the device",
-            (
-                "NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the "
-                "current PyTorch installation."
-            ),
-        ),
     ),
     KnownError(
         "CG863",
@@ -171,7 +126,6 @@ COMPILERS = (
         command="pip install -U triton",
         links=("https://github.com/triton-lang/triton/issues/8539",),
         nouns=("this GPU",),
-        examples=("ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'",),
     ),
     KnownError(
         "CG714",
@@ -185,10 +139,6 @@ COMPILERS = (
         command="nvcc --list-gpu-arch",
         nouns=("a GPU",),
         words=lambda match: (match[1] or match[2],),
-        examples=(
-            "nvcc fatal   : Unsupported gpu architecture 'compute_120a'",
-            "ValueError: Unknown CUDA arch (12.0a) or GPU not supported",
-        ),
     ),
 )
 
@@ -206,14 +156,6 @@ DRIVER = (
         certainty=LIKELY,
         nouns=("with an error", "its number and name say which", "look the number up in CUresult"),
         words=lambda match: status_in(line_at(match.string, match.start())),
-        examples=(
-            "RuntimeError: CUDA error: initialization error",
-            "cuInit: CUDA_ERROR_NO_DEVICE",
-            (
-                "numba.cuda.cudadrv.driver.CudaAPIError: [3] Call to cuInit results in "
-                "CUDA_ERROR_NOT_INITIALIZED"
-            ),
-        ),
     ),
     KnownError(
         "CG864",
@@ -224,10 +166,6 @@ DRIVER = (
         "check that nvidia-smi works here; in a container start it with the GPUs (docker run "
         "--gpus all); else install the driver",
         command="nvidia-smi",
-        examples=(
-            "OSError: libcuda.so.1: cannot open shared object file: No such file or directory",
-            "RuntimeError: Found no NVIDIA driver on your system.",
-        ),
     ),
     KnownError(
         "CG715",
@@ -250,10 +188,6 @@ DRIVER = (
             if match[1]
             else "",
         ),
-        examples=(
-            "RuntimeError: The NVIDIA driver on your system is too old (found version 12020).",
-            "CUDA driver version is insufficient for CUDA runtime version",
-        ),
     ),
     KnownError(
         "CG865",
@@ -270,10 +204,6 @@ DRIVER = (
         "reboot after the update of the driver, or start the container with the host's driver",
         command="cat /proc/driver/nvidia/version; ldconfig -p | grep libcuda",
         links=("https://github.com/NVIDIA/nvidia-docker/issues/1256",),
-        examples=(
-            "Failed to initialize NVML: Driver/library version mismatch",
-            "CUDA error: system has unsupported display driver / cuda driver combination",
-        ),
     ),
     KnownError(
         "CG866",
@@ -284,7 +214,6 @@ DRIVER = (
         "support.",
         "remove the folder .../compat from LD_LIBRARY_PATH, or update the driver",
         command='echo "$LD_LIBRARY_PATH" | tr : "\\n"',
-        examples=("CUDA error: forward compatibility was attempted on non supported HW",),
     ),
 )
 

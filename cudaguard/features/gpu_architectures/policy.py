@@ -178,10 +178,6 @@ def code_for(device: Pair, code: GpuCode) -> str | None:
     Empty if there is none, None if that cannot be said.
     """
     fitting = [one for one in code.architectures if runs_on(one, device)]
-    return max(fitting, key=_preferred, default=None if code.has_more else "")
-
-
-def _preferred(architecture: str) -> tuple[bool, int]:
-    """Machine code comes before PTX, and the newest of either first."""
-    kind, _, number = architecture.partition("_")
-    return kind == "sm", int(number.rstrip("af"))
+    machine_code = [one for one in fitting if one.startswith("sm")]
+    # The newest of either comes last.
+    return next(reversed(machine_code or fitting), None if code.has_more else "")

@@ -15,12 +15,6 @@ KNOWN = (
         "that is run",
         command="cudaguard lint .",
         links=("https://github.com/PKU-MARL/DexterousHands/issues/1",),
-        examples=(
-            (
-                "ImportError: PyTorch was imported before isaacgym modules.  Please import torch "
-                "after isaacgym modules."
-            ),
-        ),
     ),
     KnownError(
         "CG740",
@@ -32,12 +26,6 @@ KNOWN = (
         command="cudaguard lint .",
         links=("https://github.com/unslothai/unsloth/issues/2233",),
         nouns=("trl, transformers and peft",),
-        examples=(
-            (
-                "UserWarning: WARNING: Unsloth should be imported before [transformers, trl, "
-                "peft] to ensure all optimizations are applied."
-            ),
-        ),
     ),
     KnownError(
         "CG741",
@@ -47,12 +35,6 @@ KNOWN = (
         "Modules of Omniverse were imported before SimulationApp(...) was called.",
         "call SimulationApp(...) first, and import omni.* and pxr below it",
         links=("https://github.com/isaac-sim/IsaacLab/issues/2047",),
-        examples=(
-            (
-                "Modules: ['omni.isaac.kit.app_framework'] were loaded before SimulationApp was "
-                "started and might not be loaded correctly."
-            ),
-        ),
     ),
 )
 # What no order of imports causes or cures, and deaths without a word: nobody need search for one.
@@ -67,7 +49,6 @@ OF_NO_ORDER = (
         "run it on the CPU, or with CUDA_LAUNCH_BLOCKING=1, to see the line; nothing works on the "
         "GPU in this process after it",
         command="CUDA_LAUNCH_BLOCKING=1 python SCRIPT",
-        examples=("RuntimeError: CUDA error: device-side assert triggered",),
     ),
     KnownError(
         "CG744",
@@ -80,11 +61,6 @@ OF_NO_ORDER = (
         "find the kernel with compute-sanitizer, or with CUDA_LAUNCH_BLOCKING=1",
         command="compute-sanitizer python SCRIPT",
         certainty=LIKELY,
-        examples=(
-            "RuntimeError: CUDA error: an illegal memory access was encountered",
-            "RuntimeError: CUDA error: unspecified launch failure",
-            "RuntimeError: CUDA error: misaligned address",
-        ),
     ),
     KnownError(
         "CG745",
@@ -101,10 +77,6 @@ OF_NO_ORDER = (
         command="nvidia-smi",
         links=("https://github.com/jax-ml/jax/issues/1075",),
         certainty=LIKELY,
-        examples=(
-            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
-            "CUDA_ERROR_OUT_OF_MEMORY: out of memory",
-        ),
     ),
     KnownError(
         "CG746",
@@ -128,13 +100,6 @@ OF_NO_ORDER = (
         "that fits; or find an order that works with cudaguard bisect",
         command="cudaguard run SCRIPT",
         certainty=VAGUE,
-        examples=(
-            "Segmentation fault (core dumped)",
-            "Fatal Python error: Segmentation fault",
-            "Bus error (core dumped)",
-            "Illegal instruction (core dumped)",
-            "exitcode: -11",
-        ),
     ),
 )
 EXPLAINER = Explainer((*KNOWN, *OF_NO_ORDER))

@@ -14,6 +14,7 @@ from cudaguard.core.rule_check import toml_text
 from cudaguard.files import os
 from cudaguard.files.text import RULE_LINE
 from cudaguard.model import NamedTuple
+from cudaguard.system.runtimes import unmarked
 from cudaguard.system.symbol_families import FAMILIES
 
 TYPE_CHECKING = False
@@ -74,7 +75,6 @@ _SINCE = {
 }
 _MOST_NAMES, _MOST_DANGERS = 3, 2  # in a message
 _PROGRAM = ("", "__main__", "__mp_main__")
-_MARK = 8  # digits
 
 
 class Hijack(NamedTuple):
@@ -201,10 +201,8 @@ def _pattern(library: str) -> str:
         return stem
     if ".cpython-" in stem:
         stem = stem.partition(".cpython-")[0] + ".*"
-    name, dash, mark = stem.rpartition("-")
-    if dash and len(mark) == _MARK and all(sign in "0123456789abcdef" for sign in mark):
-        stem = f"{name}-*"  # what auditwheel puts in differs from release to release
-    return f"{stem}{so}*"
+    name = unmarked(stem)  # what auditwheel puts in differs from release to release
+    return f"{stem if name == stem else f'{name}-*'}{so}*"
 
 
 def static_runtime(extension: str, library: str, names: tuple[str, ...], where: str) -> Finding:

@@ -102,20 +102,10 @@ class _Member(NamedTuple):
         """Its file."""
         return self.image.library.path
 
-    def addresses(self, indices: Iterable[int]) -> list[int]:
-        """Return the addresses of names, where these are in the table."""
-        words = memoryview(self.symbols.table).cast("Q")  # the value is the second of three
-        return [words[3 * index + 1] + self.image.base for index in indices]
-
     def names(self, indices: Iterable[int]) -> list[bytes]:
         """Return names."""
         starts = memoryview(self.symbols.table).cast("I")
         return [self.symbols.name(starts[index * SYMBOL // 4]) for index in indices]
-
-    def of_kind(self, indices: Iterable[int], kinds: tuple[int, ...]) -> list[int]:
-        """Return those of the names that are of some kinds (``STT_...``)."""
-        found = self.symbols.table[4::SYMBOL]
-        return [index for index in indices if found[index] & 15 in kinds]
 
     def write(self, *, is_hidden: bool) -> None:
         """Mark the names as hidden, or as they were.
@@ -348,11 +338,13 @@ def _placed(member: _Member, resident: Resident) -> dict[int, int]:
 
     A variable of each thread has no address; who is bound to one alone is not told.
     """
-    plain = member.of_kind(member.hidden, _PLAIN)
-    found = dict(zip(member.addresses(plain), plain))
-    chosen = member.of_kind(member.hidden, (_BY_FUNCTION,))
-    for index, name in zip(chosen, member.names(chosen)):
-        found[resident.address(resident.handle(member.path), name)] = index
+    values = memoryview(member.symbols.table).cast("Q")  # the value is the second of three
+    kinds, found = member.symbols.table[4::SYMBOL], dict[int, int]()
+    for index, name in zip(member.hidden, member.names(member.hidden)):
+        if kinds[index] & 15 in _PLAIN:
+            found[values[3 * index + 1] + member.image.base] = index
+        elif kinds[index] & 15 == _BY_FUNCTION:
+            found[resident.address(resident.handle(member.path), name)] = index
     found.pop(0, None)
     return found
 

@@ -20,10 +20,6 @@ KNOWN = (
         ),
         unguarded="cudaguard.install() before the first of them is imported keeps those of "
         "tensorflow and triton apart (rule CG002)",
-        examples=(
-            (": CommandLine Error: Option 'bitcode-mdindex-threshold' registered more than once!"),
-            "LLVM ERROR: inconsistency in registered CommandLine options",
-        ),
     ),
     KnownError(
         "CG878",
@@ -37,7 +33,6 @@ KNOWN = (
         unguarded="cudaguard.install() before decord is imported keeps its zlib to itself (rule "
         "CG001)",
         leads=True,
-        examples=("libpng error: bad parameters to zlib",),
     ),
     KnownError(
         "CG738",
@@ -61,13 +56,6 @@ KNOWN = (
             "https://github.com/isl-org/Open3D/issues/922",
         ),
         certainty=VAGUE,
-        examples=(
-            "free(): invalid pointer",
-            "double free or corruption (!prev)",
-            "munmap_chunk(): invalid pointer",
-            "corrupted size vs. prev_size",
-            "corrupted double-linked list",
-        ),
     ),
 )
 EXPLAINER = Explainer(KNOWN)

@@ -58,8 +58,8 @@ _VECTOR = (
 
 def inventory(site: Site) -> dict[str, Any]:
     """Return what an issue report has to say of an environment."""
-    compiled, others = packages(site.distributions)
-    others.update((os.path.basename(path), "unreadable") for path, _ in site.unreadable)
+    compiled, others = packages(site.installed.found)
+    others.update((os.path.basename(path), "unreadable") for path, _ in site.installed.unreadable)
     of_conda, other_conda = conda_packages()
     return {
         "system": system(),

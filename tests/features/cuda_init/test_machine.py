@@ -43,10 +43,8 @@ def test_nvml_that_does_not_work(program):
 
 
 def test_driver_that_is_too_old_for_the_torch_that_is_installed(program):
-    program.child.write(
-        "torch-2.5.1+cu124.dist-info/METADATA",
-        "Metadata-Version: 2.1\nName: torch\nVersion: 2.5.1+cu124\n",
-    )
+    program.child.write("torch/version.py", "__version__ = '2.5.1+cu124'\ncuda = '12.4'\n")
+    program.child.write("torch/__init__.py", "")
     ran = program.run(LOOK.format(root="/") + "print(*m['problems'])", driver_version=11080)
     (line,) = ran.out
     assert line.startswith("the driver supports CUDA 11.8, and torch is built for CUDA 12.4")

@@ -12,7 +12,7 @@ import struct
 
 import pytest
 
-from cudaguard.elf.forecast import CAUSES
+from cudaguard.system.extensions import CAUSES
 
 LIMITED = """
 import json, resource, sys, time
