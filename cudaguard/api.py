@@ -147,16 +147,12 @@ def create_context(device: int | str | None = None) -> ContextHandle:
 
 def active_rules() -> tuple[Rule, ...]:
     """Return the rules in force; without a guard, those that `install` would put in force."""
-    from cudaguard.core import status as current
-
-    return current.active_rules()
+    return activation.active_rules()
 
 
 def status() -> Status:
     """Return what the guard is doing and what it has found so far. Looking touches nothing."""
-    from cudaguard.core import status as current
-
-    return current.status()
+    return activation.status()
 
 
 def boot() -> None:

@@ -27,6 +27,7 @@ from cudaguard.hooks.finder import (
     remove,
 )
 from cudaguard.hooks.loader import is_imported
+from cudaguard.model import Status
 from cudaguard.system.modules import has_ctypes
 
 TYPE_CHECKING = False
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from cudaguard.core.plugins import Entry
     from cudaguard.core.settings import InForce, Sourced
+    from cudaguard.model import Rule
 
 
 class Activation:
@@ -148,10 +150,29 @@ class Activation:
             else:
                 os.environ[MODE_VARIABLE] = self._exported_over
 
-    def registry_if_installed(self) -> Registry:
-        """Return the rules that a plain `install` would put in force."""
+    def active_rules(self) -> tuple[Rule, ...]:
+        """Return the rules in force; without a guard, those that `install` would put in force."""
+        if self.is_up:
+            return self.core.registry.rules
         would = combine((Layer(),), self._added, self._environment())
-        return Registry(would.rules, would.switches)
+        return Registry(would.rules, would.switches).rules
+
+    def status(self) -> Status:
+        """Return what the guard is doing and what it has found so far. Looking touches nothing."""
+        core, is_up = self.core, self.is_up
+        if is_up:
+            from cudaguard.core.late_imports import record_bypassed
+
+            record_bypassed(core)
+        return Status(
+            core.reporter.mode,
+            woken_by=self.woken_by if is_up else "",
+            watched=tuple(sorted(core.kernel.watched)) if is_up else (),
+            events=core.journal.events,
+            findings=tuple(core.reporter.channel.findings),
+            rules=core.registry.rules if is_up else (),
+            changes=(*self.in_place(), *core.reporter.changes),
+        )
 
     def apply(self, *, at_boot: bool = False) -> None:
         """Bring the process in line with the open layers.

@@ -25,12 +25,16 @@ WATCHED = (
 BROUGHT = (
     "libc10.so libc10_cuda.so libtorch.so libtorch_cpu.so libtorch_cuda.so libtorch_python.so"
 ).split()
-FIRST = ("libstdc++.so.6").split()
+FIRST = (
+    "libstdc++.so.6"
+).split()
 LIBRARIES = (
     "libcublas libcublasLt libcuda libcudart libcudnn libcufft libcupti libcurand libcusolver "
     "libcusparse libcusparseLt libiomp5 libnccl libnvJitLink libnvrtc libomp"
 ).split()
-PARTS = ("libcudnn_").split()
+PARTS = (
+    "libcudnn_"
+).split()
 GLOBAL = (
     "ld-linux libLLVM libavcodec.so libbz2.so libc++.so libc++abi.so libc-2. libc.so libcublas "
     "libcuda.so libcudadevrt libcudart libcurl libdl-2. libdl.so libgcc_s.so libgomp libiomp5 "

@@ -7,8 +7,8 @@ import re
 from contextlib import suppress
 
 from cudaguard.core.checks import Check
+from cudaguard.core.lifecycle import activation
 from cudaguard.core.patterns import matches, values_of
-from cudaguard.core.status import active_rules
 from cudaguard.features.extensions import findings as wording
 from cudaguard.system.extensions import (
     OF_TORCH,
@@ -160,7 +160,7 @@ def checked(file: str, settled: dict[object, Settled]) -> tuple[ExtensionCheck, 
     given: tuple[str, ...] = ()
     while True:
         check = check_one_of_many(file, given, settled)
-        for rule in active_rules():  # which know what brings a library
+        for rule in activation.active_rules():  # which know what brings a library
             patterns, module = values_of(rule, "provide_libraries"), rule.watch[0]
             missing = any(matches(library, patterns) for library in check.missing_libraries)
             if missing and module not in given:
