@@ -17,6 +17,7 @@ from cudaguard.elf.process import library_path
 from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import Place, SearchPath
 from cudaguard.files import os, own_errors
+from cudaguard.system.driver import has_kernel_driver
 from cudaguard.system.runtimes import runtime_of, stem_of
 
 TYPE_CHECKING = False
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 # Where the wheels that bring CUDA's libraries have them, below a folder of sys.path.
 CUDA_FOLDERS = os.path.join("nvidia", "*", "lib")
 DRIVER = "libcuda.so.1"
-# Made by the kernel's half of the driver; the second one under Windows' Linux, the last one on
-# every Jetson, where there is no other before JetPack 5.
-DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvmap")
 
 
 def installed(pattern: str) -> tuple[str, ...]:
@@ -166,9 +164,7 @@ def led_to(soname: str, libraries: Iterable[str]) -> list[str]:
 
 def has_driver() -> bool:
     """Return True if there is an NVIDIA driver, kernel and library; none of it is loaded."""
-    return any(os.path.exists(file) for file in DRIVER_FILES) and (
-        is_mapped(DRIVER) or bool(SearchPath().find(DRIVER))
-    )
+    return has_kernel_driver() and (is_mapped(DRIVER) or bool(SearchPath().find(DRIVER)))
 
 
 def is_mapped(name: str) -> bool:

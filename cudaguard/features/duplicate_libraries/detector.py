@@ -20,6 +20,7 @@ from cudaguard.features.duplicate_libraries.copies import (
 from cudaguard.files import os, own_errors
 from cudaguard.hooks.caller import caller_frame, describe, frame_outside, module_of
 from cudaguard.hooks.loader import here
+from cudaguard.system.driver import has_kernel_driver
 from cudaguard.system.loader_list import LoaderNews
 from cudaguard.system.runtimes import IN_PARTS, stem_of
 
@@ -73,11 +74,13 @@ class DuplicateDetector:
 
     def imported(self, _: str) -> None:
         """Look whether cuDNN is as new as those want that were imported."""
-        from cudaguard.features.duplicate_libraries.older_cudnn import Wants
+        # Installed, it is opened later only where there is a driver.
+        if has_kernel_driver() or any(copy.stem in IN_PARTS for copy in self._copies.values()):
+            from cudaguard.features.duplicate_libraries.older_cudnn import Wants
 
-        if self._wants is None:
-            self._wants = Wants(self._core)
-        self._wants.judge(self._copies.values())
+            if self._wants is None:
+                self._wants = Wants(self._core)
+            self._wants.judge(self._copies.values())
 
     def _look(self, load: NativeLoad | None, since: str) -> None:
         """Look once at what is new, and tell of what is there twice.

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from cudaguard.core.findings import loaded_before, not_preloaded
 from cudaguard.core.request import Done, Refused
-from cudaguard.features.gpu_architectures import findings
-from cudaguard.features.gpu_architectures.policy import KNOWN, Torch, can_compile, has_code
 from cudaguard.files import os
-from cudaguard.system.preload import has_driver, is_mapped, open_all
+from cudaguard.system.driver import has_kernel_driver
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +22,14 @@ def preload_newer_nvrtc(request: Request) -> Iterator[Outcome]:
     Where one of the GPUs works as it is nothing is changed: the code that it gets would be another
     compiler's. NVML is asked, which loads it, only where another copy knows more.
     """
-    if not request.permit.acts or request.name != "torch" or not has_driver():
+    if not request.permit.acts or request.name != "torch" or not has_kernel_driver():
+        return
+    from cudaguard.core.findings import loaded_before, not_preloaded
+    from cudaguard.features.gpu_architectures import findings
+    from cudaguard.features.gpu_architectures.policy import KNOWN, Torch, can_compile, has_code
+    from cudaguard.system.preload import has_driver, is_mapped, open_all
+
+    if not has_driver():
         return
     from cudaguard.system.torch_build import architectures, copy_for, installed_copies, release_of
 
@@ -54,6 +58,7 @@ def preload_newer_nvrtc(request: Request) -> Iterator[Outcome]:
 def _ask_nvml(request: Request) -> tuple[Pair, ...]:
     """Return the compute capabilities of the GPUs here; that NVML is loaded is noted."""
     from cudaguard.system.machine import compute_capabilities
+    from cudaguard.system.preload import is_mapped
 
     was_there = is_mapped(_NVML)
     devices = compute_capabilities()

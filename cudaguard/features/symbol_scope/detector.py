@@ -6,14 +6,15 @@ library was loaded, their owners are compared with those of the last look; nothi
 
 from __future__ import annotations
 
+from cudaguard.core.patterns import matches
 from cudaguard.elf.process import Library, Memory
 from cudaguard.elf.symbols import GlobalNames
 from cudaguard.errors import ImportOrderError
-from cudaguard.files import own_errors
+from cudaguard.files import os, own_errors
 from cudaguard.hooks.caller import caller_frame, describe
 from cudaguard.system.loader_list import LoaderNews
 from cudaguard.system.modules import has_ctypes
-from cudaguard.system.symbol_families import FAMILIES
+from cudaguard.system.symbol_families import FAMILIES, LEGITIMATE_OWNERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ class ScopeDetector:
             for (name, family), was, is_ in zip(CANARIES, before, now)
             if is_ and is_ != was
         ]
-        if any(new for _, _, new, _ in moved):  # else they went to the program itself
+        owners = {new for _, _, new, _ in moved if new}  # else they went to the program itself
+        if any(not matches(os.path.basename(new), LEGITIMATE_OWNERS) for new in owners):
             from cudaguard.features.symbol_scope.hijack import judge
 
             judge(self._core, moved, load, since)
