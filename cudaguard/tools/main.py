@@ -42,17 +42,6 @@ examples:
 `cudaguard COMMAND --help` has more. Exit status: 0 nothing was found, 1 a fault was found, 2 wrong
 usage, 3 a check could not be made; `cudaguard run` ends as the program does.
 """
-MODULES = {
-    "run": "run.command",
-    "doctor": "doctor.command",
-    "trace": "trace.command",
-    "bisect": "bisect.command",
-    "check-extension": "check_extension",
-    "lint": "lint",
-    "rules": "rules",
-    "explain": "explain",
-    "demo": "demo",
-}
 COMMANDS = {
     "run": "run a program under the guard from its first line",
     "doctor": "report what would break here, before anything is run",
@@ -63,6 +52,11 @@ COMMANDS = {
     "rules": "list the rules, or check a file with your own",
     "explain": "explain an error message or an id, and what to do",
     "demo": "run a program that fails, without the guard and with it",
+}
+WITH_PROGRAM = ("run", "trace", "bisect")  # followed by a program with options of its own
+MODULES = {
+    name: f"{name}.command" if name in (*WITH_PROGRAM, "doctor") else name.replace("-", "_")
+    for name in COMMANDS
 }
 
 
@@ -167,9 +161,12 @@ def _run(words: list[str], own: list[str]) -> int:
         sub.description = (module.__doc__ or "").replace("``", "`")
         module.configure(sub)
         sub.set_defaults(execute=module.execute)
-        if hasattr(module, "split"):  # it is followed by a program with options of its own
-            options, program = module.split(words[1:])
-            own[:] = [name, *options]
+        if name in WITH_PROGRAM:
+            from cudaguard.tools.run.launch import split
+
+            options = sub._option_string_actions.items()
+            ours, program = split(words[1:], [one for one, does in options if does.nargs is None])
+            own[:] = [name, *ours]
     if own and not own[0].startswith("-") and own[0] not in MODULES:
         right = closest(own[0].lower(), MODULES)
         expected = "" if right else f"; expected one of {', '.join(COMMANDS)}"

@@ -30,15 +30,10 @@ from cudaguard.tools.run import launch
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Sequence
     from typing import Any
 
 TIME_LIMIT = 300.0  # seconds for one run
-WITH_VALUE = ("--imports", "--timeout", "-n", "-o", "--format")
-STATUS = {
-    "works": OK,
-    **dict.fromkeys(("unexplained", "by-chance"), CANNOT_SAY),
-}
+STATUS = {"works": OK, "unexplained": CANNOT_SAY, "by-chance": CANNOT_SAY}
 
 EXAMPLES = """\
 examples:
@@ -84,14 +79,9 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
 
 
-def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return (our own options, the program with its arguments): see `launch.split`."""
-    own, rest = launch.split(arguments, WITH_VALUE)
-    return own, rest[1:] if rest[:1] == ["--"] else rest
-
-
 def execute(args: Namespace) -> int:
     """Search, print what was found, and return the exit status."""
+    args.program = args.program[args.program[:1] == ["--"] :]
     problem = _problem(args)
     if problem:
         raise UsageError(problem)

@@ -20,7 +20,7 @@ from cudaguard.system.processes import oom_kills, signal_name
 from cudaguard.system.shareable import shareable
 from cudaguard.tools.common import TIMEOUT, json_text, say
 from cudaguard.tools.layout import MOST, Page
-from cudaguard.tools.run.launch import parsed
+from cudaguard.tools.run.launch import program_of
 from cudaguard.tools.run.record import faults_in
 from cudaguard.tools.run.story import (
     STACK,
@@ -256,7 +256,7 @@ class Report:
             self._about = explaining(self._processes, ended.pid)
         self._is_program = self._about.pid == ended.pid
         # Python 3.9 does not tell the words of other processes.
-        self._program = launch.program if self._is_program else parsed(self._about.program)[0]
+        self._program = launch.program if self._is_program else program_of(self._about.program)
         self._fault = self._own_fault()
         thread = self._fault.thread if self._fault is not None and self._fault.what else 0
         self._story = story_of(journal, self._about.pid, thread)

@@ -27,7 +27,7 @@ from cudaguard.core.patterns import actions_of, matches, values_of
 from cudaguard.core.reports import Repaired
 from cudaguard.files import LARGEST, read_bytes
 from cudaguard.system.source import imports_of_file
-from cudaguard.tools.run.launch import parsed as parsed_words
+from cudaguard.tools.run.launch import program_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -368,7 +368,7 @@ class Sources:
         is_module = program.words[:1] == ("-m",)
         self.script = program.script or (outermost if is_module else "")
         started = {process.program for process in processes}
-        scripts = (self.script, *(parsed_words(words)[0].script for words in started))
+        scripts = (self.script, *(program_of(words).script for words in started))
         self._own = {os.path.abspath(script) for script in scripts if script and shows_lines}
         self._lines: dict[str, list[str]] = {}
         if shows_lines and program.words[:1] == ("-c",):

@@ -31,7 +31,7 @@ from cudaguard.system.processes import signal_name
 from cudaguard.system.runtimes import runtime_of, stem_of
 from cudaguard.tools.common import TIMEOUT
 from cudaguard.tools.run.crash import CRASHES
-from cudaguard.tools.run.launch import parsed
+from cudaguard.tools.run.launch import program_of
 from cudaguard.tools.run.record import faults_in
 from cudaguard.tools.run.story import Sources, add_frame, lines_of
 
@@ -73,7 +73,7 @@ def document_of(
     _describe_libraries([library for process in processes for library in libraries_of(process)])
     for process in processes:
         if not with_arguments:
-            process["program"] = list(parsed(process["program"])[0].without_arguments().words)
+            process["program"] = list(program_of(process["program"]).without_arguments().words)
         process["is_program"] = process["pid"] == ended.pid
     number = -ended.status if ended.status < 0 and not ended.is_late else 0
     status = TIMEOUT if ended.is_late else 128 + number if number else ended.status
