@@ -266,8 +266,7 @@ def note(tool: str, text: str, run: str = "") -> None:
     """Say something besides the document, on standard error, with the command to run next."""
     page = Page(sys.stderr)
     page.add(printable(text), lead=f"cudaguard{' ' * bool(tool)}{tool}: ")
-    if run:
-        page.labeled("run", printable(run), 2)
+    page.labeled("run", printable(run), 2)
     say(f"{page}\n", sys.stderr)
 
 

@@ -151,13 +151,14 @@ class Page:
             self._lines.append(f"{' ' * indent}{self.painted(line, style)}" if line else "")
 
     def labeled(self, label: str, text: str, indent: int) -> None:
-        """Add one part of something under its label; a command stays in one line."""
+        """Add one part of something, if it is there, under its label; a command is not broken."""
         first, *rule = text.split(RULE_LINE)
-        if label == "run":
+        if label == "run" and text:
             self.add("", indent, whole=f"{label}: {text}")
         elif first:
             self.add(first, indent, lead=f"{label}: ")
-        self.block("\n".join(rule), indent + 4) if rule else None
+        if rule:
+            self.block("\n".join(rule), indent + 4)
 
     def items(self, label: str, items: Sequence[str], indent: int) -> None:
         """Add the items of a list, each under the label; the first few of many."""

@@ -217,6 +217,4 @@ def _verdict(summary: Mapping[str, int], checks: Sequence[Part], page: Page) -> 
     page.add(f"{counts} in {counted(made, 'checks')}{broken}", style=style)
     if any(check["reason"].startswith(FAILED_ITSELF) for check in checks):
         page.add("A broken check is a fault of cudaguard: please report it, with --bundle FILE.")
-    command = next((one["command"] for one in faults if one["command"]), "")
-    if command:
-        page.labeled("run", command, 0)
+    page.labeled("run", next((one["command"] for one in faults if one["command"]), ""), 0)

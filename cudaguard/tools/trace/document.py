@@ -336,8 +336,7 @@ def write(document: Mapping[str, Any], page: Page) -> None:
         page.add(f"✗ {ending}", style="red")
         for frame in document["ended"]["stack"]:
             add_frame(page, frame, 4)
-    if document["command"]:
-        page.labeled("run", document["command"], 0)
+    page.labeled("run", document["command"], 0)
 
 
 def _command_line(program: Sequence[str]) -> str:
