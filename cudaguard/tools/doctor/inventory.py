@@ -35,7 +35,7 @@ from cudaguard.tools.layout import Page
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
     from cudaguard.system.packages import Distribution, Site
@@ -195,12 +195,12 @@ def packages(dists: Iterable[Distribution]) -> tuple[list[Package], dict[str, st
     compiled: list[Package] = []
     others = {}
     for dist in sorted(dists, key=lambda dist: dist.key):
-        tag = re.search(r"^Tag:\s*(\S+)\s*$", _metadata(dist, "WHEEL"), re.MULTILINE)
+        tag = re.search(r"^Tag:\s*(\S+)\s*$", _text(dist.metadata, "WHEEL"), re.MULTILINE)
         build = tag[1] if tag else ""
         if build.endswith("-none-any"):
             others[dist.name] = dist.version
         else:
-            source = _address(dist) or _metadata(dist, "INSTALLER").strip().partition("\n")[0]
+            source = _address(dist) or _text(dist.metadata, "INSTALLER").strip().partition("\n")[0]
             compiled.append(
                 {"name": dist.name, "version": dist.version, "build": build, "source": source}
             )
@@ -210,7 +210,7 @@ def packages(dists: Iterable[Distribution]) -> tuple[list[Package], dict[str, st
 def _address(dist: Distribution) -> str:
     """Return where a package came from that no index had; else nothing."""
     try:
-        said = json.loads(_metadata(dist, "direct_url.json"))
+        said = json.loads(_text(dist.metadata, "direct_url.json"))
         url, commit = str(said["url"]), said.get("vcs_info", {}).get("commit_id")
         is_editable = said.get("dir_info", {}).get("editable")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -242,13 +242,6 @@ def conda_packages(prefix: str = sys.prefix) -> tuple[list[Package], dict[str, s
 def _text(root: str, path: str) -> str:
     try:
         return read_start(os.path.join(root, path), _START).decode("utf-8", "replace")
-    except (OSError, ValueError):
-        return ""
-
-
-def _metadata(dist: Distribution, name: str) -> str:
-    try:
-        return read_bytes(os.path.join(dist.metadata, name), LARGEST).decode("utf-8", "replace")
     except (OSError, ValueError):
         return ""
 
@@ -349,40 +342,35 @@ def labels(paths: Sequence[str]) -> list[str]:
 
 def facts_of(report: Mapping[str, Any]) -> dict[Fact, str]:
     """Return the facts of a report with their values, as texts."""
-    return {fact: str(value) for fact, value in _facts(report)}
-
-
-def _facts(report: Mapping[str, Any]) -> Iterator[tuple[Fact, object]]:
+    facts: dict[Fact, object] = {}
     for check in report["checks"]:
         title, status = f"{check['id']} {check['title']}", check["status"]
         # What is skipped here and fine there has nothing to look at: other facts say why.
-        yield Fact("check", title, True), FINE if status == SKIPPED else status
-        yield Fact("check", f"{title}, looked at", False), check["reason"]
+        facts[Fact("check", title, True)] = FINE if status == SKIPPED else status
+        facts[Fact("check", f"{title}, looked at", False)] = check["reason"]
         for finding in check["findings"]:
             matters = finding["severity"] != "info"
-            yield Fact("finding", f"{check['id']}: {finding['what']}", matters), "found"
+            facts[Fact("finding", f"{check['id']}: {finding['what']}", matters)] = "found"
     found = report["inventory"]
     gpu = found["gpu"]
-    yield Fact("driver", "kernel module", True), gpu["driver"]
-    yield Fact("driver", "libcuda.so.1", True), gpu["library_version"]
-    yield Fact("driver", "file", False), gpu["library"]
-    yield Fact("GPUs", "", True), _gpus_in_words(gpu["models"], gpu["pci_devices"])
+    facts[Fact("driver", "kernel module", True)] = gpu["driver"]
+    facts[Fact("driver", "libcuda.so.1", True)] = gpu["library_version"]
+    facts[Fact("driver", "file", False)] = gpu["library"]
+    facts[Fact("GPUs", "", True)] = _gpus_in_words(gpu["models"], gpu["pci_devices"])
     for kind, (key, names) in _PARTS.items():
         for name, value in found[key].items():
             if (kind, name) != ("torch", "version"):  # told with its build, below
                 matters = name in names or not (names or name.startswith(_OF_ACCOUNT))
-                yield Fact(kind, name, matters), value
-    for kind, key, others in (
-        ("package", "packages", "other_packages"),
-        ("conda", "conda", "other_conda"),
-    ):
+                facts[Fact(kind, name, matters)] = value
+    for kind, key in (("package", "packages"), ("conda", "conda")):
         for one in found[key]:
             parts = (one["version"], one["build"], one["source"])
             name = "torch" if one["name"] == "torch" else kind  # of which all is told together
-            yield Fact(name, str(one["name"]), True), ", ".join(filter(None, parts))
-        for name, value in found[others].items():
-            yield Fact(kind, name, False), value
-    yield Fact("cudaguard", "version", True), report["version"]
+            facts[Fact(name, str(one["name"]), True)] = ", ".join(filter(None, parts))
+        for name, value in found[f"other_{key}"].items():
+            facts[Fact(kind, name, False)] = value
+    facts[Fact("cudaguard", "version", True)] = report["version"]
+    return {fact: str(value) for fact, value in facts.items()}
 
 
 def _gpus_in_words(models: list[str], devices: int) -> str:
@@ -413,20 +401,19 @@ def compare(reports: Sequence[Values], labels: Sequence[str]) -> dict[str, Any]:
         alike.setdefault(values, []).append(number)
     groups = sorted(alike.values(), key=len, reverse=True)  # of equal ones the first
     reference = reports[groups[0][0]]
+    told = []
+    for group in groups:
+        here = reports[group[0]]
+        pairs = ((fact, reference.get(fact, ""), here.get(fact, "")) for fact in differing)
+        differences = [
+            {"kind": fact.kind, "name": fact.name, "reference": there, "here": value}
+            for fact, there, value in pairs
+            if fact.matters and there != value
+        ]
+        told.append({"reports": [labels[number] for number in group], "differences": differences})
     return {
         "reports": list(labels),
-        "groups": [
-            {
-                "reports": [labels[number] for number in group],
-                "differences": [
-                    {"kind": fact.kind, "name": fact.name, "reference": there, "here": here}
-                    for fact in differing
-                    for there, here in [(reference.get(fact, ""), reports[group[0]].get(fact, ""))]
-                    if fact.matters and there != here
-                ],
-            }
-            for group in groups
-        ],
+        "groups": told,
         "folded": [
             {"kind": fact.kind, "name": fact.name, "values": _spread(fact, reports, labels)}
             for fact in differing

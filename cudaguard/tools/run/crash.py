@@ -312,8 +312,6 @@ class Report:
 
         Without arguments, programs are alone, and stacks have no lines of source.
         """
-        import cudaguard
-
         launched, program, sources = self._launch.program, self._program, self._sources
         if not with_arguments:
             launched, program = launched.without_arguments(), program.without_arguments()
@@ -365,7 +363,6 @@ class Report:
         ]
         return {
             "tool": "run",
-            "version": cudaguard.__version__,
             "python": Facts().python,
             "platform": f"{sys.platform} {Facts().machine}",
             "what": f"{self._order}{what}",

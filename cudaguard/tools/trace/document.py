@@ -65,8 +65,6 @@ def document_of(
         folder: Where its record is.
         with_arguments: False to name programs alone, without arguments and lines of source.
     """
-    import cudaguard
-
     if not with_arguments:
         launch = launch._replace(program=launch.program.without_arguments())
     processes = processes_of(read_events(os.path.join(folder, JOURNAL)), ended.pid)
@@ -79,7 +77,6 @@ def document_of(
     status = TIMEOUT if ended.is_late else 128 + number if number else ended.status
     document = {
         "tool": "trace",
-        "version": cudaguard.__version__,
         "python": Facts().python,
         "platform": f"{sys.platform} {Facts().machine}",
         "program": list(launch.program.words),
