@@ -138,7 +138,14 @@ def create_context(device: int | str | None) -> ContextHandle:
             "it by spawn or forkserver, or create the context in the child only"
         )
     _check(status, "cuInit")
-    chosen = _choose(device, _devices(driver))
+    number = ctypes.c_int()
+    _check(driver.call("cuDeviceGetCount", ctypes.byref(number)), "cuDeviceGetCount")
+    if not number.value:
+        raise ContextError(
+            f"no CUDA device is visible{_visible()}; see whether nvidia-smi lists one, and what "
+            "CUDA_VISIBLE_DEVICES says"
+        )
+    chosen = _choose(device, [_described(driver, ordinal) for ordinal in range(number.value)])
     key = os.getpid(), chosen.ordinal
     is_known = key in _retained and chosen.ordinal in driver.state().active
     status = driver.call(
@@ -165,19 +172,6 @@ def tell_torch() -> None:
 def _check(status: int, call: str) -> None:
     if status:
         raise ContextError(f"{call} answers {status}: {meaning(status)}")
-
-
-def _devices(driver: Driver) -> list[Device]:
-    import ctypes
-
-    number = ctypes.c_int()
-    _check(driver.call("cuDeviceGetCount", ctypes.byref(number)), "cuDeviceGetCount")
-    if not number.value:
-        raise ContextError(
-            f"no CUDA device is visible{_visible()}; see whether nvidia-smi lists one, and what "
-            "CUDA_VISIBLE_DEVICES says"
-        )
-    return [_described(driver, ordinal) for ordinal in range(number.value)]
 
 
 def _listed(devices: list[Device]) -> str:
@@ -270,11 +264,10 @@ def set_env(request: Request) -> Iterator[Outcome]:
     for action in actions_of(request.rule, "set_env"):
         name, value = action["set_env"], action["value"]
         beside = action.get("beside", "")  # which the program must have imported, or be about to
-        if name in os.environ or not (
-            not beside
-            or beside in sys.modules
-            or upcoming(frozenset((beside,)), request.name).certain
-        ):
+        is_alone = beside and beside not in sys.modules
+        if name in os.environ:
+            continue
+        if is_alone and not upcoming(frozenset((beside,)), request.name).certain:
             continue
         if request.permit.acts:
             os.environ[name] = value

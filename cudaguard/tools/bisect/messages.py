@@ -64,7 +64,16 @@ def write(document: Mapping[str, Any], page: Page) -> None:
     page.add(headline(document), style="green" if document["verdict"] == "works" else "bold")
     page.blank()
     rule = document["rule"]
-    if _facts(document, page):
+    versions = (f"{name} {version}" for name, version in document["versions"].items())
+    lists = (("fails", document["failing"]), ("works", document["working"]), ("with", versions))
+    said, more = page.cut(document["evidence"])
+    lines = [(label, ", ".join(names), "") for label, names in lists]
+    lines += [("says", "", line) for line in said]  # verbatim, so that a search finds it
+    found = [line for line in (*lines, ("", more, "")) if line[1] or line[2]]
+    for label, text, whole in found:
+        lead = f"{f'{label}:' if label else '':<{_LABEL}}"
+        page.add(text, _INDENT, lead=lead, whole=whole, hanging=_LABEL)
+    if found:
         page.blank()
     for remark in _remarks(document):
         page.add(remark)
@@ -76,21 +85,6 @@ def write(document: Mapping[str, Any], page: Page) -> None:
     if document["command"]:
         page.blank()
         page.labeled("run", document["command"], 0)
-
-
-def _facts(document: Mapping[str, Any], page: Page) -> bool:
-    """Add what fails and works, with which versions, and what it says; False if there is none."""
-    versions = (f"{name} {version}" for name, version in document["versions"].items())
-    lists = (("fails", document["failing"]), ("works", document["working"]), ("with", versions))
-    said, more = page.cut(document["evidence"])
-    lines = [(label, ", ".join(names), "") for label, names in lists]
-    lines += [("says", "", line) for line in said]  # verbatim, so that a search finds it
-    lines += [("", more, "")]
-    found = [line for line in lines if line[1] or line[2]]
-    for label, text, whole in found:
-        lead = f"{f'{label}:' if label else '':<{_LABEL}}"
-        page.add(text, _INDENT, lead=lead, whole=whole, hanging=_LABEL)
-    return bool(found)
 
 
 def _remarks(document: Mapping[str, Any]) -> Iterable[str]:

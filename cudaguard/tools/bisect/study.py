@@ -57,10 +57,16 @@ class Study:
         """Search; what is found is in `document` then."""
         started = monotonic()
         try:
-            if self._args.imports is not None:
-                self._from_list()
-            else:
+            if self._args.imports is None:
                 self._from_program()
+            else:
+                names = tuple(dict.fromkeys(map(str.strip, self._args.imports.split(","))))
+                self._found["imports"] = list(names)
+                command = self._tested.command(with_program=False)
+                seen = self._see_it_fail(command, names, ", ".join(names))
+                if seen is not None:
+                    oracle = Oracle(self._trials, command, seen, names)
+                    self._conclude(search.among(names, oracle, seen.begun(names)), oracle)
         finally:
             self._trials.progress.clear()
         self._found["runs"] = self._trials.runs
@@ -80,15 +86,6 @@ class Study:
         }
 
     # --- what is run ------------------------------------------------------------------------------
-
-    def _from_list(self) -> None:
-        names = tuple(dict.fromkeys(name.strip() for name in self._args.imports.split(",")))
-        self._found["imports"] = list(names)
-        command = self._tested.command(with_program=False)
-        seen = self._see_it_fail(command, names, ", ".join(names))
-        if seen is not None:
-            oracle = Oracle(self._trials, command, seen, names)
-            self._conclude(search.among(names, oracle, seen.begun(names)), oracle)
 
     def _from_program(self) -> None:
         command = self._tested.command(with_program=True)
@@ -171,11 +168,8 @@ class Study:
         journal = os.path.join(self._folder, "guard.jsonl")
         cures = self._works_guarded("under the guard", CUDAGUARD_JOURNAL=journal)
         events = (line.event for line in read_events(journal))
-        rules = (event.rule for event in events if isinstance(event, Repaired))
-        self._found["guard"] = {
-            "cures": cures,
-            "rules": list(dict.fromkeys(rule for rule in rules if rule)),
-        }
+        rules = dict.fromkeys(event.rule for event in events if isinstance(event, Repaired))
+        self._found["guard"] = {"cures": cures, "rules": [*filter(None, rules)]}
 
     def _write_rule(self) -> None:
         """Write the rule down, read it as a user's file is read, and try it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import NamedTuple
 
 from cudaguard.files import LARGEST, read_bytes
@@ -160,16 +161,12 @@ class Trials:
         ended = run_command(command, environ, self._limit)
         failure = ended.failure()
         self.progress.finished(f"{head}: {failure_words(*failure)}")
-        return Try(failure, _notes(journal), telling_lines(ended.errors, RUNNER))
-
-
-def _notes(path: str) -> list[tuple[str, str]]:
-    try:
-        text = read_bytes(path, LARGEST).decode("utf-8", "replace")
-    except OSError:  # the child ended before it could note anything
-        return []
-    pairs = (line.partition(" ") for line in text.split("\n") if line)
-    return [(what, name) for what, _, name in pairs]
+        text = ""
+        with suppress(OSError):  # the child ended before it could note anything
+            text = read_bytes(journal, LARGEST).decode("utf-8", "replace")
+        pairs = (line.partition(" ") for line in text.split("\n") if line)
+        notes = [(what, name) for what, _, name in pairs]
+        return Try(failure, notes, telling_lines(ended.errors, RUNNER))
 
 
 class Oracle:

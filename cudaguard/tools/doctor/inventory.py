@@ -84,24 +84,21 @@ def system(root: str = "/") -> dict[str, str | int]:
     has = re.search(r"^(?:flags|Features)\s*:[ \t]*(.+)$", cpu, re.MULTILINE)
     memory = re.search(r"^MemTotal:\s*(\d+) kB$", _text(root, "proc/meminfo"), re.MULTILINE)
     release = platform.uname()
+    try:
+        libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (AttributeError, OSError, ValueError):  # musl
+        libc = " ".join(platform.libc_ver()).strip()
     return {
         "os": name[1] if name else release.system,
         "kernel": release.release,
         "machine": release.machine,
-        "libc": _libc(),
+        "libc": libc,
         "kind": ", ".join(kinds_of_machine(root)),
         "cpu": model[1].strip() if model else "",
         "instructions": " ".join(filter(has[1].split().__contains__, _VECTOR)) if has else "",
         "cpus": cores(),
         "memory_bytes": int(memory[1]) * 1024 if memory else 0,
     }
-
-
-def _libc() -> str:
-    try:
-        return os.confstr("CS_GNU_LIBC_VERSION") or ""
-    except (AttributeError, OSError, ValueError):  # musl
-        return " ".join(platform.libc_ver()).strip()
 
 
 def python() -> dict[str, str]:
@@ -305,13 +302,17 @@ def read_facts(path: str) -> dict[Fact, str]:
     Raises:
         UsageError: It cannot be read, or is none.
     """
+    report = None
     try:
-        report = json.loads(_last_block(read_bytes(path, LARGEST).decode("utf-8")))
+        # The block of JSON that a bundle ends with: its fence is longer than any within.
+        whole, _, fence = read_bytes(path, LARGEST).decode("utf-8").rstrip().rpartition("\n")
+        if fence.startswith("```"):
+            report = json.loads(whole.rpartition(f"\n{fence}json\n")[2])
     except OSError as error:
         what = f"{path} cannot be read: {error.strerror or error}."
         raise UsageError(what, command=f"ls -l {shlex.quote(path)}") from None
     except (ValueError, RecursionError):
-        report = None
+        pass
     if not isinstance(report, dict) or report.get("tool") != "doctor":
         problem = "is no bundle of doctor. Write one there."
     elif report.get("schema") != SCHEMA:
@@ -324,12 +325,6 @@ def read_facts(path: str) -> dict[Fact, str]:
         except (AttributeError, KeyError, TypeError):  # it may have been edited
             problem = "is damaged. Write it again."
     raise UsageError(f"{path} {problem}", command=_WRITE)
-
-
-def _last_block(bundle: str) -> str:
-    """Return the block of JSON that a bundle ends with; its fence is longer than any within."""
-    whole, _, fence = bundle.rstrip().rpartition("\n")
-    return whole.rpartition(f"\n{fence}json\n")[2] if fence.startswith("```") else ""
 
 
 def labels(paths: Sequence[str]) -> list[str]:
@@ -356,7 +351,10 @@ def facts_of(report: Mapping[str, Any]) -> dict[Fact, str]:
     facts[Fact("driver", "kernel module", True)] = gpu["driver"]
     facts[Fact("driver", "libcuda.so.1", True)] = gpu["library_version"]
     facts[Fact("driver", "file", False)] = gpu["library"]
-    facts[Fact("GPUs", "", True)] = _gpus_in_words(gpu["models"], gpu["pci_devices"])
+    models, devices = gpu["models"], gpu["pci_devices"]
+    unknown = f"{devices} on the PCI bus, models unknown" if devices else "none"
+    counts = (f"{models.count(model)} x {model}" for model in dict.fromkeys(models))
+    facts[Fact("GPUs", "", True)] = ", ".join(counts) or unknown
     for kind, (key, names) in _PARTS.items():
         for name, value in found[key].items():
             if (kind, name) != ("torch", "version"):  # told with its build, below
@@ -371,12 +369,6 @@ def facts_of(report: Mapping[str, Any]) -> dict[Fact, str]:
             facts[Fact(kind, name, False)] = value
     facts[Fact("cudaguard", "version", True)] = report["version"]
     return {fact: str(value) for fact, value in facts.items()}
-
-
-def _gpus_in_words(models: list[str], devices: int) -> str:
-    if not models:
-        return f"{devices} on the PCI bus, models unknown" if devices else "none"
-    return ", ".join(f"{models.count(model)} x {model}" for model in dict.fromkeys(models))
 
 
 def compare(reports: Sequence[Values], labels: Sequence[str]) -> dict[str, Any]:

@@ -178,7 +178,14 @@ def lay_out(report: Part, page: Page) -> None:
     if fine and not page.verbose:
         line(OK, counted(fine, "checks"))
     if skipped and not page.verbose:
-        line(SKIPPED, f"{counted(len(skipped), 'checks')}: {_reasons(skipped, page)}")
+        ids: dict[str, list[str]] = {}
+        for check in skipped:
+            ids.setdefault(check["reason"], []).append(check["id"])
+        # The reason of most of them first.
+        groups = sorted(ids.items(), key=lambda item: (-len(item[1]), len(item[0])))
+        reasons, more = page.cut([f"{reason} ({', '.join(of)})" for reason, of in groups], _MOST)
+        why = "; ".join((*reasons, *filter(None, [more])))
+        line(SKIPPED, f"{counted(len(skipped), 'checks')}: {why}")
     page.blank()
     _verdict(report["summary"], checks, page)
 
@@ -193,16 +200,6 @@ def _counts(findings: Iterable[Part]) -> str:
     found = [one["severity"] for one in findings]
     counts = ((found.count(severity), _MARK[severity]) for severity in reversed(SEVERITIES))
     return ", ".join(counted(count, f"{mark}s") for count, mark in counts if count)
-
-
-def _reasons(skipped: Sequence[Part], page: Page) -> str:
-    """Return why checks were skipped, the reason of most of them first."""
-    ids: dict[str, list[str]] = {}
-    for check in skipped:
-        ids.setdefault(check["reason"], []).append(check["id"])
-    groups = sorted(ids.items(), key=lambda item: (-len(item[1]), len(item[0])))
-    shown, more = page.cut([f"{reason} ({', '.join(of)})" for reason, of in groups], _MOST)
-    return "; ".join((*shown, *filter(None, [more])))
 
 
 def _verdict(summary: Mapping[str, int], checks: Sequence[Part], page: Page) -> None:

@@ -17,6 +17,7 @@ from cudaguard.files.text import printable_data
 from cudaguard.system.facts import Facts
 from cudaguard.system.processes import oom_kills, signal_name
 from cudaguard.system.shareable import shareable
+from cudaguard.system.source import imports_of_file
 from cudaguard.tools.common import TIMEOUT, json_text, say
 from cudaguard.tools.layout import MOST, Page
 from cudaguard.tools.run.launch import program_of
@@ -79,7 +80,11 @@ def summary(
         how = _died_of_fault(fault) if fault else _ended_with(error)
         then = f"the program then ended with status {ended['status']} {seconds}"
         return f"{name_of(process)} {how} after {process['seconds']:.1f} s; {then}"
-    who = _called(process["program"]) if process["rank"] is None else name_of(process)
+    words = process["program"]  # called by its file, or its module
+    name = "".join(words[1:2] if words[:1] == ["-m"] else words[:1]) or "-"
+    who = "the program" if name.startswith("-") else os.path.basename(name)
+    if process["rank"] is not None:
+        who = name_of(process)
     if ended["kind"] == "timeout":
         return f"{who} timed out {seconds} and was killed with all its processes"
     if ended["kind"] == "signal":
@@ -92,12 +97,6 @@ def summary(
 
 def _ended_with(error: str) -> str:
     return f"ended with {error.partition(':')[0]}"
-
-
-def _called(words: Sequence[str]) -> str:
-    """Return what a program is called: its file, or its module."""
-    name = "".join(words[1:2] if words[:1] == ["-m"] else words[:1]) or "-"
-    return "the program" if name.startswith("-") else os.path.basename(name)
 
 
 def _died(number: int) -> str:
@@ -133,33 +132,6 @@ def killed_for_memory(kills: int | None) -> str:
     )
 
 
-def words_of_silent_ranks(ranks: Sequence[int], kills: int | None) -> str:
-    """Return the hint about ranks that have vanished without a word; see `killed_for_memory`."""
-    named = ", ".join(map(str, ranks))
-    who = f"rank{'s'[: len(ranks) > 1]} {named}"
-    told = f"{who} ended without an error, probably by SIGKILL or SIGTERM"
-    return f"{told}; {killed_for_memory(kills)}" if kills else told
-
-
-NO_PYTHON = (
-    "the command started no guarded Python: it starts none, starts it with -I or -E, or changes "
-    "PYTHONPATH"
-)
-
-
-def no_traceback(name: str) -> str:
-    """Return the hint that ``faulthandler`` has left nothing, though the signal was its own."""
-    return (
-        f"{name} left no Python stack here: the program enables faulthandler itself (then see "
-        "above), a library handles the signal, or the program called exec"
-    )
-
-
-def not_recorded(why: str) -> str:
-    """Return the hint that the record of the program is not whole, or is not there."""
-    return f"this report is incomplete, as the run could not be recorded: {why}"
-
-
 def guard_will_do(rule: str, call: str) -> str:
     """Return what has the guard repair the fault of a rule: that call, as in ``install()``."""
     first = f"`import cudaguard; {call}`"
@@ -177,7 +149,10 @@ def write(document: dict[str, Any], page: Page) -> None:
     if not is_above:  # the program has printed its traceback
         add_stacks(page, STACK, document)
     page.items("C frame", document["c_stack"], _INDENT)
-    lacking = [_sought(one) for one in document["not_found"]]
+    lacking = []
+    for one in document["not_found"]:
+        where = f", requested at {short(one['where'])}" if one["where"] else ""
+        lacking.append(f"{one['name']}{where}")
     page.labeled("not found", page.listed(lacking), _INDENT)
     for other in document["others"]:
         who = "a process that the program had forked" if other["is_fork"] else name_of(other)
@@ -209,11 +184,6 @@ def _add_findings(page: Page, document: dict[str, Any]) -> None:
     if error is not None and not hasattr(errors, name):
         parts = () if document["error"]["is_said"] else ("remedy",)
         page.finding(error, f"error: [{error['id']}] ", _INDENT, parts=parts)
-
-
-def _sought(library: dict[str, str]) -> str:
-    where = f", requested at {short(library['where'])}" if library["where"] else ""
-    return f"{library['name']}{where}"
 
 
 def _step(step: dict[str, Any]) -> str:
@@ -431,8 +401,10 @@ class Report:
 
         # The modules of rules that are off are not watched; the program says that it imports them.
         line = max((frame["line"] for frame in self._stack if frame["is_program"]), default=0)
-        imports = (*self._sources.imports_up_to(line), *self._story.imported)
-        story = self._story._replace(imported=tuple(dict.fromkeys(imports)))
+        said = imports_of_file(self._sources.script)
+        early = [one.module.partition(".")[0] for one in said if one.line <= line]
+        imports = dict.fromkeys((*early, *self._story.imported))
+        story = self._story._replace(imported=tuple(imports))
         active = active_rules()
         known = {rule.id: rule for rule in (*RULES, *active)}
         found = fitting(known.values(), story, repaired_by(active, story.mode))
@@ -485,13 +457,25 @@ class Report:
         if self._has_crashed and number == signal.SIGKILL:
             hints.append(killed_for_memory(kills))
         elif self._is_killed_job():
-            hints.append(words_of_silent_ranks(silent_ranks(self._processes.values()), kills))
+            ranks = [*map(str, silent_ranks(self._processes.values()))]
+            who = f"rank{'s'[: len(ranks) > 1]} {', '.join(ranks)}"
+            told = f"{who} ended without an error, probably by SIGKILL or SIGTERM"
+            hints.append(f"{told}; {killed_for_memory(kills)}" if kills else told)
         elif not self._processes and not self._missing:
-            hints.append(NO_PYTHON)
+            hints.append(
+                "the command started no guarded Python: it starts none, starts it with -I or -E, "
+                "or changes PYTHONPATH"
+            )
         elif self._has_crashed and self._fault is None and not self._missing:
-            hints.append(no_traceback(signal_name(number)))
+            hints.append(
+                f"{signal_name(number)} left no Python stack here: the program enables "
+                "faulthandler itself (then see above), a library handles the signal, or the "
+                "program called exec"
+            )
         if self._missing:
-            hints.append(not_recorded(self._missing))
+            hints.append(
+                "this report is incomplete, as the run could not be recorded: " + self._missing
+            )
         return hints
 
 

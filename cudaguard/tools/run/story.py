@@ -26,7 +26,6 @@ from cudaguard.core.modes import INSTALL, install_call
 from cudaguard.core.patterns import actions_of, matches, values_of
 from cudaguard.core.reports import Repaired
 from cudaguard.files import LARGEST, read_bytes
-from cudaguard.system.source import imports_of_file
 from cudaguard.tools.run.launch import program_of
 
 TYPE_CHECKING = False
@@ -110,15 +109,13 @@ def explaining(processes: Mapping[int, Process], own: int) -> Process:
     if program.error is not None and not is_of_others(program.error):
         return program
     others = [process for process in processes.values() if process.pid != own and process.died]
-    dead = [process for process in others if process.rank is not None] or [
-        process for process in others if process.fault is not None or _is_known(process.error)
-    ]
+    dead = [process for process in others if process.rank is not None]
+    for process in () if dead else others:
+        error = process.error  # is there more to say of it than the process has said?
+        is_known = error is not None and error.finding is not None and not error.is_said
+        if process.fault is not None or is_known:
+            dead.append(process)
     return min(dead, key=lambda process: process.died, default=program)
-
-
-def _is_known(error: Raised | None) -> bool:
-    """Return True if there is more to say of an error than the process has said."""
-    return error is not None and error.finding is not None and not error.is_said
 
 
 def is_of_others(error: Raised) -> bool:
@@ -374,34 +371,30 @@ class Sources:
         if shows_lines and program.words[:1] == ("-c",):
             self._lines["<string>"] = program.words[1].splitlines()
 
-    def imports_up_to(self, line: int) -> list[str]:
-        """Return the packages that the program imports up to a line; none if it is in no file."""
-        imports = imports_of_file(self.script)
-        found = [one.module.partition(".")[0] for one in imports if one.line <= line]
-        return list(dict.fromkeys(found))
-
     def frames(self, frames: Frames) -> list[dict[str, Any]]:
         """Return frames as the report has them."""
-        return [self._frame(*frame) for frame in frames]
+        is_code = self._program.words[:1] == ("-c",)
+        script = os.path.abspath(self.script)
+        found = []
+        for file, line, function in frames:
+            lines = self._lines_of(file)[line - 1 : line] if line > 0 else []
+            is_own = is_code and file == "<string>"
+            if self.script:
+                is_own = os.path.abspath(file) == script
+            found.append(
+                {
+                    "file": file,
+                    "line": line,
+                    "function": function,
+                    "source": "".join(lines).strip(),
+                    "is_program": is_own,
+                }
+            )
+        return found
 
     def threads(self, fault: FaultDump) -> list[dict[str, Any]]:
         """Return the threads beside the one concerned as the report has them."""
         return [{"name": other.name, "stack": self.frames(other.frames)} for other in fault.others]
-
-    def _frame(self, file: str, line: int, function: str) -> dict[str, Any]:
-        lines = self._lines_of(file)[line - 1 : line] if line > 0 else []
-        return {
-            "file": file,
-            "line": line,
-            "function": function,
-            "source": "".join(lines).strip(),
-            "is_program": self._is_program(file),
-        }
-
-    def _is_program(self, file: str) -> bool:
-        if not self.script:
-            return file == "<string>" and self._program.words[:1] == ("-c",)
-        return os.path.abspath(file) == os.path.abspath(self.script)
 
     def _lines_of(self, file: str) -> list[str]:
         """Return the lines of a source of the program's, none if it cannot be read."""

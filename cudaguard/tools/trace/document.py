@@ -316,8 +316,11 @@ def write(document: Mapping[str, Any], page: Page) -> None:
     page.add(f"Native libraries of: {_command_line(document['program'])}", style="bold")
     for process in document["processes"]:
         if len(document["processes"]) > 1:
+            by = f", started by {process['parent']}" if process["parent"] else ""
+            what = f"{by}: {_command_line(process['program']) or 'a fork'}"
+            title = ": the program" if process["is_program"] else what
             page.blank()
-            page.add(_process_title(process), style="bold")
+            page.add(f"process {process['pid']}{title}", style="bold")
         page.block("  at/s  took/s", style="dim")
         for row in rows_of(process if page.verbose else native_only(process)):
             text, style = _line(row, page)
@@ -328,24 +331,22 @@ def write(document: Mapping[str, Any], page: Page) -> None:
     if not page.verbose:
         page.add("--verbose shows all imports and libraries", style="dim")
     page.add(_headline(document), style="bold")
-    ending = _ending(document)
-    if ending:
-        page.add(f"✗ {ending}", style="red")
-        for frame in document["ended"]["stack"]:
-            add_frame(page, frame, 4)
+    ended, where = document["ended"], os.path.basename(document["summary"]["died_in"])
+    inside = f" in {where}" if where else ""
+    if ended["kind"] == "signal":
+        page.add(f"✗ died of {ended['signal']}{inside}", style="red")
+    elif ended["kind"] == "timeout":
+        page.add(f"✗ timed out{inside}", style="red")
+    elif ended["status"]:
+        page.add(f"✗ exit status {ended['status']}", style="red")
+    for frame in ended["stack"]:
+        add_frame(page, frame, 4)
     page.labeled("run", document["command"], 0)
 
 
 def _command_line(program: Sequence[str]) -> str:
     text = " ".join(" ".join(program).split())
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
-
-
-def _process_title(process: Mapping[str, Any]) -> str:
-    if process["is_program"]:
-        return f"process {process['pid']}: the program"
-    by = f", started by {process['parent']}" if process["parent"] else ""
-    return f"process {process['pid']}{by}: {_command_line(process['program']) or 'a fork'}"
 
 
 def _headline(document: Mapping[str, Any]) -> str:
@@ -360,18 +361,6 @@ def _headline(document: Mapping[str, Any]) -> str:
     if summary["findings"]:
         parts.append(counted(summary["findings"], "findings"))
     return "; ".join(parts)
-
-
-def _ending(document: Mapping[str, Any]) -> str:
-    """Return how the program ended; empty if it ended well."""
-    ended: Mapping[str, Any] = document["ended"]
-    where = os.path.basename(document["summary"]["died_in"])
-    inside = f" in {where}" if where else ""
-    if ended["kind"] == "signal":
-        return f"died of {ended['signal']}{inside}"
-    if ended["kind"] == "timeout":
-        return f"timed out{inside}"
-    return f"exit status {ended['status']}" if ended["status"] else ""
 
 
 def _line(row: Step, page: Page) -> tuple[str, str]:
@@ -421,7 +410,10 @@ def rows_of(process: Mapping[str, Any]) -> list[Step]:
         last = rows[-1] if rows else row
         if last["kind"] == "cuda" and row["kind"] == "finding" and row["id"] in _OF_CUDA:
             continue
-        if last is row or not (_is_small(last) and _is_small(row) and _are_alike(last, row)):
+        keys = ["kind", "depth", "thread", "is_guards"]
+        keys += ["where"] * (row["kind"] == "library")  # one after the other in a loop
+        is_alike = _is_small(last) and _is_small(row) and all(last[k] == row[k] for k in keys)
+        if last is row or not is_alike:
             rows.append(row)
             continue
         for key in ("names", "mapped"):
@@ -439,9 +431,3 @@ def _brought(step: Step) -> list[str]:
 
 def _is_small(row: Step) -> bool:
     return row["kind"] in _LOADS and row["state"] == "done" and not row["brought"]
-
-
-def _are_alike(one: Step, other: Step) -> bool:
-    if one["kind"] == "library" and one["where"] != other["where"]:
-        return False  # not one after the other in a loop
-    return all(one[key] == other[key] for key in ("kind", "depth", "thread", "is_guards"))
