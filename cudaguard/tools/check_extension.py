@@ -233,13 +233,20 @@ def _files_of(what: str) -> list[tuple[str, bool]]:
         UsageError: It stands for nothing.
     """
     from cudaguard.features.extensions.checks import is_extension, is_library
+    from cudaguard.system.facts import distribution
+    from cudaguard.system.packages import metadata_library
 
     if os.path.isdir(what):
         found = [os.path.join(root, name) for root, _, names in os.walk(what) for name in names]
     elif os.path.exists(what):
         return [(what, True)]
     else:
-        found = _of_distribution(what)
+        try:
+            listed = list(distribution(metadata_library(), what).files or ())
+        except Exception as error:  # not installed, or broken metadata
+            expected = "expected a file, a folder, or the name of an installed distribution"
+            raise UsageError(f"{what}: {expected}") from error
+        found = [os.path.normpath(str(path.locate())) for path in listed]
     # What wheels bundle is loaded by way of what needs it, and may well fail alone.
     bundled = f".libs{os.sep}"
     return [
@@ -249,40 +256,24 @@ def _files_of(what: str) -> list[tuple[str, bool]]:
     ]
 
 
-def _of_distribution(name: str) -> list[str]:
-    from cudaguard.system.facts import distribution
-    from cudaguard.system.packages import metadata_library
-
-    try:
-        listed = list(distribution(metadata_library(), name).files or ())
-    except Exception as error:  # not installed, or broken metadata
-        expected = "expected a file, a folder, or the name of an installed distribution"
-        raise UsageError(f"{name}: {expected}") from error
-    return [os.path.normpath(str(path.locate())) for path in listed]
-
-
 def _write(results: Sequence[Result], page: Page) -> None:
     """Write them, faults first: those in order are only counted where there are many."""
     is_short = len(results) <= _MOST_LINES
     for one in sorted(results, key=lambda one: one.place):
-        if one.place != _FINE or page.verbose or (one.is_named and is_short):
-            _one(one, page)
+        if one.place == _FINE and not page.verbose and not (one.is_named and is_short):
+            continue
+        page.add(printable(_headline(one)), style=_STYLES[one.place])
+        if not one.is_open:
+            page.add(printable(one.check.message), _INDENT)
+            _symbols(one.check, page)
+            page.labeled("remedy", printable(one.check.remedy), _INDENT)
+        if page.verbose and not one.gpus:
+            page.add(f"GPU code: {' '.join(one.architectures) or 'none'}", _INDENT)
+        for gpu in one.gpus:
+            page.add(printable(gpu.message), _INDENT)
+        page.labeled("remedy", printable(one.gpu_remedy), _INDENT)
     style = _STYLES[min((one.place for one in results), default=_OPEN)]
     page.add(_summary(results), style=style)
-
-
-def _one(one: Result, page: Page) -> None:
-    page.add(printable(_headline(one)), style=_STYLES[one.place])
-    check = one.check
-    if not one.is_open:
-        page.add(printable(check.message), _INDENT)
-        _symbols(check, page)
-        page.labeled("remedy", printable(check.remedy), _INDENT)
-    if page.verbose and not one.gpus:
-        page.add(f"GPU code: {' '.join(one.architectures) or 'none'}", _INDENT)
-    for gpu in one.gpus:
-        page.add(printable(gpu.message), _INDENT)
-    page.labeled("remedy", printable(one.gpu_remedy), _INDENT)
 
 
 def _headline(one: Result) -> str:

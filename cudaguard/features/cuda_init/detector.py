@@ -149,31 +149,29 @@ class CudaDetector:
     def mapped(self, load: NativeLoad) -> None:
         """Look what a load has brought."""
         actors = self._actors()
-        if actors and actors[-1] == OURSELVES:
-            return  # `on_request` will tell
-        state = self.driver.state()
-        if state != self._last:
-            actor = load.extension or (actors[-1] if actors else "")
-            if actor:
-                self._update(state, actor, "import")
-            else:
-                self._update(state, module_of(caller_frame()), "load")
+        if load.extension and actors[-1:] != [OURSELVES]:
+            self.look(load.extension)
+        else:
+            self.look(is_load=True)
 
-    def look(self, actor: str | None = None) -> DriverState:
+    def look(self, actor: str | None = None, *, is_load: bool = False) -> DriverState:
         """Ask the driver, and record what has changed since the last time.
 
         Args:
             actor: What this thread was importing in the meantime; None takes the innermost
                 import that is under way.
+            is_load: True if a library was loaded, by the caller where nothing is imported.
         """
         actors = self._actors()
-        if actor is None and actors and actors[-1] == OURSELVES:
+        if actor is None and actors[-1:] == [OURSELVES]:
             return self._last  # in the middle of our own use: `on_request` will tell
         state = self.driver.state()
         if state != self._last:
-            actor = actor or (actors[-1] if actors else "")
-            how = "request" if actor == OURSELVES else "import"
-            self._update(state, actor, how if actor else "")
+            actor = actor or "".join(actors[-1:])
+            how = "request" if actor == OURSELVES else "import" if actor else ""
+            if is_load and not actor:
+                actor, how = module_of(caller_frame()), "load"
+            self._update(state, actor, how)
         return state
 
     def on_request(self, create: Callable[[], T]) -> T:

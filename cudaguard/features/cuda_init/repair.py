@@ -202,8 +202,19 @@ def _described(driver: Driver, ordinal: int) -> Device:
 
 
 def _choose(device: int | str | None, devices: list[Device]) -> Device:
-    if device is None:
-        return devices[_default_ordinal(len(devices))]
+    if device is None:  # that of the local rank, where there is one and it sees several
+        said = next(((v, os.environ[v]) for v in LOCAL_RANK_VARIABLES if os.environ.get(v)), None)
+        if said is None or len(devices) == 1:
+            return devices[0]
+        rank = local_rank(os.environ)
+        if rank is None:
+            raise ContextError(f"{said[0]}={said[1]!r}: expected the number of this process's rank")
+        if rank >= len(devices):
+            raise ContextError(
+                f"{said[0]}={rank}, but only {len(devices)} devices are visible{_visible()}; start "
+                "fewer processes on this machine, or show more devices"
+            )
+        return devices[rank]
     if isinstance(device, str) and not device.strip().isdecimal():
         return _by_identity(device.strip(), devices)
     try:
@@ -218,22 +229,6 @@ def _choose(device: int | str | None, devices: list[Device]) -> Device:
             + _listed(devices)
         )
     return devices[ordinal]
-
-
-def _default_ordinal(count: int) -> int:
-    """Return the local rank, or 0 where there is no launcher or it shows one device only."""
-    said = next(((v, os.environ[v]) for v in LOCAL_RANK_VARIABLES if os.environ.get(v)), None)
-    if said is None or count == 1:
-        return 0
-    rank = local_rank(os.environ)
-    if rank is None:
-        raise ContextError(f"{said[0]}={said[1]!r}: expected the number of this process's rank")
-    if rank >= count:
-        raise ContextError(
-            f"{said[0]}={rank}, but only {count} devices are visible{_visible()}; start fewer "
-            "processes on this machine, or show more devices"
-        )
-    return rank
 
 
 def _by_identity(text: str, devices: list[Device]) -> Device:

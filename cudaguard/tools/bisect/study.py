@@ -8,6 +8,7 @@ from time import monotonic
 from cudaguard.files import write_text
 from cudaguard.system.packages import LOCAL, STANDARD, distributions_of, origin_of
 from cudaguard.system.shareable import program_alone
+from cudaguard.system.source import imports_of_file
 from cudaguard.tools.bisect import messages as report
 from cudaguard.tools.bisect import search
 from cudaguard.tools.bisect.search import BAD, GOOD
@@ -92,9 +93,21 @@ class Study:
         seen = self._see_it_fail(command, (), self._tested.shown)
         if seen is None:
             return
-        foreign, every = self._imports_of(seen)
+        program = self._tested.words[0] if self._tested.is_module else ""
+        path = self._tested.path()
+        origins = {
+            name: origin_of(name, path)
+            for name in seen.imports()
+            if name != program and name.partition(".")[0] != OURS
+        }
+        every = tuple(name for name, origin in origins.items() if origin != STANDARD)
+        # Without the user's own modules: imports that these make have been noted themselves.
+        foreign = tuple(name for name in every if origins[name] != LOCAL)
         self._found["imports"] = list(foreign or every)
-        named = self._tested.named_imports()
+        # What the script's own import statements name.
+        said = () if self._tested.is_module else imports_of_file(self._tested.words[0])
+        names_said = dict.fromkeys(one.module for one in said)
+        named = [name for name in names_said if origin_of(name, path) != STANDARD]
         alone = Oracle(self._trials, self._tested.command(with_program=False), seen, None)
         behind = Oracle(self._trials, command, seen, (), f"{{}}, then {self._tested.shown}")
         orders = [names for names in dict.fromkeys((foreign, every)) if names]
@@ -115,18 +128,6 @@ class Study:
                 return
         self._found["evidence"] = list(behind.last.evidence)
         self._ask_the_guard()
-
-    def _imports_of(self, seen: Try) -> tuple[Names, Names]:
-        """Return what the program imports: without its own modules, and with them."""
-        program = self._tested.words[0] if self._tested.is_module else ""
-        origins = {
-            name: origin_of(name, self._tested.path())
-            for name in seen.imports()
-            if name != program and name.partition(".")[0] != OURS
-        }
-        every = tuple(name for name, origin in origins.items() if origin != STANDARD)
-        # Imports that the user's own modules make have been noted themselves.
-        return tuple(name for name in every if origins[name] != LOCAL), every
 
     def _see_it_fail(self, command: list[str], names: Names, told: str) -> Try | None:
         """Run it until it fails, as often as asked for; return that run."""

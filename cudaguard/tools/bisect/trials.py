@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from cudaguard.files import LARGEST, read_bytes
 from cudaguard.system.child import run_command, telling_lines
-from cudaguard.system.packages import STANDARD, origin_of
 from cudaguard.tools.bisect.messages import failure_words
 from cudaguard.tools.bisect.search import BAD, GOOD, UNSURE
 from cudaguard.tools.common import Progress
@@ -68,15 +67,6 @@ class TestedProgram:
         kind = "module" if self.is_module else "script"
         what = [kind, *self.words] if with_program else ["imports", self._first_folder()]
         return [sys.executable, RUNNER, *what]
-
-    def named_imports(self) -> list[str]:
-        """Return what the script's own import statements name, besides the standard library."""
-        from cudaguard.system.source import imports_of_file
-
-        if self.is_module:
-            return []
-        names = dict.fromkeys(one.module for one in imports_of_file(self.words[0]))
-        return [name for name in names if origin_of(name, self.path()) != STANDARD]
 
     def path(self) -> list[str]:
         """Return the folders in which the program finds its modules."""

@@ -114,31 +114,6 @@ def words(ending: Ending, limit: float) -> str:
     return f"{told} {f'in the import of {ending.at}' if ending.at else 'when the process ends'}"
 
 
-def does_not_import(name: str, ending: Ending, limit: float) -> Finding:
-    """A package that cannot be imported."""
-    end = "hang, or take longer" if ending.kind == "hang" else "fail"
-    return IMPORT.found(
-        f"`import {name}`, alone and without the guard, {words(ending, limit)}.",
-        *ending.said,
-        severity="error",
-        consequence=f"programs that import it first {end}.",
-        remedy="run it with faulthandler, and let cudaguard explain the error",
-        command=f"python -X faulthandler -c 'import {name}' 2>&1 | cudaguard explain -",
-    )
-
-
-def initializes(name: str, contexts: int) -> Finding:
-    """A package whose import initializes CUDA."""
-    more = f", and creates a context on {contexts} GPU{'s' * (contexts > 1)}" if contexts else ""
-    return IMPORT.found(
-        f"`import {name}` initializes CUDA{more}.",
-        consequence="processes forked afterwards cannot use CUDA. Later changes of "
-        "CUDA_VISIBLE_DEVICES have no effect.",
-        remedy=f"import {name} late, in the process that uses it; start workers with 'spawn'",
-        command=f"cudaguard run -c 'import {name}'",
-    )
-
-
 # --- CG901 and CG909: the guard's rules about what is installed, and its settings -----------------
 
 START_FILE = "cudaguard.pth"
@@ -154,7 +129,11 @@ def check_rules(site: Site) -> Result:
     is_guarded = repairs_by(settings)
     findings, general = [], []
     for rule in sorted(here, key=lambda rule: rule.id):
-        is_on, versions = rule.id in active, affected(site, rule)
+        is_on = rule.id in active
+        # What is installed of what makes it apply, as in ``decord 0.6.0``.
+        names = dict.fromkeys((*map(required_name, rule.dist), *rule.when.get("dists", {})))
+        known = [(name, site.version(name)) for name in names]
+        versions = [f"{name} {version}" for name, version in known if version]
         # What is only looked at when the program calls it is no fault of what is installed.
         if versions or not (install_call(rule) or rule.actions):
             findings.append(known_fault(rule, versions, is_on=is_on, is_guarded=is_guarded))
@@ -173,22 +152,19 @@ def check_rules(site: Site) -> Result:
     return findings, f"rules about what is installed: {len(here)}"
 
 
+def all_rules() -> dict[str, Rule]:
+    """Return the rules, in force or not, by their ids; one of the user's wins."""
+    return {rule.id: rule for rule in (*table.rules(), *active_rules())}
+
+
 def applying(site: Site) -> list[Rule]:
     """Return the rules, in force or not, whose conditions hold and whose module is there."""
-    rules = {rule.id: rule for rule in (*table.rules(), *active_rules())}
     there = (
         rule
-        for rule in rules.values()
+        for rule in all_rules().values()
         if any(folder_of(name.partition(".")[0]) for name in rule.watch)
     )
     return decide.applying(there, site.facts)
-
-
-def affected(site: Site, rule: Rule) -> list[str]:
-    """Return the installed versions that make a rule apply, as in ``decord 0.6.0``."""
-    names = [*map(required_name, rule.dist), *rule.when.get("dists", {})]
-    found = {name: site.version(name) for name in names}
-    return [f"{name} {version}" for name, version in found.items() if version]
 
 
 def check_settings(site: Site) -> Result:
@@ -311,9 +287,28 @@ def check_alone(site: Site) -> Result:
     findings = []
     for name, ending in endings.items():
         if ending.kind:
-            findings.append(does_not_import(name, ending, site.limit))
+            end = "hang, or take longer" if ending.kind == "hang" else "fail"
+            finding = IMPORT.found(
+                f"`import {name}`, alone and without the guard, {words(ending, site.limit)}.",
+                *ending.said,
+                severity="error",
+                consequence=f"programs that import it first {end}.",
+                remedy="run it with faulthandler, and let cudaguard explain the error",
+                command=f"python -X faulthandler -c 'import {name}' 2>&1 | cudaguard explain -",
+            )
+            findings.append(finding)
         elif ending.answer and ending.answer["cuda"]:
-            findings.append(initializes(name, ending.answer["contexts"]))
+            count = ending.answer["contexts"]
+            more = f", and creates a context on {count} GPU{'s' * (count > 1)}" if count else ""
+            finding = IMPORT.found(
+                f"`import {name}` initializes CUDA{more}.",
+                consequence="processes forked afterwards cannot use CUDA. Later changes of "
+                "CUDA_VISIBLE_DEVICES have no effect.",
+                remedy=f"import {name} late, in the process that uses it; start workers with "
+                "'spawn'",
+                command=f"cudaguard run -c 'import {name}'",
+            )
+            findings.append(finding)
     seconds = ", ".join(f"{name} {e.seconds:.1f} s" for name, e in endings.items())
     return findings, seconds
 

@@ -403,24 +403,19 @@ def compare(reports: Sequence[Values], labels: Sequence[str]) -> dict[str, Any]:
             if fact.matters and there != value
         ]
         told.append({"reports": [labels[number] for number in group], "differences": differences})
+    folded = []
+    for fact in (one for one in differing if not one.matters):
+        spread: dict[str, list[str]] = {}  # which reports have which value
+        for one, label in zip(reports, labels):
+            spread.setdefault(one.get(fact, ""), []).append(label)
+        most = sorted(spread.items(), key=lambda item: len(item[1]), reverse=True)
+        which = [{"value": value, "reports": names} for value, names in most]
+        folded.append({"kind": fact.kind, "name": fact.name, "values": which})
     return {
         "reports": list(labels),
         "groups": told,
-        "folded": [
-            {"kind": fact.kind, "name": fact.name, "values": _spread(fact, reports, labels)}
-            for fact in differing
-            if not fact.matters
-        ],
+        "folded": folded,
     }
-
-
-def _spread(fact: Fact, reports: Sequence[Values], labels: Sequence[str]) -> list[dict[str, Any]]:
-    """Return which reports have which value, the most frequent one first."""
-    found: dict[str, list[str]] = {}
-    for one, label in zip(reports, labels):
-        found.setdefault(one.get(fact, ""), []).append(label)
-    spread = sorted(found.items(), key=lambda item: len(item[1]), reverse=True)
-    return [{"value": value, "reports": names} for value, names in spread]
 
 
 def write(found: Mapping[str, Any], page: Page) -> None:

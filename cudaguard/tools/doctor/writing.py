@@ -25,7 +25,7 @@ from cudaguard.tools.layout import COLOR, Page
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
     from cudaguard.core.checks import CheckResult
@@ -187,7 +187,19 @@ def lay_out(report: Part, page: Page) -> None:
         why = "; ".join((*reasons, *filter(None, [more])))
         line(SKIPPED, f"{counted(len(skipped), 'checks')}: {why}")
     page.blank()
-    _verdict(report["summary"], checks, page)
+    found = [finding for check in checks for finding in check["findings"]]
+    faults = [
+        one for severity in (_ERROR, _WARNING) for one in found if one["severity"] == severity
+    ]
+    summary = report["summary"]
+    made = sum(summary.values()) - summary[BROKEN] - summary[SKIPPED]
+    broken = f"; {counted(summary[BROKEN], 'checks')} could not be made" * bool(summary[BROKEN])
+    style = COLOR[faults[0]["severity"]] if faults else "red" if broken else "green"
+    counts = _counts(faults) or "no faults found"
+    page.add(f"{counts} in {counted(made, 'checks')}{broken}", style=style)
+    if any(check["reason"].startswith(FAILED_ITSELF) for check in checks):
+        page.add("A broken check is a fault of cudaguard: please report it, with --bundle FILE.")
+    page.labeled("run", next((one["command"] for one in faults if one["command"]), ""), 0)
 
 
 def _named(finding: Part) -> str:
@@ -200,18 +212,3 @@ def _counts(findings: Iterable[Part]) -> str:
     found = [one["severity"] for one in findings]
     counts = ((found.count(severity), _MARK[severity]) for severity in reversed(SEVERITIES))
     return ", ".join(counted(count, f"{mark}s") for count, mark in counts if count)
-
-
-def _verdict(summary: Mapping[str, int], checks: Sequence[Part], page: Page) -> None:
-    found = [finding for check in checks for finding in check["findings"]]
-    faults = [
-        one for severity in (_ERROR, _WARNING) for one in found if one["severity"] == severity
-    ]
-    made = sum(summary.values()) - summary[BROKEN] - summary[SKIPPED]
-    broken = f"; {counted(summary[BROKEN], 'checks')} could not be made" * bool(summary[BROKEN])
-    style = COLOR[faults[0]["severity"]] if faults else "red" if broken else "green"
-    counts = _counts(faults) or "no faults found"
-    page.add(f"{counts} in {counted(made, 'checks')}{broken}", style=style)
-    if any(check["reason"].startswith(FAILED_ITSELF) for check in checks):
-        page.add("A broken check is a fault of cudaguard: please report it, with --bundle FILE.")
-    page.labeled("run", next((one["command"] for one in faults if one["command"]), ""), 0)

@@ -157,21 +157,6 @@ def write(document: dict[str, Any], page: Page) -> None:
     for other in document["others"]:
         who = "a process that the program had forked" if other["is_fork"] else name_of(other)
         add_stacks(page, f"{who}: {other['what'] or 'was running'}", other)
-    _add_findings(page, document)
-    for rule in document["rules"]:
-        fits = "fits" if rule["is_certain"] else "may fit"
-        page.labeled("rule", f"{rule['id']} {fits}: {rule['title'] or rule['why']}", _INDENT)
-        libraries = page.listed([short(file) for file in rule["libraries"]])
-        page.add(f"in the global symbol scope were {libraries}" if libraries else "", 2 * _INDENT)
-    page.labeled("repaired", page.listed(document["repairs"]), _INDENT)
-    for hint in document["hints"]:
-        page.labeled("hint", hint, _INDENT)
-    page.labeled("remedy", document["remedy"], _INDENT)
-    page.labeled("run", document["command"], _INDENT)
-
-
-def _add_findings(page: Page, document: dict[str, Any]) -> None:
-    """Add what the guard has found; of the error that ended the program, what is not said above."""
     error = document["error"]["finding"] if document["error"] is not None else None
     for finding in document["findings"]:
         is_told_below = error is not None and error["id"] == finding["id"]
@@ -184,6 +169,16 @@ def _add_findings(page: Page, document: dict[str, Any]) -> None:
     if error is not None and not hasattr(errors, name):
         parts = () if document["error"]["is_said"] else ("remedy",)
         page.finding(error, f"error: [{error['id']}] ", _INDENT, parts=parts)
+    for rule in document["rules"]:
+        fits = "fits" if rule["is_certain"] else "may fit"
+        page.labeled("rule", f"{rule['id']} {fits}: {rule['title'] or rule['why']}", _INDENT)
+        libraries = page.listed([short(file) for file in rule["libraries"]])
+        page.add(f"in the global symbol scope were {libraries}" if libraries else "", 2 * _INDENT)
+    page.labeled("repaired", page.listed(document["repairs"]), _INDENT)
+    for hint in document["hints"]:
+        page.labeled("hint", hint, _INDENT)
+    page.labeled("remedy", document["remedy"], _INDENT)
+    page.labeled("run", document["command"], _INDENT)
 
 
 def _step(step: dict[str, Any]) -> str:
@@ -230,9 +225,7 @@ class Report:
         is_dead = ended.is_late or self._has_crashed or not self._is_program
         self._died_inside = is_dead or bool(self._story.error)
         frames = self._frames()
-        self._sources = Sources(
-            self._program, _outermost(self._program, frames), self._processes.values()
-        )
+        self._sources = Sources(self._program, frames, self._processes.values())
         self._stack = self._sources.frames(frames)
         self._fits = self._rules_that_fit() if self._died_inside else ()
         self._order, self._switch = self._misplaced() if self._died_inside else ("", "")
@@ -285,7 +278,7 @@ class Report:
         launched, program, sources = self._launch.program, self._program, self._sources
         if not with_arguments:
             launched, program = launched.without_arguments(), program.without_arguments()
-            sources = Sources(program, sources.script, shows_lines=False)
+            sources = Sources(program, self._frames(), shows_lines=False)
         story, ended = self._story, self._ended
         name = signal_name(-ended.status) if ended.status < 0 else None
         status = ended.status if name is None else 128 - ended.status
@@ -397,7 +390,7 @@ class Report:
         """Return the rules that may explain it, the likeliest."""
         from cudaguard.core.decide import applying
         from cudaguard.core.modes import repaired_by
-        from cudaguard.tools.known import RULES
+        from cudaguard.tools.doctor.checks import all_rules
 
         # The modules of rules that are off are not watched; the program says that it imports them.
         line = max((frame["line"] for frame in self._stack if frame["is_program"]), default=0)
@@ -405,9 +398,8 @@ class Report:
         early = [one.module.partition(".")[0] for one in said if one.line <= line]
         imports = dict.fromkeys((*early, *self._story.imported))
         story = self._story._replace(imported=tuple(imports))
-        active = active_rules()
-        known = {rule.id: rule for rule in (*RULES, *active)}
-        found = fitting(known.values(), story, repaired_by(active, story.mode))
+        cured = repaired_by(active_rules(), story.mode)
+        found = fitting(all_rules().values(), story, cured)
         here = applying([fit.rule for fit in found], Facts())
         return likeliest(fit for fit in found if fit.rule in here)
 
@@ -477,14 +469,6 @@ class Report:
                 "this report is incomplete, as the run could not be recorded: " + self._missing
             )
         return hints
-
-
-def _outermost(program: Program, frames: Frames) -> str:
-    """Return the file of the outermost frame that can be that of ``-m MODULE``, by its name."""
-    name = "".join(program.words[1:2]).replace(".", os.sep)
-    ends = f"{os.sep}{name}.py", f"{os.sep}{name}{os.sep}__main__.py"
-    outer = [file for file, _, _ in frames if file.endswith(ends)]
-    return outer[-1] if outer else ""
 
 
 def filled(command: str, words: Sequence[str]) -> str:

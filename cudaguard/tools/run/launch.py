@@ -159,7 +159,11 @@ def launch(words: Sequence[str], environ: Mapping[str, str]) -> Launch:
         if given:
             raise UsageError(f"put the options of Python after {word}, not before it")
         return launch(arguments, environ)
-    if _is_for_our_python(path):
+    is_python = True  # a source, or what starts nothing else
+    if not path.endswith(_SOURCES):
+        with suppress(OSError, ValueError):  # a pipe, say: Python reads these
+            is_python = not read_start(path, _HEAD).startswith(_EXECUTED)
+    if is_python:
         found = Program((path, *arguments), path)
         return Launch(found, (*start, *given, *found.words), sys.prefix)
     if any(option != "--" for option in given):
@@ -238,16 +242,6 @@ def _path_of(word: str, environ: Mapping[str, str]) -> str:
     return found
 
 
-def _is_for_our_python(path: str) -> bool:
-    """Return True if our own Python is to run a file: a source, or one that starts nothing else."""
-    if path.endswith(_SOURCES):
-        return True
-    try:
-        return not read_start(path, _HEAD).startswith(_EXECUTED)
-    except (OSError, ValueError):  # a pipe, say: Python reads these
-        return True
-
-
 def _program_of(path: str, arguments: Sequence[str]) -> Program:
     """Return what a command runs, as far as its command line tells."""
     program = program_of(arguments if _PYTHON.match(os.path.basename(path)) else ())
@@ -275,21 +269,17 @@ def guarded_environment(
     environment = dict(environ)
     environment[config.MODE_VARIABLE] = chosen
     environment[PREFIX_VARIABLE] = prefix
-    if not prefix:
-        environment[PACKAGES_VARIABLE] = _packages()
+    if not prefix:  # for Pythons of environments that lack what we depend on
+        from importlib.util import find_spec
+
+        spec = find_spec("packaging")
+        origin = spec.origin or "" if spec else ""
+        environment[PACKAGES_VARIABLE] = os.path.dirname(os.path.dirname(origin))
     # The rest as it is: an empty entry, as at the end of "src:", means the working directory.
     before = environ.get("PYTHONPATH", "")
     others = [path for path in before.split(os.pathsep) if path != SITE_FOLDER] if before else []
     environment["PYTHONPATH"] = os.pathsep.join([SITE_FOLDER, *others])
     return environment
-
-
-def _packages() -> str:
-    """Return the folder of what we depend on, for Pythons of environments that lack it."""
-    from importlib.util import find_spec
-
-    spec = find_spec("packaging")
-    return os.path.dirname(os.path.dirname(spec.origin)) if spec and spec.origin else ""
 
 
 def _interpreter_options() -> list[str]:

@@ -183,12 +183,6 @@ class Story(NamedTuple):
     findings: tuple[Finding, ...]
     error: Raised | None
 
-    @property
-    def suspect(self) -> str:
-        """The top-level package in whose import or load the process died; may be empty."""
-        modules = [step.name for step in self.running if step.name != step.file]
-        return modules[-1].partition(".")[0] if modules else ""
-
 
 def story_of(lines: Iterable[Line], pid: int, thread: int = 0) -> Story:
     """Return what a process did last, in the last of the programs that it was.
@@ -291,7 +285,9 @@ def fitting(rules: Iterable[Rule], story: Story, cured: Container[str] = ()) -> 
 
     `cured` are the ids of those that the guard was to repair in that process.
     """
-    suspect = story.suspect or (story.imported[-1].partition(".")[0] if story.imported else "")
+    # The package in whose import or load the process died, or that came last.
+    running = [step.name for step in story.running if step.name != step.file]
+    suspect = "".join(running[-1:] or story.imported[-1:]).partition(".")[0]
     told = {finding.id for finding in story.findings}
     found: list[Fit] = []
     for rule in rules:
@@ -347,8 +343,8 @@ class Sources:
 
     Args:
         program: The program.
-        outermost: The file of its outermost frame, which is that of ``-m MODULE``: the module is
-            not imported to find it.
+        frames: Where it died, innermost first; the outermost that can be that of ``-m MODULE``, by
+            its name, has the file of the module, which is not imported to find it.
         processes: Those of the run; the scripts that they were started with are the program's too.
         shows_lines: False for a report that others may read.
     """
@@ -356,14 +352,18 @@ class Sources:
     def __init__(
         self,
         program: Program,
-        outermost: str,
+        frames: Frames,
         processes: Iterable[Process] = (),
         *,
         shows_lines: bool = True,
     ) -> None:
         self._program = program
-        is_module = program.words[:1] == ("-m",)
-        self.script = program.script or (outermost if is_module else "")
+        self.script = program.script
+        if program.words[:1] == ("-m",):
+            name = "".join(program.words[1:2]).replace(".", os.sep)
+            ends = f"{os.sep}{name}.py", f"{os.sep}{name}{os.sep}__main__.py"
+            outer = [file for file, _, _ in frames if file.endswith(ends)]
+            self.script = "".join(outer[-1:])
         started = {process.program for process in processes}
         scripts = (self.script, *(program_of(words).script for words in started))
         self._own = {os.path.abspath(script) for script in scripts if script and shows_lines}

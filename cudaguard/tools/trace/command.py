@@ -18,7 +18,6 @@ from cudaguard.tools.run import launch
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from typing import Any
 
     from cudaguard.tools.run.supervise import ProgramEnd
 
@@ -82,31 +81,25 @@ def execute(args: Namespace) -> int:
 
     def tell(ended: ProgramEnd) -> None:
         from cudaguard.system.shareable import shareable
-        from cudaguard.tools.trace.document import document_of
+        from cudaguard.tools.trace.document import document_of, write
 
         missing = record.problem()
         if missing:
             note("trace", f"libraries may be missing from this trace: {missing}")
         is_whole = args.with_arguments or not args.output
         document = document_of(found, ended, record.folder, with_arguments=is_whole)
-        _write(shareable(document) if args.output else document, args)
+        shared = shareable(document)
+        if not args.output:
+            page = Page(sys.stderr, verbose=args.verbose)
+            write(printable_data(document), page)
+            say(f"{page}\n", sys.stderr)
+        for path in args.output:
+            text = json_text(shared)
+            suffix = "json" if path.lower().endswith(".json") else "text"
+            if (args.format or suffix) == "text":
+                page = Page(verbose=args.verbose)
+                write(printable_data(shared), page)
+                text = str(page)
+            write_text(path, f"{text}\n")
 
     return run_recorded("trace", found.command, environment, record, tell, timeout=args.timeout)
-
-
-def _write(document: dict[str, Any], args: Namespace) -> None:
-    from cudaguard.tools.trace.document import write
-
-    if not args.output:
-        page = Page(sys.stderr, verbose=args.verbose)
-        write(printable_data(document), page)
-        say(f"{page}\n", sys.stderr)
-    for path in args.output:
-        suffix = "json" if path.lower().endswith(".json") else "text"
-        if (args.format or suffix) == "json":
-            text = json_text(document)
-        else:
-            page = Page(verbose=args.verbose)
-            write(printable_data(document), page)
-            text = str(page)
-        write_text(path, f"{text}\n")

@@ -104,7 +104,7 @@ def _stack(launch: Launch, ended: ProgramEnd, folder: str, *, shows_lines: bool)
         return []
     dumps = faults_in(folder).get(ended.pid, [])
     found = [dump for dump in dumps if bool(dump.what) != ended.is_late]
-    sources = Sources(launch.program, "", shows_lines=shows_lines)
+    sources = Sources(launch.program, (), shows_lines=shows_lines)
     return lines_of(sources.frames(found[-1].frames)) if found else []
 
 
@@ -330,7 +330,16 @@ def write(document: Mapping[str, Any], page: Page) -> None:
             page.add(text, lead=lead, style=style, hanging=len(lead) + 2)
     if not page.verbose:
         page.add("--verbose shows all imports and libraries", style="dim")
-    page.add(_headline(document), style="bold")
+    summary = document["summary"]
+    libraries, actor = counted(summary["libraries"], "libraries"), summary["initializer"]
+    parts = [f"{libraries} ({summary['bytes'] / (1 << 20):,.0f} MB) in {document['seconds']:.2f} s"]
+    if actor is None:
+        parts.append("nothing initialized CUDA")
+    else:
+        parts.append(f"CUDA was initialized by {actor or 'the program, between two imports'}")
+    if summary["findings"]:
+        parts.append(counted(summary["findings"], "findings"))
+    page.add("; ".join(parts), style="bold")
     ended, where = document["ended"], os.path.basename(document["summary"]["died_in"])
     inside = f" in {where}" if where else ""
     if ended["kind"] == "signal":
@@ -347,20 +356,6 @@ def write(document: Mapping[str, Any], page: Page) -> None:
 def _command_line(program: Sequence[str]) -> str:
     text = " ".join(" ".join(program).split())
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
-
-
-def _headline(document: Mapping[str, Any]) -> str:
-    """Return what was mapped, and who initialized CUDA."""
-    summary = document["summary"]
-    libraries, actor = counted(summary["libraries"], "libraries"), summary["initializer"]
-    parts = [f"{libraries} ({summary['bytes'] / (1 << 20):,.0f} MB) in {document['seconds']:.2f} s"]
-    if actor is None:
-        parts.append("nothing initialized CUDA")
-    else:
-        parts.append(f"CUDA was initialized by {actor or 'the program, between two imports'}")
-    if summary["findings"]:
-        parts.append(counted(summary["findings"], "findings"))
-    return "; ".join(parts)
 
 
 def _line(row: Step, page: Page) -> tuple[str, str]:
