@@ -265,7 +265,15 @@ def _write(results: Sequence[Result], page: Page) -> None:
         page.add(printable(_headline(one)), style=_STYLES[one.place])
         if not one.is_open:
             page.add(printable(one.check.message), _INDENT)
-            _symbols(one.check, page)
+            symbols = one.check.missing_symbols  # the first few stand in most messages
+            if page.verbose:
+                for name, readable in symbols:
+                    mangled = f" ({name})" if name != readable else ""
+                    page.labeled("missing symbol", printable(f"{readable}{mangled}"), _INDENT)
+            elif symbols and (one.check.missing_libraries or len(symbols) > _SHOWN):
+                whose = ", with those of missing libraries" * bool(one.check.missing_libraries)
+                listed = page.listed([printable(readable) for _, readable in symbols], _SHOWN)
+                page.add(f"missing symbols{whose}: {listed}", _INDENT)
             page.labeled("remedy", printable(one.check.remedy), _INDENT)
         if page.verbose and not one.gpus:
             page.add(f"GPU code: {' '.join(one.architectures) or 'none'}", _INDENT)
@@ -285,19 +293,6 @@ def _headline(one: Result) -> str:
         return f"{one.name}: has {f'NO code for {lacks}' if lacks else 'GPU code'}"
     lacks = f", and has NO code for {lacks}" if lacks else ""
     return f"{one.name}: {_WORDS[one.check.ok]}{assumed}{cause}{lacks}"
-
-
-def _symbols(check: ExtensionCheck, page: Page) -> None:
-    """Add the symbols that are missing; the first few stand in most messages."""
-    symbols = check.missing_symbols
-    if page.verbose:
-        for name, readable in symbols:
-            mangled = f" ({name})" if name != readable else ""
-            page.labeled("missing symbol", printable(f"{readable}{mangled}"), _INDENT)
-    elif symbols and (check.missing_libraries or len(symbols) > _SHOWN):
-        whose = ", with those of missing libraries" if check.missing_libraries else ""
-        names = page.listed([printable(readable) for _, readable in symbols], _SHOWN)
-        page.add(f"missing symbols{whose}: {names}", _INDENT)
 
 
 def _summary(results: Sequence[Result]) -> str:

@@ -329,11 +329,6 @@ class Progress:
         else:
             say(f"{printable(text)}\n", self._stream)
 
-    def say(self, text: str) -> None:
-        """Write a line that stays."""
-        self.clear()
-        say(f"{printable(text)}\n", self._stream)
-
     def clear(self) -> None:
         """Take the line away."""
         if self._shown:

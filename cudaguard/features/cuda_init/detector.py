@@ -344,28 +344,24 @@ class CudaDetector:
             is_late = value != read and moment.setting in (value or "")
             if name == "CUDA_VISIBLE_DEVICES" and value is not None:
                 is_late = is_late or devices > len([*filter(None, value.split(","))])
-            if is_late and name not in self._reported:
-                self._reported.add(name)
-                self._tell_late(name, value, read, moment, devices)
+            if not is_late or name in self._reported:
+                continue
+            from cudaguard.core.findings import counted
+            from cudaguard.features.cuda_init import findings
+            from cudaguard.system.processes import has_had_children
 
-    def _tell_late(
-        self, name: str, value: str | None, read: str | None, moment: Moment, devices: int
-    ) -> None:
-        from cudaguard.core.findings import counted
-        from cudaguard.features.cuda_init import findings
-        from cudaguard.system.processes import has_had_children
-
-        self._core.journal.note("environment", f"{name} changed after {moment.text}")
-        if has_had_children():  # it may have been set for them
-            return
-        frame = caller_frame()
-        used = "no value" if read is None else repr(read)
-        if read == value:  # read before we looked, and it has hidden nothing
-            used = counted(devices, "devices")
-        first = self.initializer if moment is DRIVER else None
-        where = _where_set(name, frame)
-        finding = findings.too_late_to_set(name, value, used, moment.text, where, first)
-        self._core.reporter.found(finding, frame)
+            self._reported.add(name)
+            self._core.journal.note("environment", f"{name} changed after {moment.text}")
+            if has_had_children():  # it may have been set for them
+                continue
+            frame = caller_frame()
+            used = "no value" if read is None else repr(read)
+            if read == value:  # read before we looked, and it has hidden nothing
+                used = counted(devices, "devices")
+            first = self.initializer if moment is DRIVER else None
+            where = _where_set(name, frame)
+            finding = findings.too_late_to_set(name, value, used, moment.text, where, first)
+            self._core.reporter.found(finding, frame)
 
     # --- functions that use CUDA in a forked child, or expect that nobody has used it -------------
 

@@ -125,28 +125,21 @@ def _place(module: str, path: str) -> tuple[Any, str]:
 def watch(request: Request) -> None:
     """Have the calls that a rule names looked at, where they are there."""
     for action in actions_of(request.rule, "check_call"):
-        if _may_share(action.get("sharing")):
+        pattern, is_meant = action.get("sharing"), True
+        if pattern:  # of files: is there one of their names elsewhere?
+            from cudaguard.system.preload import all_installed
+
+            own = all_installed(pattern)
+            others = all_installed(f"*.libs/{os.path.basename(pattern)}") if own else ()
+            names = {os.path.basename(file) for file in own}
+            is_meant = any(os.path.basename(file) in names and file not in own for file in others)
+        if is_meant:
 
             def look(*_: object, action: Mapping[str, Any] = action) -> bool:
                 _tell(request, action)
                 return True
 
             look_at(request, action["check_call"], look)
-
-
-def _may_share(pattern: str | None) -> bool:
-    """Return True if another package has files of the names of those that a pattern finds.
-
-    True as well for a call that is looked at in any case.
-    """
-    if not pattern:
-        return True
-    from cudaguard.system.preload import all_installed
-
-    own = all_installed(pattern)
-    names = {os.path.basename(file) for file in own}
-    others = all_installed(f"*.libs/{os.path.basename(pattern)}") if own else ()
-    return any(os.path.basename(file) in names and file not in own for file in others)
 
 
 def _tell(request: Request, action: Mapping[str, Any]) -> None:

@@ -180,9 +180,8 @@ class Study:
         from cudaguard.core.rule_check import rules_from_tables
         from cudaguard.errors import RuleError
 
-        fields = report.rule_fields(self._found, date.today().isoformat())
+        id, text = report.rule_of(self._found, date.today().isoformat())
         path = os.path.join(self._folder, "cudaguard.toml")
-        text = report.toml(fields)
         write_text(path, text)
         try:
             rules_from_tables(read_file(path).tables, path)
@@ -191,7 +190,7 @@ class Study:
         cures = None
         if not self._found["guard"]["cures"]:
             cures = self._works_guarded("with the rule", CUDAGUARD_CONFIG=path)
-        self._found["rule"] = {"id": fields["id"], "toml": text, "cures": cures}
+        self._found["rule"] = {"id": id, "toml": text, "cures": cures}
 
     def _works_guarded(self, told: str, **variables: str) -> bool:
         """Return True if it works under the guard, as often as asked for."""

@@ -61,13 +61,15 @@ def inventory(site: Site) -> dict[str, Any]:
     compiled, others = packages(site.distributions)
     others.update((os.path.basename(path), "unreadable") for path, _ in site.unreadable)
     of_conda, other_conda = conda_packages()
+    # What the loader would take from the system for CUDA's libraries, links resolved.
+    files = {name: library_file(name) for name in _LIBRARIES}
     return {
         "system": system(),
         "python": python(),
         "gpu": gpus(),
         "torch": torch(site.version("torch") or ""),
         "tools": tools(site.environ),
-        "libraries": libraries(),
+        "libraries": {name: os.path.realpath(file) for name, file in files.items() if file},
         "variables": variables(site.environ),
         "packages": compiled,
         "other_packages": others,
@@ -176,12 +178,6 @@ def _said(*command: str) -> str:
     except OSError:
         return ""
     return f"{ended.output}{ended.errors}" if ended.status == 0 else ""
-
-
-def libraries() -> dict[str, str]:
-    """Return what the loader would take from the system for CUDA's libraries, links resolved."""
-    found = {name: library_file(name) for name in _LIBRARIES}
-    return {name: os.path.realpath(file) for name, file in found.items() if file}
 
 
 def packages(dists: Iterable[Distribution]) -> tuple[list[Package], dict[str, str]]:

@@ -16,7 +16,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from cudaguard.tools.run.launch import Launch
     from cudaguard.tools.run.supervise import ProgramEnd
 
 EXAMPLES = """\
@@ -66,7 +65,20 @@ def execute(args: Namespace) -> int:
         raise UsageError(f"--{asked[0]}: {reason}")
     found, environment = launch.prepared(args, filter(None, [args.report]))
     if IS_SUPPORTED and not args.exec and (asked or is_on(environment[MODE_VARIABLE])):
-        return _supervise(args, found, environment)
+        from cudaguard.system.processes import oom_kills
+        from cudaguard.tools.run.record import RunRecord
+        from cudaguard.tools.run.supervise import run_recorded
+
+        record, kills = RunRecord(), oom_kills()
+
+        def tell(ended: ProgramEnd) -> None:
+            if ended.status or ended.is_late or args.report:
+                from cudaguard.tools.run.crash import Report
+
+                report = Report(found, ended, record.folder, kills, record.problem())
+                report.tell(args.report, verbose=args.verbose, with_arguments=args.with_arguments)
+
+        return run_recorded("run", found.command, environment, record, tell, timeout=args.timeout)
     flush()
     if os.name == "nt":  # exec there returns to the shell before the program has ended
         import subprocess
@@ -77,21 +89,3 @@ def execute(args: Namespace) -> int:
     except OSError as error:
         note("run", f"{found.command[0]}: {error.strerror}")
         return CANNOT_START
-
-
-def _supervise(args: Namespace, found: Launch, environment: dict[str, str]) -> int:
-    from cudaguard.system.processes import oom_kills
-    from cudaguard.tools.run.record import RunRecord
-    from cudaguard.tools.run.supervise import run_recorded
-
-    record = RunRecord()
-    kills = oom_kills()
-
-    def tell(ended: ProgramEnd) -> None:
-        if ended.status or ended.is_late or args.report:
-            from cudaguard.tools.run.crash import Report
-
-            report = Report(found, ended, record.folder, kills, record.problem())
-            report.tell(args.report, verbose=args.verbose, with_arguments=args.with_arguments)
-
-    return run_recorded("run", found.command, environment, record, tell, timeout=args.timeout)

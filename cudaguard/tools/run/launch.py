@@ -171,7 +171,10 @@ def launch(words: Sequence[str], environ: Mapping[str, str]) -> Launch:
         raise UsageError(f"{' '.join(given)}: {given_to}")
     if not os.access(path, os.X_OK):
         raise UsageError(f"{path} is not executable; run: chmod +x {path}")
-    return Launch(_program_of(path, arguments), (path, *arguments), "")
+    # What a command runs, as far as its command line tells.
+    python = program_of(arguments if _PYTHON.match(os.path.basename(path)) else ())
+    found = python if python.words else Program((path, *arguments), path)
+    return Launch(found, (path, *arguments), "")
 
 
 def parsed(command: Sequence[str]) -> Program:
@@ -240,12 +243,6 @@ def _path_of(word: str, environ: Mapping[str, str]) -> str:
         with suppress(OSError):
             return sys.executable if os.path.samefile(found, sys.executable) else found
     return found
-
-
-def _program_of(path: str, arguments: Sequence[str]) -> Program:
-    """Return what a command runs, as far as its command line tells."""
-    program = program_of(arguments if _PYTHON.match(os.path.basename(path)) else ())
-    return program if program.words else Program((path, *arguments), path)
 
 
 def guarded_environment(

@@ -213,7 +213,11 @@ def story_of(lines: Iterable[Line], pid: int, thread: int = 0) -> Story:
             step = Step(event.kind, event.module or event.file, event.file, line.where)
             stack.append((number, step))
         elif isinstance(event, Over):
-            _close(stack, event.kinds, event.name)
+            for index in reversed(range(len(stack))):
+                step = stack[index][1]
+                if step.kind in event.kinds and event.name in (step.name, step.file):
+                    del stack[index:]  # the innermost of that name, and what it has left open
+                    break
             if event.missing:
                 sought = NotFound(event.missing, line.where)
                 lacking.setdefault(_stem(sought.name), sought)
@@ -250,15 +254,6 @@ def story_of(lines: Iterable[Line], pid: int, thread: int = 0) -> Story:
 def _stem(file: str) -> str:
     """Return the name of a library without folder and version."""
     return file.rpartition("/")[2].partition(".so")[0]
-
-
-def _close(stack: list[tuple[int, Step]], kinds: tuple[str, ...], name: str) -> None:
-    """Take the innermost step of that name away, and what it left open."""
-    for index in range(len(stack) - 1, -1, -1):
-        step = stack[index][1]
-        if step.kind in kinds and name in (step.name, step.file):
-            del stack[index:]
-            return
 
 
 # --- rules --------------------------------------------------------------------------
@@ -300,7 +295,8 @@ def fitting(rules: Iterable[Rule], story: Story, cured: Container[str] = ()) -> 
         # A call in the wrong place is seen when it is made, and told.
         if actions_of(rule, "check_call") and rule.id not in told:
             continue
-        is_certain = suspect in _named(rule)
+        names = (*rule.watch, *rule.needs, *rule.when.get("dists", {}))
+        is_certain = suspect in {name.partition(".")[0] for name in names}
         takes_over = bool(actions_of(rule, *_SCOPE)) and watched[0].partition(".")[0] != suspect
         if is_certain or takes_over:
             patterns = values_of(rule, *_SCOPE)
@@ -318,12 +314,6 @@ def likeliest(fits: Iterable[Fit]) -> tuple[Fit, ...]:
         best.setdefault(fit.rule.watch, fit)
     certain = [fit for fit in best.values() if fit.is_certain]
     return tuple(certain or best.values())
-
-
-def _named(rule: Rule) -> set[str]:
-    """Return the packages that a rule is about."""
-    names = (*rule.watch, *rule.needs, *rule.when.get("dists", {}))
-    return {name.partition(".")[0] for name in names}
 
 
 # --- Python stacks of the program: its sources, and the words for them ---------------------------

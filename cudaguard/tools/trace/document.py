@@ -94,7 +94,19 @@ def document_of(
     if ended.is_late or (number in CRASHES and number not in ended.sent):
         limit = ("--timeout", f"{max(1, round(ended.seconds))}") if ended.is_late else ()
         document["command"] = shlex.join(("cudaguard", "run", *limit, *launch.program.words))
-    document["summary"] = _summary_of(document)
+    files = {lib["file"]: lib["bytes"] or 0 for p in processes for lib in libraries_of(p)}
+    steps = [step for process in processes for step in process["steps"]]
+    first = next((s for s in steps if s["kind"] == "cuda" and s["what"] == "initialized"), None)
+    main = processes[0]["steps"] if processes and (number or ended.is_late) else []
+    running = [step["name"] for step in main if step["state"] == "unfinished"]
+    document["summary"] = {
+        "libraries": len(files),
+        "bytes": sum(files.values()),
+        "imports": sum(step["kind"] == "import" for step in steps),
+        "initializer": first["actor"] or "" if first is not None else None,
+        "findings": sum(step["kind"] == "finding" for step in steps),
+        "died_in": running[-1] if running else "",
+    }
     return document
 
 
@@ -126,25 +138,6 @@ def _describe_libraries(entries: Sequence[dict[str, Any]]) -> None:
                 "bytes": file.size,
             }
         entry.update(known[path])
-
-
-def _summary_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a trace comes down to."""
-    processes = document["processes"]
-    files = {lib["file"]: lib["bytes"] or 0 for p in processes for lib in libraries_of(p)}
-    steps = [step for process in processes for step in process["steps"]]
-    first = next((s for s in steps if s["kind"] == "cuda" and s["what"] == "initialized"), None)
-    main = processes[0]["steps"] if processes else []
-    died = document["ended"]["kind"] != "exited"
-    running = [step["name"] for step in main if died and step["state"] == "unfinished"]
-    return {
-        "libraries": len(files),
-        "bytes": sum(files.values()),
-        "imports": sum(step["kind"] == "import" for step in steps),
-        "initializer": first["actor"] or "" if first is not None else None,
-        "findings": sum(step["kind"] == "finding" for step in steps),
-        "died_in": running[-1] if running else "",
-    }
 
 
 def libraries_of(process: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -217,8 +210,14 @@ class _Process:
             )  # fmt: skip
             stack.append(step)
         elif isinstance(event, Over):
-            kinds = tuple(kind for one in event.kinds for kind in _STEPS[one])
-            _close(stack, kinds, event.name, at, "failed" if event.is_failed else "done")
+            kinds = [kind for one in event.kinds for kind in _STEPS[one]]
+            for index in reversed(range(len(stack))):
+                step = stack[index]
+                if step["kind"] in kinds and event.name in (step["name"], step["file"]):
+                    step["seconds"] = _rounded(at - step["at"])
+                    step["state"] = "failed" if event.is_failed else "done"
+                    del stack[index:]  # the innermost of that name, and what it has left open
+                    break
         elif isinstance(event, Mapped):
             self._step_that_mapped(stack, event, at, line)["mapped"].append({"file": event.file})
         elif isinstance(event, CudaUsed):
@@ -265,16 +264,6 @@ class _Process:
         if self._steps and self._steps[-1]["kind"] in ("start", "unseen"):
             return self._steps[-1]
         return self._step("unseen" if self._steps else "start", "", at, line)
-
-
-def _close(stack: list[Step], kinds: tuple[str, ...], name: str, at: float, state: str) -> None:
-    """End the innermost open step of that name, and what it has left open."""
-    for index in range(len(stack) - 1, -1, -1):
-        step = stack[index]
-        if step["kind"] in kinds and name in (step["name"], step["file"]):
-            step["seconds"], step["state"] = _rounded(at - step["at"]), state
-            del stack[index:]
-            return
 
 
 def _rounded(seconds: float) -> float:
@@ -361,7 +350,10 @@ def _command_line(program: Sequence[str]) -> str:
 def _line(row: Step, page: Page) -> tuple[str, str]:
     """Return the text of a row, and its style."""
     kind, names, state = row["kind"], row["names"], _STATES.get(row["state"], "")
-    place = f" ({_place(row['where'])})" if row["where"] else ""
+    folder, place = os.path.split(row["where"])
+    if place.startswith("__init__."):  # as in torch/__init__.py:3
+        place = f"{os.path.basename(folder)}/{place}"
+    place = place and f" ({place})"
     if kind in _EVENTS:
         sign, style = _EVENTS[kind]
         id = f"{row['id']} " if kind == "finding" else ""
@@ -387,12 +379,6 @@ def _line(row: Step, page: Page) -> tuple[str, str]:
     return text, "" if row["mapped"] else "dim"
 
 
-def _place(where: str) -> str:
-    """Return ``train.py:3``, or ``torch/__init__.py:3``."""
-    folder, name = os.path.split(where)
-    return f"{os.path.basename(folder)}/{name}" if name.startswith("__init__.") else name
-
-
 def rows_of(process: Mapping[str, Any]) -> list[Step]:
     """Return the steps of a process for a reader: loads in a row that brought nothing are one row.
 
@@ -401,7 +387,11 @@ def rows_of(process: Mapping[str, Any]) -> list[Step]:
     """
     rows: list[Step] = []
     for step in process["steps"]:
-        row = {**step, "names": [step["name"]], "brought": _brought(step)}
+        name, mapped = os.path.basename(step["file"]), step["mapped"]
+        # What the step was the loading of; the rest was mapped with it.
+        own = [lib for lib in mapped if name in (lib["name"], os.path.basename(lib["file"]))][:1]
+        brought = [lib["name"] for lib in mapped if lib not in own]
+        row = {**step, "names": [step["name"]], "brought": brought}
         last = rows[-1] if rows else row
         if last["kind"] == "cuda" and row["kind"] == "finding" and row["id"] in _OF_CUDA:
             continue
@@ -415,13 +405,6 @@ def rows_of(process: Mapping[str, Any]) -> list[Step]:
             last[key] = [*last[key], *row[key]]
         last["seconds"] = _rounded(last["seconds"] + row["seconds"])
     return rows
-
-
-def _brought(step: Step) -> list[str]:
-    """Return the names of what was mapped with the library that a step was the loading of."""
-    name = os.path.basename(step["file"])
-    own = [lib for lib in step["mapped"] if name in (lib["name"], os.path.basename(lib["file"]))]
-    return [lib["name"] for lib in step["mapped"] if lib not in own[:1]]
 
 
 def _is_small(row: Step) -> bool:
