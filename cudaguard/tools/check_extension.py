@@ -18,7 +18,7 @@ from cudaguard.tools.layout import Page
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from cudaguard.elf.forecast import ExtensionCheck, Settled
 
@@ -37,7 +37,9 @@ is named, 2 wrong usage
 _SHOWN = 3  # symbols
 _MOST_LINES = 3  # healthy files that are named one by one
 _INDENT = 4
-_STYLES = ("red", "yellow", "green")  # of what is wrong, cannot be judged, is in order
+# Of files, the worst first, and the style of each.
+_WRONG, _OPEN, _FINE = range(3)
+_STYLES = ("red", "yellow", "green")
 _WORDS = {True: "would load", False: "would NOT load", None: "cannot be judged"}
 
 
@@ -87,14 +89,14 @@ class Result(NamedTuple):
         return tuple(one for one in self.gpus if one.ok is False)
 
     @property
-    def is_fine(self) -> bool:
-        """True if there is nothing to tell."""
-        return (self.check.ok is True or self.is_open) and not self.lacks_gpus
+    def place(self) -> int:
+        """What is wrong (would not load, or has no code for a GPU) comes first, what is fine last.
 
-    @property
-    def is_wrong(self) -> bool:
-        """True if it would not load, or has no code for a GPU that was asked for."""
-        return self.check.ok is False or bool(self.lacks_gpus)
+        In between is what cannot be judged.
+        """
+        if self.check.ok is False or self.lacks_gpus:
+            return _WRONG
+        return _FINE if self.check.ok or self.is_open else _OPEN
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -129,11 +131,7 @@ def execute(args: Namespace) -> int:
     for what in args.what:
         for path, is_named in _files_of(what):
             files[path] = files.get(path, False) or is_named
-    results = _judged(
-        files,
-        list(dict.fromkeys(gpus)),
-        gpu_code=args.verbose or bool(gpus),
-    )
+    results = _judged(files, list(dict.fromkeys(gpus)), gpu_code=args.verbose or bool(gpus))
     if args.format == "json":
         checks = [
             {
@@ -154,7 +152,7 @@ def execute(args: Namespace) -> int:
             command, *rest = args.given
             page.labeled("run", shlex.join(("cudaguard", command, "--verbose", *rest)), 0)
         show(str(page))
-    return FOUND if any(one.is_wrong for one in results) else OK
+    return FOUND if any(one.place == _WRONG for one in results) else OK
 
 
 def _judged(files: Mapping[str, bool], gpus: list[Pair], *, gpu_code: bool) -> list[Result]:
@@ -165,7 +163,12 @@ def _judged(files: Mapping[str, bool], gpus: list[Pair], *, gpu_code: bool) -> l
         gpus: Compute capabilities.
         gpu_code: True if a library is reported for its GPU code alone.
     """
-    from cudaguard.features.extensions.checks import checked, load_demangler
+    from cudaguard.features.extensions.checks import (
+        CERTAIN_OF_LIBRARIES,
+        checked,
+        is_library,
+        load_demangler,
+    )
     from cudaguard.features.gpu_architectures.findings import build_remedy
 
     settled: dict[object, Settled] = {}  # most extensions of a package need the same libraries
@@ -177,7 +180,9 @@ def _judged(files: Mapping[str, bool], gpus: list[Pair], *, gpu_code: bool) -> l
     results = []
     for path, (check, its) in found.items():
         architectures, answers = _on_gpus(path, gpus) if check.ok is not None else ((), ())
-        is_open = not files[path] and not _is_reported(check)
+        # A library of a folder may get what it lacks from who loads it.
+        may_get = check.ok is not True and check.cause not in CERTAIN_OF_LIBRARIES
+        is_open = may_get and not files[path] and is_library(path)
         if is_open and not (gpu_code and architectures):
             continue
         lacking = [device for device, one in zip(gpus, answers) if one.ok is False]
@@ -194,13 +199,6 @@ def _judged(files: Mapping[str, bool], gpus: list[Pair], *, gpu_code: bool) -> l
             )
         )
     return results
-
-
-def _is_reported(check: ExtensionCheck) -> bool:
-    """Return False for a library of a folder that may get what it lacks from who loads it."""
-    from cudaguard.features.extensions.checks import CERTAIN_OF_LIBRARIES, is_library
-
-    return check.ok is True or not is_library(check.path) or check.cause in CERTAIN_OF_LIBRARIES
 
 
 def _on_gpus(path: str, gpus: list[Pair]) -> tuple[tuple[str, ...], tuple[OnGpu, ...]]:
@@ -234,75 +232,56 @@ def _files_of(what: str) -> list[tuple[str, bool]]:
     Raises:
         UsageError: It stands for nothing.
     """
-    if os.path.isdir(what):
-        found = sorted(_below(what))
-    elif os.path.exists(what):
-        return [(what, True)]
-    else:
-        found = _of_distribution(what)
-    return [(path, False) for path in found]
-
-
-def _below(folder: str) -> Iterator[str]:
-    for root, folders, names in os.walk(folder):
-        # What wheels bundle is loaded by way of what needs it, and may well fail alone.
-        folders[:] = [name for name in folders if not name.endswith(".libs")]
-        yield from (os.path.join(root, name) for name in names if _is_candidate(name))
-
-
-def _is_candidate(path: str) -> bool:
     from cudaguard.features.extensions.checks import is_extension, is_library
-
-    if os.path.dirname(path).endswith(".libs"):
-        return False
-    return is_extension(path) or is_library(path)
-
-
-def _of_distribution(name: str) -> list[str]:
     from cudaguard.system.facts import distribution
     from cudaguard.system.packages import metadata_library
 
-    try:
-        listed = list(distribution(metadata_library(), name).files or ())
-    except Exception as error:  # not installed, or broken metadata
-        expected = "expected a file, a folder, or the name of an installed distribution"
-        raise UsageError(f"{name}: {expected}") from error
-    files = (os.path.normpath(str(path.locate())) for path in listed)
-    return sorted(file for file in files if _is_candidate(file))
+    if os.path.isdir(what):
+        found = [os.path.join(root, name) for root, _, names in os.walk(what) for name in names]
+    elif os.path.exists(what):
+        return [(what, True)]
+    else:
+        try:
+            listed = list(distribution(metadata_library(), what).files or ())
+        except Exception as error:  # not installed, or broken metadata
+            expected = "expected a file, a folder, or the name of an installed distribution"
+            raise UsageError(f"{what}: {expected}") from error
+        found = [os.path.normpath(str(path.locate())) for path in listed]
+    # What wheels bundle is loaded by way of what needs it, and may well fail alone.
+    bundled = f".libs{os.sep}"
+    return [
+        (path, False)
+        for path in sorted(found)
+        if bundled not in path and (is_extension(path) or is_library(path))
+    ]
 
 
 def _write(results: Sequence[Result], page: Page) -> None:
     """Write them, faults first: those in order are only counted where there are many."""
     is_short = len(results) <= _MOST_LINES
-    for one in sorted(results, key=_place):
-        if not one.is_fine or page.verbose or (one.is_named and is_short):
-            _one(one, page)
-    style = _STYLES[min(map(_place, results), default=1)]
+    for one in sorted(results, key=lambda one: one.place):
+        if one.place == _FINE and not page.verbose and not (one.is_named and is_short):
+            continue
+        page.add(printable(_headline(one)), style=_STYLES[one.place])
+        if not one.is_open:
+            page.add(printable(one.check.message), _INDENT)
+            symbols = one.check.missing_symbols  # the first few stand in most messages
+            if page.verbose:
+                for name, readable in symbols:
+                    mangled = f" ({name})" if name != readable else ""
+                    page.labeled("missing symbol", printable(f"{readable}{mangled}"), _INDENT)
+            elif symbols and (one.check.missing_libraries or len(symbols) > _SHOWN):
+                whose = ", with those of missing libraries" * bool(one.check.missing_libraries)
+                listed = page.listed([printable(readable) for _, readable in symbols], _SHOWN)
+                page.add(f"missing symbols{whose}: {listed}", _INDENT)
+            page.labeled("remedy", printable(one.check.remedy), _INDENT)
+        if page.verbose and not one.gpus:
+            page.add(f"GPU code: {' '.join(one.architectures) or 'none'}", _INDENT)
+        for gpu in one.gpus:
+            page.add(printable(gpu.message), _INDENT)
+        page.labeled("remedy", printable(one.gpu_remedy), _INDENT)
+    style = _STYLES[min((one.place for one in results), default=_OPEN)]
     page.add(_summary(results), style=style)
-
-
-def _place(one: Result) -> int:
-    """Return where a file stands: what is wrong first, what is in order last."""
-    return 0 if one.is_wrong else 2 if one.is_fine else 1
-
-
-def _one(one: Result, page: Page) -> None:
-    page.add(printable(_headline(one)), style=_STYLES[_place(one)])
-    check = one.check
-    if not one.is_open:
-        page.add(printable(check.message), _INDENT)
-        _symbols(check, page)
-        _remedy(check.remedy, page)
-    if page.verbose and not one.gpus:
-        page.add(f"GPU code: {' '.join(one.architectures) or 'none'}", _INDENT)
-    for gpu in one.gpus:
-        page.add(printable(gpu.message), _INDENT)
-    _remedy(one.gpu_remedy, page)
-
-
-def _remedy(text: str, page: Page) -> None:
-    if text:
-        page.labeled("remedy", printable(text), _INDENT)
 
 
 def _headline(one: Result) -> str:
@@ -314,19 +293,6 @@ def _headline(one: Result) -> str:
         return f"{one.name}: has {f'NO code for {lacks}' if lacks else 'GPU code'}"
     lacks = f", and has NO code for {lacks}" if lacks else ""
     return f"{one.name}: {_WORDS[one.check.ok]}{assumed}{cause}{lacks}"
-
-
-def _symbols(check: ExtensionCheck, page: Page) -> None:
-    """Add the symbols that are missing; the first few stand in most messages."""
-    symbols = check.missing_symbols
-    if page.verbose:
-        for name, readable in symbols:
-            mangled = f" ({name})" if name != readable else ""
-            page.labeled("missing symbol", printable(f"{readable}{mangled}"), _INDENT)
-    elif symbols and (check.missing_libraries or len(symbols) > _SHOWN):
-        whose = ", with those of missing libraries" if check.missing_libraries else ""
-        names = page.listed([printable(readable) for _, readable in symbols], _SHOWN)
-        page.add(f"missing symbols{whose}: {names}", _INDENT)
 
 
 def _summary(results: Sequence[Result]) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import sys
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
@@ -24,12 +23,8 @@ if TYPE_CHECKING:
     from typing import Any, TextIO
 
 # --- Temporary folders of which nothing stays: what a killed process has left, a later one removes.
-# Each holds a file that its owner has locked. The kernel gives the lock back when the owner dies,
-# whatever kills it, and knows of owners in other containers too; process ids would tell of neither.
-
-LOCK = "lock"
-_KINDS = ("run", "bisect")
-_NAME = re.compile(rf"cudaguard-({'|'.join(_KINDS)})-[0-9a-f]{{16}}")
+# The owner has its folder locked. The kernel gives the lock back when the owner dies, whatever
+# kills it, and knows of owners in other containers too; process ids would tell of neither.
 
 
 class Scratch:
@@ -37,7 +32,7 @@ class Scratch:
 
     Attributes:
         folder: Its path.
-        lock: The descriptor that shows that its owner lives.
+        lock: The descriptor that shows that its owner lives; -1 where there are no locks.
 
     Args:
         kind: What it is for, which stands in its name.
@@ -50,19 +45,12 @@ class Scratch:
     def __init__(self, kind: str, parent: str) -> None:
         parent = os.path.abspath(parent)
         remove_abandoned(parent)
-        self.folder = os.path.join(parent, f"cudaguard-{kind}-{os.urandom(8).hex()}")
-        self.lock = -1
-        os.mkdir(self.folder, 0o700)
-        try:
-            # Under another name at first: whoever finds a lock that nobody holds removes it.
-            new = os.path.join(self.folder, f"{LOCK}.new")
-            self.lock = os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-            os.write(self.lock, _machine())
-            _locks(self.lock)
-            os.rename(new, os.path.join(self.folder, LOCK))
-        except OSError:
-            self.close()
-            raise
+        name = f"cudaguard-{kind}-{_machine()}-{os.urandom(8).hex()}"
+        self.folder = os.path.join(parent, name)
+        # Under another name at first: whoever finds one that nobody has locked removes it.
+        os.mkdir(f"{self.folder}.new", 0o700)
+        self.lock = _locked(f"{self.folder}.new")
+        os.rename(f"{self.folder}.new", self.folder)
 
     def close(self) -> None:
         """Delete it with all that is in it."""
@@ -74,27 +62,19 @@ class Scratch:
 
 def remove_abandoned(parent: str) -> None:
     """Delete what killed processes of this user, on this machine, have left there."""
+    name = re.compile(rf"cudaguard-[a-z]+-{re.escape(_machine())}-[0-9a-f]{{16}}")
     try:
         with os.scandir(parent) as entries:
-            found = [entry.path for entry in entries if _NAME.fullmatch(entry.name)]
+            found = [entry.path for entry in entries if name.fullmatch(entry.name)]
     except OSError:  # whoever wants to write there will see
         return
     for folder in found:
-        with suppress(OSError):  # another has been quicker, or it is not ours
-            if _is_abandoned(folder):
+        lock = _locked(folder)
+        if lock >= 0:
+            its = os.fstat(lock)  # only this user can have put things in it
+            if its.st_uid == os.geteuid() and not its.st_mode & 0o077:
                 _remove(folder)
-
-
-def _is_abandoned(folder: str) -> bool:
-    its = os.lstat(folder)  # only this user can have put things in it
-    if not stat.S_ISDIR(its.st_mode) or its.st_uid != os.geteuid() or its.st_mode & 0o077:
-        return False
-    lock = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        # The locks of other machines are not seen on every network file system.
-        return os.read(lock, 64) == _machine() and _locks(lock)
-    finally:
-        os.close(lock)
+            os.close(lock)
 
 
 def _remove(folder: str) -> None:
@@ -104,24 +84,32 @@ def _remove(folder: str) -> None:
     rmtree(folder, ignore_errors=True)
 
 
-def _locks(descriptor: int) -> bool:
-    """Lock a file, unless another process holds the lock or there is none to be had."""
+def _locked(folder: str) -> int:
+    """Lock a folder and return its descriptor; -1 if it has an owner, or cannot be locked."""
     try:
         import fcntl
 
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except (ImportError, OSError):
-        return False
-    return True
-
-
-def _machine() -> bytes:
-    """Return what this machine, since it was started, calls itself; containers in it share that."""
+        return -1
     try:
-        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
-            return file.read(64).strip()
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        return os.uname().nodename.encode()
+        os.close(descriptor)
+        return -1
+    return descriptor
+
+
+def _machine() -> str:
+    """Return a name of this machine since it was started; containers in it share that.
+
+    The locks of other machines are not seen on every network file system.
+    """
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read(8)
+    except OSError:
+        return os.uname().nodename
 
 
 OK = 0
@@ -278,8 +266,7 @@ def note(tool: str, text: str, run: str = "") -> None:
     """Say something besides the document, on standard error, with the command to run next."""
     page = Page(sys.stderr)
     page.add(printable(text), lead=f"cudaguard{' ' * bool(tool)}{tool}: ")
-    if run:
-        page.labeled("run", printable(run), 2)
+    page.labeled("run", printable(run), 2)
     say(f"{page}\n", sys.stderr)
 
 
@@ -341,11 +328,6 @@ class Progress:
             self._rewrite(text)
         else:
             say(f"{printable(text)}\n", self._stream)
-
-    def say(self, text: str) -> None:
-        """Write a line that stays."""
-        self.clear()
-        say(f"{printable(text)}\n", self._stream)
 
     def clear(self) -> None:
         """Take the line away."""

@@ -41,7 +41,18 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace) -> int:
     """Run the demonstration and return its exit status."""
-    obstacle, command = _obstacle()
+    import importlib.util
+    import platform
+    import shlex
+
+    system, machine = platform.system(), platform.machine()
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    obstacle = command = ""
+    if (system, machine) != ("Linux", "x86_64"):
+        obstacle = f"decord 0.6.0 exists for x86-64 Linux only, and this is {system} {machine}."
+    elif missing:
+        obstacle = f"not installed: {', '.join(missing)}"
+        command = shlex.join([sys.executable, "-m", "pip", "install", *PACKAGES.values()])
     if obstacle:
         note("demo", f"The demonstration cannot run here: {obstacle}", command)
         return USAGE
@@ -57,20 +68,6 @@ def execute(args: Namespace) -> int:
     else:
         print("The guard did NOT prevent the fault.")
     return 0 if is_broken and is_cured else 1
-
-
-def _obstacle() -> tuple[str, str]:
-    """Return why the demonstration cannot run here, and what helps; empty if it can."""
-    import importlib.util
-    import platform
-    import shlex
-
-    system, machine = platform.system(), platform.machine()
-    if (system, machine) != ("Linux", "x86_64"):
-        return f"decord 0.6.0 exists for x86-64 Linux only, and this is {system} {machine}.", ""
-    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
-    wanted = [sys.executable, "-m", "pip", "install", *PACKAGES.values()]
-    return (f"not installed: {', '.join(missing)}", shlex.join(wanted)) if missing else ("", "")
 
 
 def _show(title: str, *, guarded: bool) -> str:

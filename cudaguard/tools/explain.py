@@ -57,7 +57,10 @@ def execute(args: Namespace) -> int:
     near = closest_id(text, ids()) if is_id and finding is None else ""
     command = f"cudaguard explain {near}" if near else ""
     if finding is not None:
-        command = _for_program(finding.command, text)
+        command, programs = finding.command, _PROGRAM.findall(text)
+        if "SCRIPT" in command.split() and programs:  # a traceback in the text names it
+            path = programs[-1].removeprefix(os.getcwd() + os.sep)
+            command = command.replace("SCRIPT", shlex.quote(path))
         finding = finding.replace(command=command)
     if args.format == "json":
         found = finding and finding.to_dict()
@@ -71,12 +74,3 @@ def execute(args: Namespace) -> int:
     else:
         note("explain", "no known error matches that message", "cudaguard doctor")
     return FOUND if finding is None else OK
-
-
-def _for_program(command: str, text: str) -> str:
-    """Return a command with the program for its slot, where a traceback in the text names one."""
-    programs = _PROGRAM.findall(text)
-    if "SCRIPT" not in command.split() or not programs:
-        return command
-    path = programs[-1].removeprefix(os.getcwd() + os.sep)
-    return command.replace("SCRIPT", shlex.quote(path))

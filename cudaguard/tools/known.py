@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from cudaguard import api  # noqa: F401  # hands the features to the core
-from cudaguard.api import active_rules
 from cudaguard.core.findings import of_rule, switch_off
 from cudaguard.core.lifecycle import activation
 from cudaguard.core.near import same_id
@@ -16,7 +15,7 @@ from cudaguard.core.passing_errors import (
 from cudaguard.core.rule_check import toml_text
 from cudaguard.core.table import table
 from cudaguard.model import Finding
-from cudaguard.tools.doctor.checks import CHECKS, check_of
+from cudaguard.tools.doctor.checks import CHECKS, all_rules, check_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,18 +53,13 @@ def explain(about: BaseException | str) -> Finding | None:
 def ids() -> tuple[str, ...]:
     """Return every id that can be explained."""
     errors = (one.id for one in known_errors())
-    return tuple(sorted({*_rules(), *errors, *CHECKS, *table.index.IDS}))
-
-
-def _rules() -> dict[str, Rule]:
-    return {rule.id: rule for rule in (*table.rules(), *active_rules())}
+    return tuple(sorted({*all_rules(), *errors, *CHECKS, *table.index.IDS}))
 
 
 def _explain_id(id: str) -> Finding | None:
-    rule = _rules().get(id)
+    rule = all_rules().get(id)
     if rule is not None:
         return _about_rule(rule)
-    known = next((one for one in known_errors() if one.id == id), None) or table.kind(id)
     if id in CHECKS:
         check = check_of(id)
         return Finding(
@@ -76,6 +70,7 @@ def _explain_id(id: str) -> Finding | None:
             remedy="run the check on this machine",
             command=f"cudaguard doctor --only {id} -v",
         )
+    known = next((one for one in known_errors() if one.id == id), None) or table.kind(id)
     return None if known is None else known.about()
 
 

@@ -138,7 +138,13 @@ class Page:
         rest = indent + (min(hanging, self.width // 5) if self.width else hanging)
         lines = [said]
         if self.width and first + len(said) > self.width:
-            lines = _wrapped(text, whole, self.width, first, rest)
+            held = _WHOLE.sub(lambda found: found[0].replace(" ", _HELD), text)
+            lines = textwrap.wrap(
+                f"{held} {whole.replace(' ', _HELD)}", self.width,
+                initial_indent=" " * first, subsequent_indent=" " * rest,
+                break_long_words=False, break_on_hyphens=False,
+            )  # fmt: skip
+            lines = [line.strip().replace(_HELD, " ") for line in lines]
         if mark:
             word, end, others = lead.partition(" ")
             lead = f"{self.painted(word, mark)}{end}{others}"
@@ -151,13 +157,14 @@ class Page:
             self._lines.append(f"{' ' * indent}{self.painted(line, style)}" if line else "")
 
     def labeled(self, label: str, text: str, indent: int) -> None:
-        """Add one part of something under its label; a command stays in one line."""
+        """Add one part of something, if it is there, under its label; a command is not broken."""
         first, *rule = text.split(RULE_LINE)
-        if label == "run":
+        if label == "run" and text:
             self.add("", indent, whole=f"{label}: {text}")
         elif first:
             self.add(first, indent, lead=f"{label}: ")
-        self.block("\n".join(rule), indent + 4) if rule else None
+        if rule:
+            self.block("\n".join(rule), indent + 4)
 
     def items(self, label: str, items: Sequence[str], indent: int) -> None:
         """Add the items of a list, each under the label; the first few of many."""
@@ -208,22 +215,3 @@ class Page:
         if not (style and text) or self._stream is None or not has_color(self._stream):
             return text
         return f"\033[{STYLES[style]}m{text}\033[0m"
-
-
-def _wrapped(text: str, whole: str, width: int, first: int, rest: int) -> list[str]:
-    """Return text, and what follows it whole, as lines.
-
-    Args:
-        text: Words.
-        whole: What is not broken.
-        width: Columns of the terminal.
-        first: Columns that are taken in the first line.
-        rest: Those taken in all others.
-    """
-    held = _WHOLE.sub(lambda found: found[0].replace(" ", _HELD), text)
-    lines = textwrap.wrap(
-        f"{held} {whole.replace(' ', _HELD)}", width,
-        initial_indent=" " * first, subsequent_indent=" " * rest,
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip
-    return [line.strip().replace(_HELD, " ") for line in lines]

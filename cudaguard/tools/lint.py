@@ -24,7 +24,7 @@ from cudaguard.tools.layout import Page
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
     from cudaguard.model import Rule
@@ -105,8 +105,12 @@ def execute(args: Namespace) -> int:
         show(json_text(document))
     else:
         for one in found:
-            page = Page(sys.stdout)
-            _write(printable_data(one), page)
+            page, told = Page(sys.stdout), printable_data(one)
+            page.add(f"{told['path']}:{told['line']}: {told['rule']} {told['what']}", style="bold")
+            page.labeled("why", told["why"], _INDENT)
+            page.labeled("guard", _DOES[told["guard"]].format(told["needed"]["module"]), _INDENT)
+            for number, line in enumerate(told["write"]):
+                page.add("", _INDENT, lead="       " if number else "write: ", whole=line)
             show(str(page))
         findings = f"{len(found)} finding{'s' * (len(found) != 1)}"
         note("lint", f"{findings} in {len(files)} file{'s' * (len(files) != 1)}")
@@ -299,12 +303,3 @@ def _statement(statement: Import) -> str:
         return f"import {statement.name}"
     name = statement.name[len(statement.module) + 1 :] or "*"
     return f"from {statement.module} import {name}"
-
-
-def _write(found: Mapping[str, Any], page: Page) -> None:
-    """Write one finding, as `_finding` returns it, for a reader."""
-    page.add(f"{found['path']}:{found['line']}: {found['rule']} {found['what']}", style="bold")
-    page.labeled("why", found["why"], _INDENT)
-    page.labeled("guard", _DOES[found["guard"]].format(found["needed"]["module"]), _INDENT)
-    for number, line in enumerate(found["write"]):
-        page.add("", _INDENT, lead="       " if number else "write: ", whole=line)

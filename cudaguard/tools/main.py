@@ -42,17 +42,6 @@ examples:
 `cudaguard COMMAND --help` has more. Exit status: 0 nothing was found, 1 a fault was found, 2 wrong
 usage, 3 a check could not be made; `cudaguard run` ends as the program does.
 """
-MODULES = {
-    "run": "run.command",
-    "doctor": "doctor.command",
-    "trace": "trace.command",
-    "bisect": "bisect.command",
-    "check-extension": "check_extension",
-    "lint": "lint",
-    "rules": "rules",
-    "explain": "explain",
-    "demo": "demo",
-}
 COMMANDS = {
     "run": "run a program under the guard from its first line",
     "doctor": "report what would break here, before anything is run",
@@ -64,6 +53,11 @@ COMMANDS = {
     "explain": "explain an error message or an id, and what to do",
     "demo": "run a program that fails, without the guard and with it",
 }
+WITH_PROGRAM = ("run", "trace", "bisect")  # followed by a program with options of its own
+MODULES = {
+    name: f"{name}.command" if name in (*WITH_PROGRAM, "doctor") else name.replace("-", "_")
+    for name in COMMANDS
+}
 
 
 class Parser(ArgumentParser):
@@ -73,13 +67,19 @@ class Parser(ArgumentParser):
         own = {"allow_abbrev": False, "formatter_class": RawDescriptionHelpFormatter}
         super().__init__(*args, **{**own, **options})
 
-    def error(self, message: str) -> NoReturn:
-        """Raise what argparse has found.
+    def error(self, message: str, wrong: str = "", right: str = "") -> NoReturn:
+        """Raise what is wrong.
+
+        Args:
+            message: In words.
+            wrong: The word that is.
+            right: What was probably meant by it.
 
         Raises:
             UsageError: Always.
         """
-        raise UsageError(message, command=f"{self.prog} --help")
+        command = "" if right else f"{self.prog} --help"
+        raise UsageError(message, wrong=wrong, right=right, command=command)
 
     def refuse_unknown(self, words: Sequence[str], args: Namespace) -> NoReturn:
         """Raise an error about words that no argument takes.
@@ -98,7 +98,7 @@ class Parser(ArgumentParser):
                 known += action.choices[task]._option_string_actions
         wrong = next((word.partition("=")[0] for word in words if word.startswith("--")), "")
         right = closest(wrong, known) if wrong else ""
-        self._refuse(f"unrecognized arguments: {' '.join(words)}", wrong, right)
+        self.error(f"unrecognized arguments: {' '.join(words)}", wrong, right)
 
     def _check_value(self, action: Action, value: object) -> None:
         if action.choices is None or value in action.choices:
@@ -106,18 +106,17 @@ class Parser(ArgumentParser):
         known = [str(choice) for choice in action.choices]
         name = "/".join(action.option_strings) or str(action.metavar or action.dest)
         what = f"{name}: got {value!r}, expected one of {', '.join(known)}"
-        self._refuse(what, str(value), closest(str(value).lower(), known))
-
-    def _refuse(self, what: str, wrong: str, right: str) -> NoReturn:
-        command = "" if right else f"{self.prog} --help"
-        raise UsageError(what, wrong=wrong, right=right, command=command)
+        self.error(what, str(value), closest(str(value).lower(), known))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one sub-command and return its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    if words[:1] in (["run"], ["trace"]):
-        _die_by_interrupts()
+    if words[:1] in (["run"], ["trace"]):  # Ctrl-C ends us as the program, before that has begun
+        import signal
+
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
     own = list(words)  # without a program and its arguments, once that is known
     tool = words[0] if words and words[0] in MODULES else ""
     prepare_streams()
@@ -137,14 +136,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except OSError:  # it is standard output that cannot be written
             give_up(sys.stdout)
             return BROKEN
-
-
-def _die_by_interrupts() -> None:
-    """Have Ctrl-C end this process as it would end the program, before that has begun."""
-    import signal
-
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _run(words: list[str], own: list[str]) -> int:
@@ -167,9 +158,12 @@ def _run(words: list[str], own: list[str]) -> int:
         sub.description = (module.__doc__ or "").replace("``", "`")
         module.configure(sub)
         sub.set_defaults(execute=module.execute)
-        if hasattr(module, "split"):  # it is followed by a program with options of its own
-            options, program = module.split(words[1:])
-            own[:] = [name, *options]
+        if name in WITH_PROGRAM:
+            from cudaguard.tools.run.launch import split
+
+            options = sub._option_string_actions.items()
+            ours, program = split(words[1:], [one for one, does in options if does.nargs is None])
+            own[:] = [name, *ours]
     if own and not own[0].startswith("-") and own[0] not in MODULES:
         right = closest(own[0].lower(), MODULES)
         expected = "" if right else f"; expected one of {', '.join(COMMANDS)}"
@@ -202,7 +196,18 @@ def _refuse(words: Sequence[str], own: Sequence[str], tool: str, error: UsageErr
     Returns:
         The exit status.
     """
-    what, command = str(error), error.command or _corrected(words, tool, error)
+    import shlex
+
+    what, command = str(error), error.command
+    if error.status == USAGE and not command:  # the line with what was probably meant, or the help
+        command = " ".join(filter(None, (PROGRAM, tool, "--help")))
+        # Of --option=value, each part may be wrong.
+        parts = [word.split("=", 1) for word in words]
+        place = next((n for n, one in enumerate(parts) if error.right and error.wrong in one), None)
+        if place is not None:
+            right = (error.right if one == error.wrong else one for one in parts[place])
+            new = [*words[:place], "=".join(right), *words[place + 1 :]]
+            command = f"{PROGRAM} {shlex.join(new)}"
     note(tool, "; ".join(filter(None, (what, error.remedy))), command)
     if asks_for_json(own):
         said = {"what": what, "remedy": error.remedy, "command": command}
@@ -221,20 +226,3 @@ def asks_for_json(words: Sequence[str]) -> bool:
         if word == "--format" or word.startswith("--format=")
     ]
     return formats[-1:] == ["json"]
-
-
-def _corrected(words: Sequence[str], tool: str, error: UsageError) -> str:
-    """Return the command line with what was probably meant, or that of the help."""
-    import shlex
-
-    if error.status != USAGE:
-        return ""
-    if not error.right:
-        return " ".join(filter(None, (PROGRAM, tool, "--help")))
-    new = list(words)
-    for place, word in enumerate(words):
-        parts = word.split("=", 1)  # of --option=value, each may be wrong
-        if error.wrong in parts:
-            new[place] = "=".join(error.right if part == error.wrong else part for part in parts)
-            break
-    return f"{PROGRAM} {shlex.join(new)}"

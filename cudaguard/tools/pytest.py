@@ -120,10 +120,9 @@ class GuardedRun:
         except (CudaGuardError, CudaGuardWarning):  # strict, or the user's filters: it is kept
             pass
         findings = self._core.reporter.channel.findings
-        new = findings[self._seen :]
-        self._seen, self._last = len(findings), after
-        for finding in new:
+        for finding in findings[self._seen :]:
             self._add(finding, after)
+        self._seen, self._last = len(findings), after
 
     def pytest_plugin_registered(self, plugin: object) -> None:
         """Look after a conftest or a plug-in was imported."""

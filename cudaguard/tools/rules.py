@@ -44,11 +44,10 @@ def execute(args: Namespace) -> int:
     if args.task == "check":
         return _check_all(args)
     from cudaguard.api import active_rules
-    from cudaguard.tools.known import RULES
+    from cudaguard.tools.doctor.checks import all_rules
 
-    active = {rule.id: rule for rule in active_rules()}
-    rules = {**{rule.id: rule for rule in RULES}, **active}
-    chosen = sorted(rules.values(), key=lambda rule: rule.id)
+    active = {rule.id for rule in active_rules()}
+    chosen = [rule for _, rule in sorted(all_rules().items())]
     if args.format == "json":
         data = [{**rule.to_dict(), "is_on": rule.id in active} for rule in chosen]
         show(json_text({"tool": "rules list", "rules": data}))

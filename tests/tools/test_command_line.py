@@ -63,9 +63,9 @@ def test_progress_on_a_terminal_rewrites_one_line(monkeypatch):
     progress = Progress(stream)
     progress.running("long line")
     progress.finished("short")
-    progress.say("stays")
+    progress.clear()
     progress.running("x" * 500)
-    assert stream.getvalue().startswith("\rlong line\rshort    \r     \rstays\n\rxxx")
+    assert stream.getvalue().startswith("\rlong line\rshort    \r     \r\rxxx")
     assert len(stream.getvalue().rpartition("\r")[2]) < 80
 
 

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 INITIALIZED, CONTEXT = "initialized", "context"
 _AT_FORK = "os.register_at_fork: two functions, silent after uninstall"
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
@@ -64,6 +63,8 @@ class CudaDetector:
     Args:
         core: Is told.
     """
+
+    _is_registered = False  # once per process: at-fork functions stay for good
 
     def __init__(self, core: Dispatch) -> None:
         self._core = core
@@ -148,31 +149,29 @@ class CudaDetector:
     def mapped(self, load: NativeLoad) -> None:
         """Look what a load has brought."""
         actors = self._actors()
-        if actors and actors[-1] == OURSELVES:
-            return  # `on_request` will tell
-        state = self.driver.state()
-        if state != self._last:
-            actor = load.extension or (actors[-1] if actors else "")
-            if actor:
-                self._update(state, actor, "import")
-            else:
-                self._update(state, module_of(caller_frame()), "load")
+        if load.extension and actors[-1:] != [OURSELVES]:
+            self.look(load.extension)
+        else:
+            self.look(is_load=True)
 
-    def look(self, actor: str | None = None) -> DriverState:
+    def look(self, actor: str | None = None, *, is_load: bool = False) -> DriverState:
         """Ask the driver, and record what has changed since the last time.
 
         Args:
             actor: What this thread was importing in the meantime; None takes the innermost
                 import that is under way.
+            is_load: True if a library was loaded, by the caller where nothing is imported.
         """
         actors = self._actors()
-        if actor is None and actors and actors[-1] == OURSELVES:
+        if actor is None and actors[-1:] == [OURSELVES]:
             return self._last  # in the middle of our own use: `on_request` will tell
         state = self.driver.state()
         if state != self._last:
-            actor = actor or (actors[-1] if actors else "")
-            how = "request" if actor == OURSELVES else "import"
-            self._update(state, actor, how if actor else "")
+            actor = actor or "".join(actors[-1:])
+            how = "request" if actor == OURSELVES else "import" if actor else ""
+            if is_load and not actor:
+                actor, how = module_of(caller_frame()), "load"
+            self._update(state, actor, how)
         return state
 
     def on_request(self, create: Callable[[], T]) -> T:
@@ -270,22 +269,14 @@ class CudaDetector:
         if self._pid:
             return
         self._pid = os.getpid()
-        if not _listening:  # once per process: Python takes neither away again
+        if not CudaDetector._is_registered:  # Python takes neither away again
             os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
+            CudaDetector._is_registered = True
         _listening[:] = [self]
         atexit.register(self.look_at_environment)
         self._core.reporter.changed(_AT_FORK, stays=True)
         self.hears_loads = True
         self._core.detection.wake()
-
-    def before_fork(self) -> None:
-        """Take note that a process that uses CUDA is forked."""
-        self._quietly("noting a fork", self._note_fork)
-
-    def after_fork_in_child(self) -> None:
-        """Notice a use of CUDA."""
-        if self.initializer is not None:
-            self._quietly("watching torch in a forked process", self._watch_torch)
 
     def look_at_environment(self) -> None:
         """Tell of variables that the program has set too late, unless it may be for children."""
@@ -328,7 +319,7 @@ class CudaDetector:
     def forget(self) -> None:
         """Put the functions back, and listen no longer."""
         if self._pid:
-            _listening[:] = [None]
+            _listening.clear()
             atexit.unregister(self.look_at_environment)
         for owner, name, original, replacement in self._replaced:
             if peek(owner, name) is replacement:  # else a later patch calls ours
@@ -351,29 +342,26 @@ class CudaDetector:
         for (name, moment), read in tuple(self._latched.items()):
             value = os.environ.get(name)
             is_late = value != read and moment.setting in (value or "")
-            is_late = is_late or (name == _VISIBLE and _hides(value, devices))
-            if is_late and name not in self._reported:
-                self._reported.add(name)
-                self._tell_late(name, value, read, moment, devices)
+            if name == "CUDA_VISIBLE_DEVICES" and value is not None:
+                is_late = is_late or devices > len([*filter(None, value.split(","))])
+            if not is_late or name in self._reported:
+                continue
+            from cudaguard.core.findings import counted
+            from cudaguard.features.cuda_init import findings
+            from cudaguard.system.processes import has_had_children
 
-    def _tell_late(
-        self, name: str, value: str | None, read: str | None, moment: Moment, devices: int
-    ) -> None:
-        from cudaguard.core.findings import counted
-        from cudaguard.features.cuda_init import findings
-        from cudaguard.system.processes import has_had_children
-
-        self._core.journal.note("environment", f"{name} changed after {moment.text}")
-        if has_had_children():  # it may have been set for them
-            return
-        frame = caller_frame()
-        used = "no value" if read is None else repr(read)
-        if read == value:  # read before we looked, and it has hidden nothing
-            used = counted(devices, "devices")
-        first = self.initializer if moment is DRIVER else None
-        where = _where_set(name, frame)
-        finding = findings.too_late_to_set(name, value, used, moment.text, where, first)
-        self._core.reporter.found(finding, frame)
+            self._reported.add(name)
+            self._core.journal.note("environment", f"{name} changed after {moment.text}")
+            if has_had_children():  # it may have been set for them
+                continue
+            frame = caller_frame()
+            used = "no value" if read is None else repr(read)
+            if read == value:  # read before we looked, and it has hidden nothing
+                used = counted(devices, "devices")
+            first = self.initializer if moment is DRIVER else None
+            where = _where_set(name, frame)
+            finding = findings.too_late_to_set(name, value, used, moment.text, where, first)
+            self._core.reporter.found(finding, frame)
 
     # --- functions that use CUDA in a forked child, or expect that nobody has used it -------------
 
@@ -494,25 +482,18 @@ class CudaDetector:
         self._tell_use("CUDA is used", frame, where, line)
 
 
-# The one that listens. At-fork functions stay for good.
-_listening: list[CudaDetector | None] = []
+_listening: list[CudaDetector] = []  # the one that listens
 
 
 def _before_fork() -> None:
     for one in _listening:
-        if one is not None:
-            one.before_fork()
+        one._quietly("noting a fork", one._note_fork)
 
 
 def _after_fork_in_child() -> None:
     for one in _listening:
-        if one is not None:
-            one.after_fork_in_child()
-
-
-def _hides(visible: str | None, devices: int) -> bool:
-    """Return True if CUDA_VISIBLE_DEVICES names fewer devices than the driver has."""
-    return visible is not None and devices > len([*filter(None, visible.split(","))])
+        if one.initializer is not None:
+            one._quietly("watching torch in a forked process", one._watch_torch)
 
 
 def _where_set(name: str, frame: FrameType | None) -> str:

@@ -138,7 +138,14 @@ def create_context(device: int | str | None) -> ContextHandle:
             "it by spawn or forkserver, or create the context in the child only"
         )
     _check(status, "cuInit")
-    chosen = _choose(device, _devices(driver))
+    number = ctypes.c_int()
+    _check(driver.call("cuDeviceGetCount", ctypes.byref(number)), "cuDeviceGetCount")
+    if not number.value:
+        raise ContextError(
+            f"no CUDA device is visible{_visible()}; see whether nvidia-smi lists one, and what "
+            "CUDA_VISIBLE_DEVICES says"
+        )
+    chosen = _choose(device, [_described(driver, ordinal) for ordinal in range(number.value)])
     key = os.getpid(), chosen.ordinal
     is_known = key in _retained and chosen.ordinal in driver.state().active
     status = driver.call(
@@ -165,19 +172,6 @@ def tell_torch() -> None:
 def _check(status: int, call: str) -> None:
     if status:
         raise ContextError(f"{call} answers {status}: {meaning(status)}")
-
-
-def _devices(driver: Driver) -> list[Device]:
-    import ctypes
-
-    number = ctypes.c_int()
-    _check(driver.call("cuDeviceGetCount", ctypes.byref(number)), "cuDeviceGetCount")
-    if not number.value:
-        raise ContextError(
-            f"no CUDA device is visible{_visible()}; see whether nvidia-smi lists one, and what "
-            "CUDA_VISIBLE_DEVICES says"
-        )
-    return [_described(driver, ordinal) for ordinal in range(number.value)]
 
 
 def _listed(devices: list[Device]) -> str:
@@ -208,8 +202,19 @@ def _described(driver: Driver, ordinal: int) -> Device:
 
 
 def _choose(device: int | str | None, devices: list[Device]) -> Device:
-    if device is None:
-        return devices[_default_ordinal(len(devices))]
+    if device is None:  # that of the local rank, where there is one and it sees several
+        said = next(((v, os.environ[v]) for v in LOCAL_RANK_VARIABLES if os.environ.get(v)), None)
+        if said is None or len(devices) == 1:
+            return devices[0]
+        rank = local_rank(os.environ)
+        if rank is None:
+            raise ContextError(f"{said[0]}={said[1]!r}: expected the number of this process's rank")
+        if rank >= len(devices):
+            raise ContextError(
+                f"{said[0]}={rank}, but only {len(devices)} devices are visible{_visible()}; start "
+                "fewer processes on this machine, or show more devices"
+            )
+        return devices[rank]
     if isinstance(device, str) and not device.strip().isdecimal():
         return _by_identity(device.strip(), devices)
     try:
@@ -224,22 +229,6 @@ def _choose(device: int | str | None, devices: list[Device]) -> Device:
             + _listed(devices)
         )
     return devices[ordinal]
-
-
-def _default_ordinal(count: int) -> int:
-    """Return the local rank, or 0 where there is no launcher or it shows one device only."""
-    said = next(((v, os.environ[v]) for v in LOCAL_RANK_VARIABLES if os.environ.get(v)), None)
-    if said is None or count == 1:
-        return 0
-    rank = local_rank(os.environ)
-    if rank is None:
-        raise ContextError(f"{said[0]}={said[1]!r}: expected the number of this process's rank")
-    if rank >= count:
-        raise ContextError(
-            f"{said[0]}={rank}, but only {count} devices are visible{_visible()}; start fewer "
-            "processes on this machine, or show more devices"
-        )
-    return rank
 
 
 def _by_identity(text: str, devices: list[Device]) -> Device:
@@ -270,11 +259,10 @@ def set_env(request: Request) -> Iterator[Outcome]:
     for action in actions_of(request.rule, "set_env"):
         name, value = action["set_env"], action["value"]
         beside = action.get("beside", "")  # which the program must have imported, or be about to
-        if name in os.environ or not (
-            not beside
-            or beside in sys.modules
-            or upcoming(frozenset((beside,)), request.name).certain
-        ):
+        is_alone = beside and beside not in sys.modules
+        if name in os.environ:
+            continue
+        if is_alone and not upcoming(frozenset((beside,)), request.name).certain:
             continue
         if request.permit.acts:
             os.environ[name] = value

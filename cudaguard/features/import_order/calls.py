@@ -96,7 +96,15 @@ def _place(module: str, path: str) -> tuple[Any, str]:
 def watch(request: Request) -> None:
     """Have the calls that a rule names looked at, where they are there."""
     for action in actions_of(request.rule, "check_call"):
-        if _may_share(action.get("sharing")):
+        pattern, is_meant = action.get("sharing"), True
+        if pattern:  # of files: is there one of their names elsewhere?
+            from cudaguard.system.preload import all_installed
+
+            own = all_installed(pattern)
+            others = all_installed(f"*.libs/{os.path.basename(pattern)}") if own else ()
+            names = {os.path.basename(file) for file in own}
+            is_meant = any(os.path.basename(file) in names and file not in own for file in others)
+        if is_meant:
 
             def look(*_: object, action: Mapping[str, Any] = action) -> bool:
                 _tell(request, action)
@@ -105,56 +113,33 @@ def watch(request: Request) -> None:
             look_at(request, action["check_call"], look)
 
 
-def _may_share(pattern: str | None) -> bool:
-    """Return True if another package has files of the names of those that a pattern finds.
-
-    True as well for a call that is looked at in any case.
-    """
-    if not pattern:
-        return True
-    from cudaguard.system.preload import all_installed
-
-    own = all_installed(pattern)
-    names = {os.path.basename(file) for file in own}
-    others = all_installed(f"*.libs/{os.path.basename(pattern)}") if own else ()
-    return any(os.path.basename(file) in names and file not in own for file in others)
-
-
 def _tell(request: Request, action: Mapping[str, Any]) -> None:
     """Tell of a call, if one of the modules that it belongs before is there."""
     before = [one for one in texts_of(action["before"]) if one in sys.modules]
     pattern = action.get("sharing")
-    taken = _taken(pattern) if before and pattern else []
+    taken: list[str] = []  # in the process, with names of other files, which the pattern finds
+    if before and pattern:
+        from cudaguard.elf.process import mapped_files
+        from cudaguard.system.preload import installed
+
+        own = {os.path.basename(file): os.path.realpath(file) for file in installed(pattern)}
+        taken = [file for file in mapped_files() if own.get(os.path.basename(file), file) != file]
     if before and (taken or not pattern):
         frame = frame_outside_of(request.name.partition(".")[0])
         call = f"{request.name}.{action['check_call']}"
-        users = _users_of(before[0])
+        # Modules outside of its package that have the first, or a part of it, as a variable.
+        package, start = before[0].partition(".")[0], f"{before[0]}."
+        users = [
+            name
+            for name, one in list(sys.modules.items())
+            if type(one) is ModuleType and name.partition(".")[0] != package
+            for value in list(vars(one).values())
+            if type(value) is ModuleType and f"{value.__name__}.".startswith(start)
+        ]
         finding = findings.called_too_late(
-            request.rule, call, before, describe(frame), users, taken
+            request.rule, call, before, describe(frame), [*dict.fromkeys(users)], taken
         )
         request.tell(WouldDo(finding), frame)
-
-
-def _taken(pattern: str) -> list[str]:
-    """Return the files in the process that have the names of other files, which a pattern finds."""
-    from cudaguard.elf.process import mapped_files
-    from cudaguard.system.preload import installed
-
-    own = {os.path.basename(file): os.path.realpath(file) for file in installed(pattern)}
-    return [file for file in mapped_files() if own.get(os.path.basename(file), file) != file]
-
-
-def _users_of(module: str) -> list[str]:
-    """Return the modules outside a package that have it, or a part of it, as a variable."""
-    package = module.partition(".")[0]
-    found = []
-    for name, one in list(sys.modules.items()):
-        if type(one) is ModuleType and name.partition(".")[0] != package:
-            for value in list(vars(one).values()):
-                if type(value) is ModuleType and f"{value.__name__}.".startswith(f"{module}."):
-                    found.append(name)
-                    break
-    return found
 
 
 # --- LD_LIBRARY_PATH that was set in the running process, where it has no effect ------------------

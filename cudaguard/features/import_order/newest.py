@@ -25,37 +25,27 @@ def preload_newest(request: Request) -> Iterator[Outcome]:
     """Open the environment's copy of a library where the loader would take an older one."""
     if not request.permit.acts:  # nothing is known to fail yet
         return
+    path = request.path or ""
+    folder = os.path.dirname(path)
     for soname in values_of(request.rule, "preload_newest"):
-        files = [*_of_environment(soname), *_of_package(soname, request.path or "")]
+        files = [*_below(f"{sys.prefix}/lib", soname), *_below(f"{sys.base_prefix}/lib", soname)]
+        if os.path.basename(path) == "__init__.py":  # what a package's own libraries lead to
+            own = [file for file in _below(f"{folder}/lib", "") if ".so" in file[len(folder) :]]
+            if own:
+                from cudaguard.system.preload import led_to
+
+                files += led_to(soname, own)
         if files:
             from cudaguard.system.preload import newer_in_environment, open_all
 
-            file = newer_in_environment(soname, files, request.path or "")
+            file = newer_in_environment(soname, [*dict.fromkeys(files)], path)
             if file and open_all((file,))[0]:
                 yield Done(file, f"loaded before {request.name}, as the newest copy")
 
 
-def _of_environment(soname: str) -> list[str]:
-    """Return the files of a library, under that name or a longer one, in ``lib`` of Python's."""
-    found = []
-    for folder in dict.fromkeys((f"{sys.prefix}/lib", f"{sys.base_prefix}/lib")):
-        try:
-            found += [f"{folder}/{name}" for name in os.listdir(folder) if name.startswith(soname)]
-        except own_errors(OSError):
-            continue
-    return found
-
-
-def _of_package(soname: str, path: str) -> list[str]:
-    """Return the files of a library that the libraries of a package lead to.
-
-    Args:
-        soname: The library.
-        path: The ``__init__.py`` of the package; nothing is returned for others.
-    """
-    folder = f"{os.path.dirname(path)}/lib"
-    if os.path.basename(path) != "__init__.py" or not os.path.isdir(folder):
+def _below(folder: str, start: str) -> list[str]:
+    """Return the files in a folder whose names begin so; none where there is no folder."""
+    try:
+        return [f"{folder}/{name}" for name in os.listdir(folder) if name.startswith(start)]
+    except own_errors(OSError):
         return []
-    from cudaguard.system.preload import led_to
-
-    return led_to(soname, [f"{folder}/{name}" for name in os.listdir(folder) if ".so" in name])

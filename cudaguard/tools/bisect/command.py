@@ -30,15 +30,9 @@ from cudaguard.tools.run import launch
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Sequence
-    from typing import Any
 
 TIME_LIMIT = 300.0  # seconds for one run
-WITH_VALUE = ("--imports", "--timeout", "-n", "-o", "--format")
-STATUS = {
-    "works": OK,
-    **dict.fromkeys(("unexplained", "by-chance"), CANNOT_SAY),
-}
+STATUS = {"works": OK, "unexplained": CANNOT_SAY, "by-chance": CANNOT_SAY}
 
 EXAMPLES = """\
 examples:
@@ -84,14 +78,9 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
 
 
-def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return (our own options, the program with its arguments): see `launch.split`."""
-    own, rest = launch.split(arguments, WITH_VALUE)
-    return own, rest[1:] if rest[:1] == ["--"] else rest
-
-
 def execute(args: Namespace) -> int:
     """Search, print what was found, and return the exit status."""
+    args.program = args.program[args.program[:1] == ["--"] :]
     problem = _problem(args)
     if problem:
         raise UsageError(problem)
@@ -123,7 +112,12 @@ def execute(args: Namespace) -> int:
     document = study.document()
     for_others = shareable(study.document(with_arguments=args.with_arguments))
     for path in args.outputs:
-        _write(path, for_others)
+        if not path.endswith(".toml"):
+            save("bisect", path, f"{json_text(for_others)}\n", os.O_CREAT | os.O_EXCL)
+        elif document["rule"] is not None:
+            save("bisect", path, for_others["rule"]["toml"], os.O_CREAT | os.O_EXCL)
+        else:
+            note("bisect", f"{path} is not written: there is no rule to write")
     if args.format == "json":
         show(json_text(for_others))
     else:
@@ -156,14 +150,3 @@ def _problem(args: Namespace) -> str:
         if not os.path.isdir(os.path.dirname(path) or "."):
             return f"-o {path}: there is no such folder"
     return ""
-
-
-def _write(path: str, document: dict[str, Any]) -> None:
-    """Write the rule, or all of it, as the file's name says."""
-    content = f"{json_text(document)}\n"
-    if path.endswith(".toml"):
-        if document["rule"] is None:
-            note("bisect", f"{path} is not written: there is no rule to write")
-            return
-        content = document["rule"]["toml"]
-    save("bisect", path, content, os.O_CREAT | os.O_EXCL)

@@ -64,7 +64,16 @@ def write(document: Mapping[str, Any], page: Page) -> None:
     page.add(headline(document), style="green" if document["verdict"] == "works" else "bold")
     page.blank()
     rule = document["rule"]
-    if _facts(document, page):
+    versions = (f"{name} {version}" for name, version in document["versions"].items())
+    lists = (("fails", document["failing"]), ("works", document["working"]), ("with", versions))
+    said, more = page.cut(document["evidence"])
+    lines = [(label, ", ".join(names), "") for label, names in lists]
+    lines += [("says", "", line) for line in said]  # verbatim, so that a search finds it
+    found = [line for line in (*lines, ("", more, "")) if line[1] or line[2]]
+    for label, text, whole in found:
+        lead = f"{f'{label}:' if label else '':<{_LABEL}}"
+        page.add(text, _INDENT, lead=lead, whole=whole, hanging=_LABEL)
+    if found:
         page.blank()
     for remark in _remarks(document):
         page.add(remark)
@@ -76,21 +85,6 @@ def write(document: Mapping[str, Any], page: Page) -> None:
     if document["command"]:
         page.blank()
         page.labeled("run", document["command"], 0)
-
-
-def _facts(document: Mapping[str, Any], page: Page) -> bool:
-    """Add what fails and works, with which versions, and what it says; False if there is none."""
-    versions = (f"{name} {version}" for name, version in document["versions"].items())
-    lists = (("fails", document["failing"]), ("works", document["working"]), ("with", versions))
-    said, more = page.cut(document["evidence"])
-    lines = [(label, ", ".join(names), "") for label, names in lists]
-    lines += [("says", "", line) for line in said]  # verbatim, so that a search finds it
-    lines += [("", more, "")]
-    found = [line for line in lines if line[1] or line[2]]
-    for label, text, whole in found:
-        lead = f"{f'{label}:' if label else '':<{_LABEL}}"
-        page.add(text, _INDENT, lead=lead, whole=whole, hanging=_LABEL)
-    return bool(found)
 
 
 def _remarks(document: Mapping[str, Any]) -> Iterable[str]:
@@ -141,14 +135,14 @@ def next_command(document: Mapping[str, Any], limit: float) -> str:
     return f"cudaguard run {program}"
 
 
-def rule_fields(document: Mapping[str, Any], day: str) -> dict[str, Any]:
-    """Return the fields of the rule that keeps the order."""
+def rule_of(document: Mapping[str, Any], day: str) -> tuple[str, str]:
+    """Return the id of the rule that keeps the order, and the text of its configuration file."""
     first, then = document["first"], document["then"]
     shown = "-".join((*first, "before", *then)).upper()
     id = "".join(sign if sign.isalnum() else "-" for sign in f"LOCAL-{shown}")
     versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
     found = {**document, "program": program_alone(document["program"])}
-    return {
+    fields = {
         "id": id,
         "watch": list(then),
         "needs": list(first),
@@ -156,16 +150,10 @@ def rule_fields(document: Mapping[str, Any], day: str) -> dict[str, Any]:
         "why": f"Found by cudaguard bisect: {headline(found)}",
         "verified": f"{day}: {versions}" if versions else day,
     }
-
-
-def toml(fields: Mapping[str, Any]) -> str:
-    """Return the fields of a rule as the text of a configuration file."""
-    lines = ["[[rules]]"]
-    for key, value in fields.items():
-        # JSON escapes the same characters as TOML's basic strings do, but for one.
-        shown = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
-        lines.append(f"{key} = {shown}")
-    return "\n".join(lines) + "\n"
+    # JSON escapes the same characters as TOML's basic strings do, but for one.
+    values = {key: json.dumps(value, ensure_ascii=False) for key, value in fields.items()}
+    lines = (f"{key} = {value}\n" for key, value in values.items())
+    return id, "[[rules]]\n" + "".join(lines).replace("\x7f", "\\u007F")
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -49,7 +49,8 @@ def ddmin(items: Sequence[str], holds: Callable[[Names], bool]) -> Names:
     left = tuple(items)
     parts = 2
     while len(left) > 1:
-        chunks = _split(left, parts)
+        ends = [len(left) * number // parts for number in range(parts + 1)]
+        chunks = [left[start:end] for start, end in zip(ends, ends[1:])]
         smaller = next((chunk for chunk in chunks if holds(chunk)), None)
         if smaller is not None:
             left, parts = smaller, 2
@@ -67,11 +68,6 @@ def ddmin(items: Sequence[str], holds: Callable[[Names], bool]) -> Names:
         else:
             parts = min(parts * 2, len(left))
     return left
-
-
-def _split(items: Names, parts: int) -> list[Names]:
-    ends = [len(items) * number // parts for number in range(parts + 1)]
-    return [items[start:end] for start, end in zip(ends, ends[1:])]
 
 
 def shortest_prefix(names: Names, trial: Trial) -> int:

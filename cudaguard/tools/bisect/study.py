@@ -8,6 +8,7 @@ from time import monotonic
 from cudaguard.files import write_text
 from cudaguard.system.packages import LOCAL, STANDARD, distributions_of, origin_of
 from cudaguard.system.shareable import program_alone
+from cudaguard.system.source import imports_of_file
 from cudaguard.tools.bisect import messages as report
 from cudaguard.tools.bisect import search
 from cudaguard.tools.bisect.search import BAD, GOOD
@@ -57,10 +58,16 @@ class Study:
         """Search; what is found is in `document` then."""
         started = monotonic()
         try:
-            if self._args.imports is not None:
-                self._from_list()
-            else:
+            if self._args.imports is None:
                 self._from_program()
+            else:
+                names = tuple(dict.fromkeys(map(str.strip, self._args.imports.split(","))))
+                self._found["imports"] = list(names)
+                command = self._tested.command(with_program=False)
+                seen = self._see_it_fail(command, names, ", ".join(names))
+                if seen is not None:
+                    oracle = Oracle(self._trials, command, seen, names)
+                    self._conclude(search.among(names, oracle, seen.begun(names)), oracle)
         finally:
             self._trials.progress.clear()
         self._found["runs"] = self._trials.runs
@@ -81,23 +88,26 @@ class Study:
 
     # --- what is run ------------------------------------------------------------------------------
 
-    def _from_list(self) -> None:
-        names = tuple(dict.fromkeys(name.strip() for name in self._args.imports.split(",")))
-        self._found["imports"] = list(names)
-        command = self._tested.command(with_program=False)
-        seen = self._see_it_fail(command, names, ", ".join(names))
-        if seen is not None:
-            oracle = Oracle(self._trials, command, seen, names)
-            self._conclude(search.among(names, oracle, seen.begun(names)), oracle)
-
     def _from_program(self) -> None:
         command = self._tested.command(with_program=True)
         seen = self._see_it_fail(command, (), self._tested.shown)
         if seen is None:
             return
-        foreign, every = self._imports_of(seen)
+        program = self._tested.words[0] if self._tested.is_module else ""
+        path = self._tested.path()
+        origins = {
+            name: origin_of(name, path)
+            for name in seen.imports()
+            if name != program and name.partition(".")[0] != OURS
+        }
+        every = tuple(name for name, origin in origins.items() if origin != STANDARD)
+        # Without the user's own modules: imports that these make have been noted themselves.
+        foreign = tuple(name for name in every if origins[name] != LOCAL)
         self._found["imports"] = list(foreign or every)
-        named = self._tested.named_imports()
+        # What the script's own import statements name.
+        said = () if self._tested.is_module else imports_of_file(self._tested.words[0])
+        names_said = dict.fromkeys(one.module for one in said)
+        named = [name for name in names_said if origin_of(name, path) != STANDARD]
         alone = Oracle(self._trials, self._tested.command(with_program=False), seen, None)
         behind = Oracle(self._trials, command, seen, (), f"{{}}, then {self._tested.shown}")
         orders = [names for names in dict.fromkeys((foreign, every)) if names]
@@ -118,18 +128,6 @@ class Study:
                 return
         self._found["evidence"] = list(behind.last.evidence)
         self._ask_the_guard()
-
-    def _imports_of(self, seen: Try) -> tuple[Names, Names]:
-        """Return what the program imports: without its own modules, and with them."""
-        program = self._tested.words[0] if self._tested.is_module else ""
-        origins = {
-            name: origin_of(name, self._tested.path())
-            for name in seen.imports()
-            if name != program and name.partition(".")[0] != OURS
-        }
-        every = tuple(name for name, origin in origins.items() if origin != STANDARD)
-        # Imports that the user's own modules make have been noted themselves.
-        return tuple(name for name in every if origins[name] != LOCAL), every
 
     def _see_it_fail(self, command: list[str], names: Names, told: str) -> Try | None:
         """Run it until it fails, as often as asked for; return that run."""
@@ -171,11 +169,8 @@ class Study:
         journal = os.path.join(self._folder, "guard.jsonl")
         cures = self._works_guarded("under the guard", CUDAGUARD_JOURNAL=journal)
         events = (line.event for line in read_events(journal))
-        rules = (event.rule for event in events if isinstance(event, Repaired))
-        self._found["guard"] = {
-            "cures": cures,
-            "rules": list(dict.fromkeys(rule for rule in rules if rule)),
-        }
+        rules = dict.fromkeys(event.rule for event in events if isinstance(event, Repaired))
+        self._found["guard"] = {"cures": cures, "rules": [*filter(None, rules)]}
 
     def _write_rule(self) -> None:
         """Write the rule down, read it as a user's file is read, and try it."""
@@ -185,9 +180,8 @@ class Study:
         from cudaguard.core.rule_check import rules_from_tables
         from cudaguard.errors import RuleError
 
-        fields = report.rule_fields(self._found, date.today().isoformat())
+        id, text = report.rule_of(self._found, date.today().isoformat())
         path = os.path.join(self._folder, "cudaguard.toml")
-        text = report.toml(fields)
         write_text(path, text)
         try:
             rules_from_tables(read_file(path).tables, path)
@@ -196,7 +190,7 @@ class Study:
         cures = None
         if not self._found["guard"]["cures"]:
             cures = self._works_guarded("with the rule", CUDAGUARD_CONFIG=path)
-        self._found["rule"] = {"id": fields["id"], "toml": text, "cures": cures}
+        self._found["rule"] = {"id": id, "toml": text, "cures": cures}
 
     def _works_guarded(self, told: str, **variables: str) -> bool:
         """Return True if it works under the guard, as often as asked for."""

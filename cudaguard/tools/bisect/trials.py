@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import NamedTuple
 
 from cudaguard.files import LARGEST, read_bytes
 from cudaguard.system.child import run_command, telling_lines
-from cudaguard.system.packages import STANDARD, origin_of
 from cudaguard.tools.bisect.messages import failure_words
 from cudaguard.tools.bisect.search import BAD, GOOD, UNSURE
 from cudaguard.tools.common import Progress
@@ -67,15 +67,6 @@ class TestedProgram:
         kind = "module" if self.is_module else "script"
         what = [kind, *self.words] if with_program else ["imports", self._first_folder()]
         return [sys.executable, RUNNER, *what]
-
-    def named_imports(self) -> list[str]:
-        """Return what the script's own import statements name, besides the standard library."""
-        from cudaguard.system.source import imports_of_file
-
-        if self.is_module:
-            return []
-        names = dict.fromkeys(one.module for one in imports_of_file(self.words[0]))
-        return [name for name in names if origin_of(name, self.path()) != STANDARD]
 
     def path(self) -> list[str]:
         """Return the folders in which the program finds its modules."""
@@ -160,16 +151,12 @@ class Trials:
         ended = run_command(command, environ, self._limit)
         failure = ended.failure()
         self.progress.finished(f"{head}: {failure_words(*failure)}")
-        return Try(failure, _notes(journal), telling_lines(ended.errors, RUNNER))
-
-
-def _notes(path: str) -> list[tuple[str, str]]:
-    try:
-        text = read_bytes(path, LARGEST).decode("utf-8", "replace")
-    except OSError:  # the child ended before it could note anything
-        return []
-    pairs = (line.partition(" ") for line in text.split("\n") if line)
-    return [(what, name) for what, _, name in pairs]
+        text = ""
+        with suppress(OSError):  # the child ended before it could note anything
+            text = read_bytes(journal, LARGEST).decode("utf-8", "replace")
+        pairs = (line.partition(" ") for line in text.split("\n") if line)
+        notes = [(what, name) for what, _, name in pairs]
+        return Try(failure, notes, telling_lines(ended.errors, RUNNER))
 
 
 class Oracle:

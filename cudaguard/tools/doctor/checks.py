@@ -93,17 +93,6 @@ def known_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded:
     )
 
 
-def watched(rules: Sequence[Rule]) -> Finding:
-    """Rules that watch over what is installed, in any version."""
-    names = dict.fromkeys(rule.watch[0].partition(".")[0] for rule in rules)
-    return FAULT.found(
-        f"cudaguard watches {listed(names)} when it is switched on.",
-        *(f"{rule.id}: {rule.title or rule.why}" for rule in rules),
-        severity="info",
-        command="cudaguard rules list",
-    )
-
-
 def bad_setting(problem: str, file: str = "") -> Finding:
     """A setting that cannot be used, in the environment or in a configuration file."""
     check = f"cudaguard rules check {shlex.quote(file)}"
@@ -112,37 +101,6 @@ def bad_setting(problem: str, file: str = "") -> Finding:
         consequence="cudaguard ignores this setting, or the whole file.",
         remedy="correct it, or remove it",
         command=check if file else "env | grep ^CUDAGUARD",
-    )
-
-
-def nobody_reads(value: str) -> Finding:
-    """The variable is set, and the start-up file is not there."""
-    return SETTING.found(
-        f"CUDAGUARD={value} is set, but this Python has no cudaguard.pth to read it.",
-        consequence="programs start without the guard.",
-        remedy="install cudaguard in this environment, or start programs with `cudaguard run`",
-        command="pip install --force-reinstall --no-deps cudaguard",
-    )
-
-
-def file_not_named(path: str) -> Finding:
-    """A configuration file is here, and is not read."""
-    return SETTING.found(
-        f"{path} is not read, because no setting names it.",
-        severity="info",
-        remedy=f"name it with {CONFIG_VARIABLE} or install(config=...)",
-        command=f"export {CONFIG_VARIABLE}={shlex.quote(path)}",
-    )
-
-
-def plugin_without_module(value: str, origin: str) -> Finding:
-    """A rule plug-in whose module is not there."""
-    return SETTING.found(
-        f"The rule plug-in {value} of {origin.partition('.dist-info')[0]} does not exist.",
-        f"sys.path has no module {value.partition(':')[0].partition('.')[0]}",
-        consequence="its rules do not act.",
-        remedy="reinstall that distribution, uninstall it, or set CUDAGUARD_PLUGINS=0",
-        command=f"pip install --force-reinstall {origin.partition('-')[0]}",
     )
 
 
@@ -155,36 +113,6 @@ def words(ending: Ending, limit: float) -> str:
         "exit": f"ends with status {ending.text}",
     }[ending.kind]
     return f"{told} {f'in the import of {ending.at}' if ending.at else 'when the process ends'}"
-
-
-def does_not_import(name: str, ending: Ending, limit: float) -> Finding:
-    """A package that cannot be imported."""
-    end = "hang, or take longer" if ending.kind == "hang" else "fail"
-    return IMPORT.found(
-        f"`import {name}`, alone and without the guard, {words(ending, limit)}.",
-        *ending.said,
-        severity="error",
-        consequence=f"programs that import it first {end}.",
-        remedy="run it with faulthandler, and let cudaguard explain the error",
-        command=f"python -X faulthandler -c 'import {name}' 2>&1 | cudaguard explain -",
-    )
-
-
-def initializes(name: str, contexts: int) -> Finding:
-    """A package whose import initializes CUDA."""
-    more = f", and creates a context on {contexts} GPU{'s' * (contexts > 1)}" if contexts else ""
-    return IMPORT.found(
-        f"`import {name}` initializes CUDA{more}.",
-        consequence="processes forked afterwards cannot use CUDA. Later changes of "
-        "CUDA_VISIBLE_DEVICES have no effect.",
-        remedy=f"import {name} late, in the process that uses it; start workers with 'spawn'",
-        command=f"cudaguard run -c 'import {name}'",
-    )
-
-
-def machine_problem(problem: str) -> Finding:
-    """Something that NVML tells, in the words of `cudaguard.system.machine`."""
-    return GPU.found(f"{problem[0].upper()}{problem[1:]}.")
 
 
 # --- CG901 and CG909: the guard's rules about what is installed, and its settings -----------------
@@ -202,33 +130,42 @@ def check_rules(site: Site) -> Result:
     is_guarded = settings.mode in REPAIRING
     findings, general = [], []
     for rule in sorted(here, key=lambda rule: rule.id):
-        is_on, versions = rule.id in active, affected(site, rule)
+        is_on = rule.id in active
+        # What is installed of what makes it apply, as in ``decord 0.6.0``.
+        names = dict.fromkeys((*map(required_name, rule.dist), *rule.when.get("dists", {})))
+        known = [(name, site.version(name)) for name in names]
+        versions = [f"{name} {version}" for name, version in known if version]
         # What is only looked at when the program calls it is no fault of what is installed.
         if versions or not (install_call(rule) or rule.actions):
             findings.append(known_fault(rule, versions, is_on=is_on, is_guarded=is_guarded))
         elif is_on:
             general.append(rule)
-    if general:
-        findings.append(watched(general))
+    if general:  # in force in any version
+        names = dict.fromkeys(rule.watch[0].partition(".")[0] for rule in general)
+        findings.append(
+            FAULT.found(
+                f"cudaguard watches {listed(names)} when it is switched on.",
+                *(f"{rule.id}: {rule.title or rule.why}" for rule in general),
+                severity="info",
+                command="cudaguard rules list",
+            )
+        )
     return findings, f"rules about what is installed: {len(here)}"
+
+
+def all_rules() -> dict[str, Rule]:
+    """Return the rules, in force or not, by their ids; one of the user's wins."""
+    return {rule.id: rule for rule in (*table.rules(), *active_rules())}
 
 
 def applying(site: Site) -> list[Rule]:
     """Return the rules, in force or not, whose conditions hold and whose module is there."""
-    rules = {rule.id: rule for rule in (*table.rules(), *active_rules())}
     there = (
         rule
-        for rule in rules.values()
+        for rule in all_rules().values()
         if any(folder_of(name.partition(".")[0]) for name in rule.watch)
     )
     return decide.applying(there, site.facts)
-
-
-def affected(site: Site, rule: Rule) -> list[str]:
-    """Return the installed versions that make a rule apply, as in ``decord 0.6.0``."""
-    names = [*map(required_name, rule.dist), *rule.when.get("dists", {})]
-    found = {name: site.version(name) for name in names}
-    return [f"{name} {version}" for name, version in found.items() if version]
 
 
 def check_settings(site: Site) -> Result:
@@ -238,12 +175,31 @@ def check_settings(site: Site) -> Result:
     findings += _problems_of_file(settings)
     start = start_file()
     if settings.mode not in (None, "off") and not start:
-        findings.append(nobody_reads(site.environ[MODE_VARIABLE]))
+        value = site.environ[MODE_VARIABLE]
+        findings.append(
+            SETTING.found(
+                f"CUDAGUARD={value} is set, but this Python has no cudaguard.pth to read it.",
+                consequence="programs start without the guard.",
+                remedy="install cudaguard in this environment, or start programs with "
+                "`cudaguard run`",
+                command="pip install --force-reinstall --no-deps cudaguard",
+            )
+        )
     for entries in scan(sys.path).values():
         for entry in entries:
             module = entry.value.partition(":")[0].partition(".")[0]
-            if not folder_of(module) and settings.plugins is not False:
-                findings.append(plugin_without_module(entry.value, entry.origin))
+            if folder_of(module) or settings.plugins is False:
+                continue
+            name = entry.origin.partition(".dist-info")[0]
+            findings.append(
+                SETTING.found(
+                    f"The rule plug-in {entry.value} of {name} does not exist.",
+                    f"sys.path has no module {module}",
+                    consequence="its rules do not act.",
+                    remedy="reinstall that distribution, uninstall it, or set CUDAGUARD_PLUGINS=0",
+                    command=f"pip install --force-reinstall {name.partition('-')[0]}",
+                )
+            )
     mode = settings.mode or "not switched on by the environment"
     return findings, f"{mode}; start-up file {start or 'not installed'}"
 
@@ -261,9 +217,14 @@ def start_file() -> str:
 
 def _problems_of_file(settings: Settings) -> list[Finding]:
     if not settings.config:
-        if os.path.exists("cudaguard.toml"):
-            return [file_not_named(os.path.abspath("cudaguard.toml"))]
-        return []
+        path = os.path.abspath("cudaguard.toml")
+        not_named = SETTING.found(
+            f"{path} is not read, because no setting names it.",
+            severity="info",
+            remedy=f"name it with {CONFIG_VARIABLE} or install(config=...)",
+            command=f"export {CONFIG_VARIABLE}={shlex.quote(path)}",
+        )
+        return [not_named] if os.path.exists(path) else []
     try:
         found = read_file(settings.config)
         rules_from_tables(found.tables, found.source, known=[rule.id for rule in table.rules()])
@@ -327,9 +288,28 @@ def check_alone(site: Site) -> Result:
     findings = []
     for name, ending in endings.items():
         if ending.kind:
-            findings.append(does_not_import(name, ending, site.limit))
+            end = "hang, or take longer" if ending.kind == "hang" else "fail"
+            finding = IMPORT.found(
+                f"`import {name}`, alone and without the guard, {words(ending, site.limit)}.",
+                *ending.said,
+                severity="error",
+                consequence=f"programs that import it first {end}.",
+                remedy="run it with faulthandler, and let cudaguard explain the error",
+                command=f"python -X faulthandler -c 'import {name}' 2>&1 | cudaguard explain -",
+            )
+            findings.append(finding)
         elif ending.answer and ending.answer["cuda"]:
-            findings.append(initializes(name, ending.answer["contexts"]))
+            count = ending.answer["contexts"]
+            more = f", and creates a context on {count} GPU{'s' * (count > 1)}" if count else ""
+            finding = IMPORT.found(
+                f"`import {name}` initializes CUDA{more}.",
+                consequence="processes forked afterwards cannot use CUDA. Later changes of "
+                "CUDA_VISIBLE_DEVICES have no effect.",
+                remedy=f"import {name} late, in the process that uses it; start workers with "
+                "'spawn'",
+                command=f"cudaguard run -c 'import {name}'",
+            )
+            findings.append(finding)
     seconds = ", ".join(f"{name} {e.seconds:.1f} s" for name, e in endings.items())
     return findings, seconds
 
@@ -347,7 +327,8 @@ def check_gpus(site: Site) -> Result:
         raise RuntimeError(f"the child {how}: {' | '.join(ending.said)}".rstrip(": "))
     if machine["nvml"] == "missing" and not machine["driver_library"]:
         raise Skipped("there is no NVIDIA driver")
-    findings = [machine_problem(problem) for problem in machine["problems"]]
+    problems = machine["problems"]  # as `cudaguard.system.machine` words them
+    findings = [GPU.found(f"{problem[0].upper()}{problem[1:]}.") for problem in problems]
     capabilities = tuple((*gpu["capability"],) for gpu in machine["gpus"] if gpu["capability"])
     torch, folder = look_around(), folder_of("torch")
     if torch.cuda and capabilities:
@@ -380,8 +361,7 @@ CHECKS = tuple(sorted({*_OWN, *table.index.CHECKS}))  # ids
 
 def check_of(id: str) -> Check:
     """Return a check by its id."""
-    check: Check = _OWN[id] if id in _OWN else table.resolve(table.index.CHECKS[id])
-    return check
+    return _OWN[id] if id in _OWN else table.resolve(table.index.CHECKS[id])
 
 
 def all_checks() -> dict[str, Check]:

@@ -35,7 +35,7 @@ from cudaguard.tools.layout import Page
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
     from cudaguard.system.packages import Distribution, Site
@@ -61,13 +61,15 @@ def inventory(site: Site) -> dict[str, Any]:
     compiled, others = packages(site.installed.found)
     others.update((os.path.basename(path), "unreadable") for path, _ in site.installed.unreadable)
     of_conda, other_conda = conda_packages()
+    # What the loader would take from the system for CUDA's libraries, links resolved.
+    files = {name: library_file(name) for name in _LIBRARIES}
     return {
         "system": system(),
         "python": python(),
         "gpu": gpus(),
         "torch": torch(site.version("torch") or ""),
         "tools": tools(site.environ),
-        "libraries": libraries(),
+        "libraries": {name: os.path.realpath(file) for name, file in files.items() if file},
         "variables": variables(site.environ),
         "packages": compiled,
         "other_packages": others,
@@ -84,24 +86,21 @@ def system(root: str = "/") -> dict[str, str | int]:
     has = re.search(r"^(?:flags|Features)\s*:[ \t]*(.+)$", cpu, re.MULTILINE)
     memory = re.search(r"^MemTotal:\s*(\d+) kB$", _text(root, "proc/meminfo"), re.MULTILINE)
     release = platform.uname()
+    try:
+        libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (AttributeError, OSError, ValueError):  # musl
+        libc = " ".join(platform.libc_ver()).strip()
     return {
         "os": name[1] if name else release.system,
         "kernel": release.release,
         "machine": release.machine,
-        "libc": _libc(),
+        "libc": libc,
         "kind": ", ".join(kinds_of_machine(root)),
         "cpu": model[1].strip() if model else "",
         "instructions": " ".join(filter(has[1].split().__contains__, _VECTOR)) if has else "",
         "cpus": cores(),
         "memory_bytes": int(memory[1]) * 1024 if memory else 0,
     }
-
-
-def _libc() -> str:
-    try:
-        return os.confstr("CS_GNU_LIBC_VERSION") or ""
-    except (AttributeError, OSError, ValueError):  # musl
-        return " ".join(platform.libc_ver()).strip()
 
 
 def python() -> dict[str, str]:
@@ -181,12 +180,6 @@ def _said(*command: str) -> str:
     return f"{ended.output}{ended.errors}" if ended.status == 0 else ""
 
 
-def libraries() -> dict[str, str]:
-    """Return what the loader would take from the system for CUDA's libraries, links resolved."""
-    found = {name: library_file(name) for name in _LIBRARIES}
-    return {name: os.path.realpath(file) for name, file in found.items() if file}
-
-
 def packages(dists: Iterable[Distribution]) -> tuple[list[Package], dict[str, str]]:
     """Return packages with compiled code, all that is known of each; and the others' versions.
 
@@ -195,12 +188,12 @@ def packages(dists: Iterable[Distribution]) -> tuple[list[Package], dict[str, st
     compiled: list[Package] = []
     others = {}
     for dist in sorted(dists, key=lambda dist: dist.key):
-        tag = re.search(r"^Tag:\s*(\S+)\s*$", _metadata(dist, "WHEEL"), re.MULTILINE)
+        tag = re.search(r"^Tag:\s*(\S+)\s*$", _text(dist.metadata, "WHEEL"), re.MULTILINE)
         build = tag[1] if tag else ""
         if build.endswith("-none-any"):
             others[dist.name] = dist.version
         else:
-            source = _address(dist) or _metadata(dist, "INSTALLER").strip().partition("\n")[0]
+            source = _address(dist) or _text(dist.metadata, "INSTALLER").strip().partition("\n")[0]
             compiled.append(
                 {"name": dist.name, "version": dist.version, "build": build, "source": source}
             )
@@ -210,7 +203,7 @@ def packages(dists: Iterable[Distribution]) -> tuple[list[Package], dict[str, st
 def _address(dist: Distribution) -> str:
     """Return where a package came from that no index had; else nothing."""
     try:
-        said = json.loads(_metadata(dist, "direct_url.json"))
+        said = json.loads(_text(dist.metadata, "direct_url.json"))
         url, commit = str(said["url"]), said.get("vcs_info", {}).get("commit_id")
         is_editable = said.get("dir_info", {}).get("editable")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -242,13 +235,6 @@ def conda_packages(prefix: str = sys.prefix) -> tuple[list[Package], dict[str, s
 def _text(root: str, path: str) -> str:
     try:
         return read_start(os.path.join(root, path), _START).decode("utf-8", "replace")
-    except (OSError, ValueError):
-        return ""
-
-
-def _metadata(dist: Distribution, name: str) -> str:
-    try:
-        return read_bytes(os.path.join(dist.metadata, name), LARGEST).decode("utf-8", "replace")
     except (OSError, ValueError):
         return ""
 
@@ -312,13 +298,17 @@ def read_facts(path: str) -> dict[Fact, str]:
     Raises:
         UsageError: It cannot be read, or is none.
     """
+    report = None
     try:
-        report = json.loads(_last_block(read_bytes(path, LARGEST).decode("utf-8")))
+        # The block of JSON that a bundle ends with: its fence is longer than any within.
+        whole, _, fence = read_bytes(path, LARGEST).decode("utf-8").rstrip().rpartition("\n")
+        if fence.startswith("```"):
+            report = json.loads(whole.rpartition(f"\n{fence}json\n")[2])
     except OSError as error:
         what = f"{path} cannot be read: {error.strerror or error}."
         raise UsageError(what, command=f"ls -l {shlex.quote(path)}") from None
     except (ValueError, RecursionError):
-        report = None
+        pass
     if not isinstance(report, dict) or report.get("tool") != "doctor":
         problem = "is no bundle of doctor. Write one there."
     elif report.get("schema") != SCHEMA:
@@ -333,12 +323,6 @@ def read_facts(path: str) -> dict[Fact, str]:
     raise UsageError(f"{path} {problem}", command=_WRITE)
 
 
-def _last_block(bundle: str) -> str:
-    """Return the block of JSON that a bundle ends with; its fence is longer than any within."""
-    whole, _, fence = bundle.rstrip().rpartition("\n")
-    return whole.rpartition(f"\n{fence}json\n")[2] if fence.startswith("```") else ""
-
-
 def labels(paths: Sequence[str]) -> list[str]:
     """Return a short name for each file, which no other has: that of the host, if it has one."""
     names = [os.path.splitext(os.path.basename(path))[0] for path in paths]
@@ -349,46 +333,38 @@ def labels(paths: Sequence[str]) -> list[str]:
 
 def facts_of(report: Mapping[str, Any]) -> dict[Fact, str]:
     """Return the facts of a report with their values, as texts."""
-    return {fact: str(value) for fact, value in _facts(report)}
-
-
-def _facts(report: Mapping[str, Any]) -> Iterator[tuple[Fact, object]]:
+    facts: dict[Fact, object] = {}
     for check in report["checks"]:
         title, status = f"{check['id']} {check['title']}", check["status"]
         # What is skipped here and fine there has nothing to look at: other facts say why.
-        yield Fact("check", title, True), FINE if status == SKIPPED else status
-        yield Fact("check", f"{title}, looked at", False), check["reason"]
+        facts[Fact("check", title, True)] = FINE if status == SKIPPED else status
+        facts[Fact("check", f"{title}, looked at", False)] = check["reason"]
         for finding in check["findings"]:
             matters = finding["severity"] != "info"
-            yield Fact("finding", f"{check['id']}: {finding['what']}", matters), "found"
+            facts[Fact("finding", f"{check['id']}: {finding['what']}", matters)] = "found"
     found = report["inventory"]
     gpu = found["gpu"]
-    yield Fact("driver", "kernel module", True), gpu["driver"]
-    yield Fact("driver", "libcuda.so.1", True), gpu["library_version"]
-    yield Fact("driver", "file", False), gpu["library"]
-    yield Fact("GPUs", "", True), _gpus_in_words(gpu["models"], gpu["pci_devices"])
+    facts[Fact("driver", "kernel module", True)] = gpu["driver"]
+    facts[Fact("driver", "libcuda.so.1", True)] = gpu["library_version"]
+    facts[Fact("driver", "file", False)] = gpu["library"]
+    models, devices = gpu["models"], gpu["pci_devices"]
+    unknown = f"{devices} on the PCI bus, models unknown" if devices else "none"
+    counts = (f"{models.count(model)} x {model}" for model in dict.fromkeys(models))
+    facts[Fact("GPUs", "", True)] = ", ".join(counts) or unknown
     for kind, (key, names) in _PARTS.items():
         for name, value in found[key].items():
             if (kind, name) != ("torch", "version"):  # told with its build, below
                 matters = name in names or not (names or name.startswith(_OF_ACCOUNT))
-                yield Fact(kind, name, matters), value
-    for kind, key, others in (
-        ("package", "packages", "other_packages"),
-        ("conda", "conda", "other_conda"),
-    ):
+                facts[Fact(kind, name, matters)] = value
+    for kind, key in (("package", "packages"), ("conda", "conda")):
         for one in found[key]:
             parts = (one["version"], one["build"], one["source"])
             name = "torch" if one["name"] == "torch" else kind  # of which all is told together
-            yield Fact(name, str(one["name"]), True), ", ".join(filter(None, parts))
-        for name, value in found[others].items():
-            yield Fact(kind, name, False), value
-    yield Fact("cudaguard", "version", True), report["version"]
-
-
-def _gpus_in_words(models: list[str], devices: int) -> str:
-    if not models:
-        return f"{devices} on the PCI bus, models unknown" if devices else "none"
-    return ", ".join(f"{models.count(model)} x {model}" for model in dict.fromkeys(models))
+            facts[Fact(name, str(one["name"]), True)] = ", ".join(filter(None, parts))
+        for name, value in found[f"other_{key}"].items():
+            facts[Fact(kind, name, False)] = value
+    facts[Fact("cudaguard", "version", True)] = report["version"]
+    return {fact: str(value) for fact, value in facts.items()}
 
 
 def compare(reports: Sequence[Values], labels: Sequence[str]) -> dict[str, Any]:
@@ -413,35 +389,29 @@ def compare(reports: Sequence[Values], labels: Sequence[str]) -> dict[str, Any]:
         alike.setdefault(values, []).append(number)
     groups = sorted(alike.values(), key=len, reverse=True)  # of equal ones the first
     reference = reports[groups[0][0]]
+    told = []
+    for group in groups:
+        here = reports[group[0]]
+        pairs = ((fact, reference.get(fact, ""), here.get(fact, "")) for fact in differing)
+        differences = [
+            {"kind": fact.kind, "name": fact.name, "reference": there, "here": value}
+            for fact, there, value in pairs
+            if fact.matters and there != value
+        ]
+        told.append({"reports": [labels[number] for number in group], "differences": differences})
+    folded = []
+    for fact in (one for one in differing if not one.matters):
+        spread: dict[str, list[str]] = {}  # which reports have which value
+        for one, label in zip(reports, labels):
+            spread.setdefault(one.get(fact, ""), []).append(label)
+        most = sorted(spread.items(), key=lambda item: len(item[1]), reverse=True)
+        which = [{"value": value, "reports": names} for value, names in most]
+        folded.append({"kind": fact.kind, "name": fact.name, "values": which})
     return {
         "reports": list(labels),
-        "groups": [
-            {
-                "reports": [labels[number] for number in group],
-                "differences": [
-                    {"kind": fact.kind, "name": fact.name, "reference": there, "here": here}
-                    for fact in differing
-                    for there, here in [(reference.get(fact, ""), reports[group[0]].get(fact, ""))]
-                    if fact.matters and there != here
-                ],
-            }
-            for group in groups
-        ],
-        "folded": [
-            {"kind": fact.kind, "name": fact.name, "values": _spread(fact, reports, labels)}
-            for fact in differing
-            if not fact.matters
-        ],
+        "groups": told,
+        "folded": folded,
     }
-
-
-def _spread(fact: Fact, reports: Sequence[Values], labels: Sequence[str]) -> list[dict[str, Any]]:
-    """Return which reports have which value, the most frequent one first."""
-    found: dict[str, list[str]] = {}
-    for one, label in zip(reports, labels):
-        found.setdefault(one.get(fact, ""), []).append(label)
-    spread = sorted(found.items(), key=lambda item: len(item[1]), reverse=True)
-    return [{"value": value, "reports": names} for value, names in spread]
 
 
 def write(found: Mapping[str, Any], page: Page) -> None:

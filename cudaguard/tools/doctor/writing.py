@@ -25,7 +25,7 @@ from cudaguard.tools.layout import COLOR, Page
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
     from cudaguard.core.checks import CheckResult
@@ -178,9 +178,28 @@ def lay_out(report: Part, page: Page) -> None:
     if fine and not page.verbose:
         line(OK, counted(fine, "checks"))
     if skipped and not page.verbose:
-        line(SKIPPED, f"{counted(len(skipped), 'checks')}: {_reasons(skipped, page)}")
+        ids: dict[str, list[str]] = {}
+        for check in skipped:
+            ids.setdefault(check["reason"], []).append(check["id"])
+        # The reason of most of them first.
+        groups = sorted(ids.items(), key=lambda item: (-len(item[1]), len(item[0])))
+        reasons, more = page.cut([f"{reason} ({', '.join(of)})" for reason, of in groups], _MOST)
+        why = "; ".join((*reasons, *filter(None, [more])))
+        line(SKIPPED, f"{counted(len(skipped), 'checks')}: {why}")
     page.blank()
-    _verdict(report["summary"], checks, page)
+    found = [finding for check in checks for finding in check["findings"]]
+    faults = [
+        one for severity in (_ERROR, _WARNING) for one in found if one["severity"] == severity
+    ]
+    summary = report["summary"]
+    made = sum(summary.values()) - summary[BROKEN] - summary[SKIPPED]
+    broken = f"; {counted(summary[BROKEN], 'checks')} could not be made" * bool(summary[BROKEN])
+    style = COLOR[faults[0]["severity"]] if faults else "red" if broken else "green"
+    counts = _counts(faults) or "no faults found"
+    page.add(f"{counts} in {counted(made, 'checks')}{broken}", style=style)
+    if any(check["reason"].startswith(FAILED_ITSELF) for check in checks):
+        page.add("A broken check is a fault of cudaguard: please report it, with --bundle FILE.")
+    page.labeled("run", next((one["command"] for one in faults if one["command"]), ""), 0)
 
 
 def _named(finding: Part) -> str:
@@ -193,30 +212,3 @@ def _counts(findings: Iterable[Part]) -> str:
     found = [one["severity"] for one in findings]
     counts = ((found.count(severity), _MARK[severity]) for severity in reversed(SEVERITIES))
     return ", ".join(counted(count, f"{mark}s") for count, mark in counts if count)
-
-
-def _reasons(skipped: Sequence[Part], page: Page) -> str:
-    """Return why checks were skipped, the reason of most of them first."""
-    ids: dict[str, list[str]] = {}
-    for check in skipped:
-        ids.setdefault(check["reason"], []).append(check["id"])
-    groups = sorted(ids.items(), key=lambda item: (-len(item[1]), len(item[0])))
-    shown, more = page.cut([f"{reason} ({', '.join(of)})" for reason, of in groups], _MOST)
-    return "; ".join((*shown, *filter(None, [more])))
-
-
-def _verdict(summary: Mapping[str, int], checks: Sequence[Part], page: Page) -> None:
-    found = [finding for check in checks for finding in check["findings"]]
-    faults = [
-        one for severity in (_ERROR, _WARNING) for one in found if one["severity"] == severity
-    ]
-    made = sum(summary.values()) - summary[BROKEN] - summary[SKIPPED]
-    broken = f"; {counted(summary[BROKEN], 'checks')} could not be made" * bool(summary[BROKEN])
-    style = COLOR[faults[0]["severity"]] if faults else "red" if broken else "green"
-    counts = _counts(faults) or "no faults found"
-    page.add(f"{counts} in {counted(made, 'checks')}{broken}", style=style)
-    if any(check["reason"].startswith(FAILED_ITSELF) for check in checks):
-        page.add("A broken check is a fault of cudaguard: please report it, with --bundle FILE.")
-    command = next((one["command"] for one in faults if one["command"]), "")
-    if command:
-        page.labeled("run", command, 0)

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import os
 
-from cudaguard.files import open_to_write
-from cudaguard.tools.common import BROKEN, USAGE, UsageError, add_verbose, add_with_arguments, note
+from cudaguard.tools.common import UsageError, add_verbose, note
 from cudaguard.tools.run import launch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Sequence
 
-    from cudaguard.tools.run.launch import Launch
     from cudaguard.tools.run.supervise import ProgramEnd
 
-_WITH_VALUE = ("--mode", "--report", "--timeout")
 EXAMPLES = """\
 examples:
   cudaguard run train.py --epochs 3           as `python train.py --epochs 3`, under the guard
@@ -39,24 +35,15 @@ It ends as the program does; 124: its time was up; 2: wrong usage.
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.usage = (
-        "cudaguard run [OPTION ...] COMMAND [ARG ...]\n"
-        "       cudaguard run [OPTION ...] [OPTION OF PYTHON ...] SCRIPT [ARG ...]\n"
-        "       cudaguard run [OPTION ...] [OPTION OF PYTHON ...] -m MODULE [ARG ...]\n"
-        "       cudaguard run [OPTION ...] [OPTION OF PYTHON ...] -c CODE [ARG ...]"
-    )
     parser.epilog = EXAMPLES
     parser.add_argument("--mode", help="off, observe, warn, fix or strict (default: as configured)")
     parser.add_argument("--report", metavar="FILE", help="write how it ended to FILE, as JSON")
-    parser.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=launch.seconds,
-        default=0,
-        help="end the program and what it has started after that time, with status 124; the "
-        "report says where it was",
+    launch.configure(
+        parser,
+        "run",
+        "end the program and what it has started after that time, with status 124; the report "
+        "says where it was",
     )
-    add_with_arguments(parser)
     add_verbose(parser)
     parser.add_argument(
         "--exec",
@@ -65,35 +52,32 @@ def configure(parser: ArgumentParser) -> None:
     )
 
 
-def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return (our own options, what is handed to Python): see `launch.split`."""
-    return launch.split(arguments, _WITH_VALUE)
-
-
 def execute(args: Namespace) -> int:
     """Run the program and end as it does; on a usage error, return its status."""
-    from cudaguard import config
-    from cudaguard.errors import ConfigError
+    from cudaguard.config import MODE_VARIABLE
     from cudaguard.system.processes import CANNOT_START
     from cudaguard.tools.run.supervise import IS_SUPPORTED, flush
 
-    found, problem = launch.launch(args.program, launch.interpreter_options(), os.environ)
     asked = [name for name in ("report", "timeout") if getattr(args, name)]
-    if asked and (args.exec or not IS_SUPPORTED) and not problem:
+    if asked and (args.exec or not IS_SUPPORTED):
         reason = "--exec leaves nobody behind" if args.exec else "it is done on Linux only"
-        problem = f"--{asked[0]}: {reason}"
-    if problem:
-        raise UsageError(problem)
-    try:
-        environment = launch.guarded_environment(args.mode, os.environ, found.prefix)
-        if args.report:
-            os.close(open_to_write(args.report))  # now, not when hours have been spent
-    except (ConfigError, OSError) as error:
-        status = USAGE if isinstance(error, ConfigError) else BROKEN
-        raise UsageError(str(error), status=status) from error
-    is_on = environment[config.MODE_VARIABLE] != "off"
-    if IS_SUPPORTED and not args.exec and (asked or is_on):
-        return _supervise(args, found, environment)
+        raise UsageError(f"--{asked[0]}: {reason}")
+    found, environment = launch.prepared(args, filter(None, [args.report]))
+    if IS_SUPPORTED and not args.exec and (asked or environment[MODE_VARIABLE] != "off"):
+        from cudaguard.system.processes import oom_kills
+        from cudaguard.tools.run.record import RunRecord
+        from cudaguard.tools.run.supervise import run_recorded
+
+        record, kills = RunRecord(), oom_kills()
+
+        def tell(ended: ProgramEnd) -> None:
+            if ended.status or ended.is_late or args.report:
+                from cudaguard.tools.run.crash import Report
+
+                report = Report(found, ended, record.folder, kills, record.problem())
+                report.tell(args.report, verbose=args.verbose, with_arguments=args.with_arguments)
+
+        return run_recorded("run", found.command, environment, record, tell, timeout=args.timeout)
     flush()
     if os.name == "nt":  # exec there returns to the shell before the program has ended
         import subprocess
@@ -104,21 +88,3 @@ def execute(args: Namespace) -> int:
     except OSError as error:
         note("run", f"{found.command[0]}: {error.strerror}")
         return CANNOT_START
-
-
-def _supervise(args: Namespace, found: Launch, environment: dict[str, str]) -> int:
-    from cudaguard.system.processes import oom_kills
-    from cudaguard.tools.run.record import RunRecord
-    from cudaguard.tools.run.supervise import run_recorded
-
-    record = RunRecord()
-    kills = oom_kills()
-
-    def tell(ended: ProgramEnd) -> None:
-        if ended.status or ended.is_late or args.report:
-            from cudaguard.tools.run.crash import Report
-
-            report = Report(found, ended, record.folder, kills, record.problem())
-            report.tell(args.report, verbose=args.verbose, with_arguments=args.with_arguments)
-
-    return run_recorded("run", found.command, environment, record, tell, timeout=args.timeout)

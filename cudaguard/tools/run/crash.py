@@ -7,7 +7,6 @@ import re
 import shlex
 import signal
 import sys
-from copy import copy
 
 from cudaguard import errors
 from cudaguard.api import active_rules
@@ -18,9 +17,10 @@ from cudaguard.files.text import printable_data
 from cudaguard.system.facts import Facts
 from cudaguard.system.processes import oom_kills, signal_name
 from cudaguard.system.shareable import shareable
+from cudaguard.system.source import imports_of_file
 from cudaguard.tools.common import TIMEOUT, json_text, say
 from cudaguard.tools.layout import MOST, Page
-from cudaguard.tools.run.launch import parsed
+from cudaguard.tools.run.launch import program_of
 from cudaguard.tools.run.record import faults_in
 from cudaguard.tools.run.story import (
     STACK,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from cudaguard.tools.run.launch import Launch
+    from cudaguard.tools.run.launch import Launch, Program
     from cudaguard.tools.run.record import FaultDump, Frames
     from cudaguard.tools.run.story import Fit
     from cudaguard.tools.run.supervise import ProgramEnd
@@ -80,7 +80,11 @@ def summary(
         how = _died_of_fault(fault) if fault else _ended_with(error)
         then = f"the program then ended with status {ended['status']} {seconds}"
         return f"{name_of(process)} {how} after {process['seconds']:.1f} s; {then}"
-    who = _called(process["program"]) if process["rank"] is None else name_of(process)
+    words = process["program"]  # called by its file, or its module
+    name = "".join(words[1:2] if words[:1] == ["-m"] else words[:1]) or "-"
+    who = "the program" if name.startswith("-") else os.path.basename(name)
+    if process["rank"] is not None:
+        who = name_of(process)
     if ended["kind"] == "timeout":
         return f"{who} timed out {seconds} and was killed with all its processes"
     if ended["kind"] == "signal":
@@ -93,12 +97,6 @@ def summary(
 
 def _ended_with(error: str) -> str:
     return f"ended with {error.partition(':')[0]}"
-
-
-def _called(words: Sequence[str]) -> str:
-    """Return what a program is called: its file, or its module."""
-    name = "".join(words[1:2] if words[:1] == ["-m"] else words[:1]) or "-"
-    return "the program" if name.startswith("-") else os.path.basename(name)
 
 
 def _died(number: int) -> str:
@@ -134,33 +132,6 @@ def killed_for_memory(kills: int | None) -> str:
     )
 
 
-def words_of_silent_ranks(ranks: Sequence[int], kills: int | None) -> str:
-    """Return the hint about ranks that have vanished without a word; see `killed_for_memory`."""
-    named = ", ".join(map(str, ranks))
-    who = f"rank{'s'[: len(ranks) > 1]} {named}"
-    told = f"{who} ended without an error, probably by SIGKILL or SIGTERM"
-    return f"{told}; {killed_for_memory(kills)}" if kills else told
-
-
-NO_PYTHON = (
-    "the command started no guarded Python: it starts none, starts it with -I or -E, or changes "
-    "PYTHONPATH"
-)
-
-
-def no_traceback(name: str) -> str:
-    """Return the hint that ``faulthandler`` has left nothing, though the signal was its own."""
-    return (
-        f"{name} left no Python stack here: the program enables faulthandler itself (then see "
-        "above), a library handles the signal, or the program called exec"
-    )
-
-
-def not_recorded(why: str) -> str:
-    """Return the hint that the record of the program is not whole, or is not there."""
-    return f"this report is incomplete, as the run could not be recorded: {why}"
-
-
 def guard_will_do(rule: str, call: str) -> str:
     """Return what has the guard repair the fault of a rule: that call, as in ``install()``."""
     first = f"`import cudaguard; {call}`"
@@ -173,36 +144,19 @@ def write(document: dict[str, Any], page: Page) -> None:
     """Write the report in words."""
     page.add(f"cudaguard run: {document['what']}.", style="bold")
     running = document["running"]
-    _add(page, "running", ", and in it ".join(map(_step, running[-MOST:])))
+    page.labeled("running", ", and in it ".join(map(_step, running[-MOST:])), _INDENT)
     is_above = document["error"] is not None and document["process"]["is_program"]
     if not is_above:  # the program has printed its traceback
         add_stacks(page, STACK, document)
     page.items("C frame", document["c_stack"], _INDENT)
-    lacking = [_sought(one) for one in document["not_found"]]
-    _add(page, "not found", page.listed(lacking))
+    lacking = []
+    for one in document["not_found"]:
+        where = f", requested at {short(one['where'])}" if one["where"] else ""
+        lacking.append(f"{one['name']}{where}")
+    page.labeled("not found", page.listed(lacking), _INDENT)
     for other in document["others"]:
         who = "a process that the program had forked" if other["is_fork"] else name_of(other)
         add_stacks(page, f"{who}: {other['what'] or 'was running'}", other)
-    _add_findings(page, document)
-    for rule in document["rules"]:
-        fits = "fits" if rule["is_certain"] else "may fit"
-        _add(page, "rule", f"{rule['id']} {fits}: {rule['title'] or rule['why']}")
-        libraries = page.listed([short(file) for file in rule["libraries"]])
-        page.add(f"in the global symbol scope were {libraries}" if libraries else "", 2 * _INDENT)
-    _add(page, "repaired", page.listed(document["repairs"]))
-    for hint in document["hints"]:
-        _add(page, "hint", hint)
-    _add(page, "remedy", document["remedy"])
-    _add(page, "run", document["command"])
-
-
-def _add(page: Page, label: str, text: str) -> None:
-    if text:
-        page.labeled(label, text, _INDENT)
-
-
-def _add_findings(page: Page, document: dict[str, Any]) -> None:
-    """Add what the guard has found; of the error that ended the program, what is not said above."""
     error = document["error"]["finding"] if document["error"] is not None else None
     for finding in document["findings"]:
         is_told_below = error is not None and error["id"] == finding["id"]
@@ -215,11 +169,16 @@ def _add_findings(page: Page, document: dict[str, Any]) -> None:
     if error is not None and not hasattr(errors, name):
         parts = () if document["error"]["is_said"] else ("remedy",)
         page.finding(error, f"error: [{error['id']}] ", _INDENT, parts=parts)
-
-
-def _sought(library: dict[str, str]) -> str:
-    where = f", requested at {short(library['where'])}" if library["where"] else ""
-    return f"{library['name']}{where}"
+    for rule in document["rules"]:
+        fits = "fits" if rule["is_certain"] else "may fit"
+        page.labeled("rule", f"{rule['id']} {fits}: {rule['title'] or rule['why']}", _INDENT)
+        libraries = page.listed([short(file) for file in rule["libraries"]])
+        page.add(f"in the global symbol scope were {libraries}" if libraries else "", 2 * _INDENT)
+    page.labeled("repaired", page.listed(document["repairs"]), _INDENT)
+    for hint in document["hints"]:
+        page.labeled("hint", hint, _INDENT)
+    page.labeled("remedy", document["remedy"], _INDENT)
+    page.labeled("run", document["command"], _INDENT)
 
 
 def _step(step: dict[str, Any]) -> str:
@@ -256,7 +215,7 @@ class Report:
             self._about = explaining(self._processes, ended.pid)
         self._is_program = self._about.pid == ended.pid
         # Python 3.9 does not tell the words of other processes.
-        self._program = launch.program if self._is_program else parsed(self._about.program)[0]
+        self._program = launch.program if self._is_program else program_of(self._about.program)
         self._fault = self._own_fault()
         thread = self._fault.thread if self._fault is not None and self._fault.what else 0
         self._story = story_of(journal, self._about.pid, thread)
@@ -265,15 +224,11 @@ class Report:
         self._has_crashed = not ended.is_late and number in CRASHES and number not in ended.sent
         is_dead = ended.is_late or self._has_crashed or not self._is_program
         self._died_inside = is_dead or bool(self._story.error)
-        self._sources = Sources(self._program, self._outermost(), self._processes.values())
-
-    def without_arguments(self) -> Report:
-        """Return the report with programs alone, and with stacks without lines of source."""
-        report = copy(self)
-        report._launch = self._launch._replace(program=self._launch.program.without_arguments())
-        report._program = self._program.without_arguments()
-        report._sources = Sources(report._program, self._sources.script, shows_lines=False)
-        return report
+        frames = self._frames()
+        self._sources = Sources(self._program, frames, self._processes.values())
+        self._stack = self._sources.frames(frames)
+        self._fits = self._rules_that_fit() if self._died_inside else ()
+        self._order, self._switch = self._misplaced() if self._died_inside else ("", "")
 
     def tell(
         self, path: str | None, *, verbose: bool = False, with_arguments: bool = False
@@ -288,7 +243,7 @@ class Report:
             write(printable_data(document), page)
             say(f"\n{page}\n", sys.stderr)
         if path:
-            document = document if with_arguments else self.without_arguments().document()
+            document = document if with_arguments else self.document(with_arguments=False)
             write_text(path, json_text(shareable(document)) + "\n")
 
     @property
@@ -305,9 +260,9 @@ class Report:
             return False
         # There is more to say of the error than the program's own output says.
         is_known = error.finding is not None and (
-            not error.is_said or self._story.not_found or self._fits(self._stack())
+            not error.is_said or self._story.not_found or self._fits
         )
-        return bool(is_known or self._order(self._stack())[0])
+        return bool(is_known or self._order)
 
     def _is_killed_job(self) -> bool:
         """Return True if a launcher has lost ranks, and none wrote down why."""
@@ -315,10 +270,15 @@ class Report:
         is_lost = self._ended.status > 0 and (error is None or is_of_others(error))
         return is_lost and self._is_program and bool(silent_ranks(self._processes.values()))
 
-    def document(self) -> dict[str, Any]:
-        """Return the report as JSON-ready data, without the number of the schema."""
-        import cudaguard
+    def document(self, *, with_arguments: bool = True) -> dict[str, Any]:
+        """Return the report as JSON-ready data, without the number of the schema.
 
+        Without arguments, programs are alone, and stacks have no lines of source.
+        """
+        launched, program, sources = self._launch.program, self._program, self._sources
+        if not with_arguments:
+            launched, program = launched.without_arguments(), program.without_arguments()
+            sources = Sources(program, self._frames(), shows_lines=False)
         story, ended = self._story, self._ended
         name = signal_name(-ended.status) if ended.status < 0 else None
         status = ended.status if name is None else 128 - ended.status
@@ -329,14 +289,14 @@ class Report:
             "handed_on": sorted(map(signal_name, ended.sent)),
             "seconds": round(ended.seconds, 3),
         }
-        about, fault, error, stack = self._about, self._fault, story.error, self._stack()
+        about, fault, error = self._about, self._fault, story.error
         seconds = about.died - about.begun if about.died and about.begun else ended.seconds
         process = {
             "pid": about.pid,
             "is_program": self._is_program,
             "rank": about.rank,
             "ranks": about.ranks or None,
-            "program": list(self._program.words),
+            "program": list(program.words),
             "seconds": round(ended.seconds if self._is_program else max(seconds, 0.0), 3),
         }
         others = [
@@ -345,14 +305,13 @@ class Report:
                 "rank": self._processes[pid].rank if pid in self._processes else None,
                 "is_fork": pid == ended.pid,
                 "what": one.what,
-                "stack": self._sources.frames(one.frames),
-                "threads": self._sources.threads(one),
+                "stack": sources.frames(one.frames),
+                "threads": sources.threads(one),
             }
             for pid, one in self._fatal_elsewhere()
         ]
         is_told, died_inside = self._is_told, self._died_inside
-        fits = self._fits(stack) if is_told else ()
-        order, switch = self._order(stack) if died_inside else ("", "")
+        fits = self._fits if is_told else ()
         what = summary(
             how, process, others, fault.what if fault else "", error.text if error else ""
         )
@@ -367,17 +326,16 @@ class Report:
         ]
         return {
             "tool": "run",
-            "version": cudaguard.__version__,
             "python": Facts().python,
             "platform": f"{sys.platform} {Facts().machine}",
-            "what": f"{order}{what}",
-            "program": list(self._launch.program.words),
+            "what": f"{self._order}{what}",
+            "program": list(launched.words),
             "mode": story.mode or None,  # that it had, which may not be the one asked for
             "ended": how,
             "process": process,
             "running": [step._asdict() for step in story.running] if died_inside else [],
-            "stack": stack,
-            "threads": self._sources.threads(fault) if fault else [],
+            "stack": sources.frames(self._frames()),
+            "threads": sources.threads(fault) if fault else [],
             "c_stack": list(fault.c_frames) if fault else [],
             "imported": list(story.imported),
             "mapped": list(story.mapped),
@@ -394,7 +352,7 @@ class Report:
             "rules": rules,
             "hints": self._hints(),
             "remedy": next((guard_will_do(fit.rule.id, fit.call) for fit in fits if fit.call), ""),
-            "command": (switch or self._next()) if is_told else "",
+            "command": (self._switch or self._next(program)) if is_told else "",
         }
 
     # --- where ----------------------------------------------------------------------
@@ -426,44 +384,33 @@ class Report:
             return self._fault.frames
         return self._story.error.stack[::-1] if self._story.error else ()
 
-    def _stack(self) -> list[dict[str, Any]]:
-        return self._sources.frames(self._frames())
-
-    def _outermost(self) -> str:
-        """Return the file of the outermost frame that can be that of ``-m MODULE``, by its name."""
-        name = "".join(self._program.words[1:2]).replace(".", os.sep)
-        ends = f"{os.sep}{name}.py", f"{os.sep}{name}{os.sep}__main__.py"
-        outer = [file for file, _, _ in self._frames() if file.endswith(ends)]
-        return outer[-1] if outer else ""
-
     # --- why, and what then -----------------------------------------------------------
 
-    def _fits(self, stack: list[dict[str, Any]]) -> tuple[Fit, ...]:
+    def _rules_that_fit(self) -> tuple[Fit, ...]:
         """Return the rules that may explain it, the likeliest."""
         from cudaguard.core.decide import applying
         from cudaguard.core.modes import repaired_by
-        from cudaguard.tools.known import RULES
+        from cudaguard.tools.doctor.checks import all_rules
 
-        if not self._died_inside:
-            return ()
         # The modules of rules that are off are not watched; the program says that it imports them.
-        line = max((frame["line"] for frame in stack if frame["is_program"]), default=0)
-        imports = (*self._sources.imports_up_to(line), *self._story.imported)
-        story = self._story._replace(imported=tuple(dict.fromkeys(imports)))
-        active = active_rules()
-        known = {rule.id: rule for rule in (*RULES, *active)}
-        found = fitting(known.values(), story, repaired_by(active, story.mode))
+        line = max((frame["line"] for frame in self._stack if frame["is_program"]), default=0)
+        said = imports_of_file(self._sources.script)
+        early = [one.module.partition(".")[0] for one in said if one.line <= line]
+        imports = dict.fromkeys((*early, *self._story.imported))
+        story = self._story._replace(imported=tuple(imports))
+        cured = repaired_by(active_rules(), story.mode)
+        found = fitting(all_rules().values(), story, cured)
         here = applying([fit.rule for fit in found], Facts())
         return likeliest(fit for fit in found if fit.rule in here)
 
-    def _order(self, stack: list[dict[str, Any]]) -> tuple[str, str]:
+    def _misplaced(self) -> tuple[str, str]:
         """Return which imports are in an order that a rule forbids, and how to keep it."""
         from cudaguard.core.decide import applying
         from cudaguard.tools.known import RULES
         from cudaguard.tools.lint import Project, misplaced
 
         script, running = self._sources.script, [one.name for one in self._story.running]
-        files = [os.path.splitext(frame["file"])[0].split(os.sep) for frame in stack]
+        files = [os.path.splitext(frame["file"])[0].split(os.sep) for frame in self._stack]
         rules = applying([rule for rule in (*RULES, *active_rules()) if rule.needs], Facts())
         for one in misplaced(Project((), rules).steps(script), rules) if script else ():
             is_here = one.early in running or any(one.early in parts for parts in files)
@@ -473,13 +420,13 @@ class Report:
                 return f"{order}{moved} above {above}; ", f"export CUDAGUARD_RULES=+{one.rule.id}"
         return "", ""
 
-    def _next(self) -> str:
+    def _next(self, program: Program) -> str:
         """Return what its error's explanation says to run, else what shows more of the cause."""
         # It would start it with our Python, and without the other ranks.
         is_runnable = bool(self._launch.prefix and (self._is_program or self._story.running))
         error = self._story.error
         if error is not None and error.finding is not None and not self._has_crashed:
-            words = self._program.words if is_runnable else ()
+            words = program.words if is_runnable else ()
             named = filled(error.finding.command, words)
             if named:
                 return named
@@ -488,11 +435,11 @@ class Report:
         is_other = is_killed or (self._ended.is_late and not self._story.running)
         if not is_runnable or is_other or not self._died_inside:
             return ""
-        if not self._program.script and self._program.words[:1] != ("-m",):
+        if not program.script and program.words[:1] != ("-m",):
             names = list(dict.fromkeys(name.partition(".")[0] for name in self._story.imported))
             return f"cudaguard bisect --imports {','.join(names)}" if len(names) > 1 else ""
         option = f"--timeout {self._ended.seconds:.0f} " if self._ended.is_late else ""
-        return f"cudaguard bisect {option}{shlex.join(self._program.words)}"
+        return f"cudaguard bisect {option}{shlex.join(program.words)}"
 
     def _hints(self) -> list[str]:
         number = -self._ended.status
@@ -502,13 +449,25 @@ class Report:
         if self._has_crashed and number == signal.SIGKILL:
             hints.append(killed_for_memory(kills))
         elif self._is_killed_job():
-            hints.append(words_of_silent_ranks(silent_ranks(self._processes.values()), kills))
+            ranks = [*map(str, silent_ranks(self._processes.values()))]
+            who = f"rank{'s'[: len(ranks) > 1]} {', '.join(ranks)}"
+            told = f"{who} ended without an error, probably by SIGKILL or SIGTERM"
+            hints.append(f"{told}; {killed_for_memory(kills)}" if kills else told)
         elif not self._processes and not self._missing:
-            hints.append(NO_PYTHON)
+            hints.append(
+                "the command started no guarded Python: it starts none, starts it with -I or -E, "
+                "or changes PYTHONPATH"
+            )
         elif self._has_crashed and self._fault is None and not self._missing:
-            hints.append(no_traceback(signal_name(number)))
+            hints.append(
+                f"{signal_name(number)} left no Python stack here: the program enables "
+                "faulthandler itself (then see above), a library handles the signal, or the "
+                "program called exec"
+            )
         if self._missing:
-            hints.append(not_recorded(self._missing))
+            hints.append(
+                "this report is incomplete, as the run could not be recorded: " + self._missing
+            )
         return hints
 
 

@@ -10,14 +10,18 @@ from __future__ import annotations
 import os
 import re
 import sys
+from contextlib import suppress
 from typing import NamedTuple
 
-from cudaguard.files import read_start
+from cudaguard.errors import ConfigError
+from cudaguard.files import open_to_write, read_start
 from cudaguard.system.shareable import program_alone
+from cudaguard.tools.common import BROKEN, UsageError, add_with_arguments
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Iterable, Mapping, Sequence
 
 SITE_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_site")
 # Tells our sitecustomize which environment the guard was asked for; see there.
@@ -62,6 +66,17 @@ class Launch(NamedTuple):
     prefix: str
 
 
+def configure(parser: ArgumentParser, tool: str, timeout: str) -> None:
+    """Declare what the commands that run a program share; `timeout` is the help of that option."""
+    python = "[OPTION OF PYTHON ...] "
+    kinds = ("COMMAND", f"{python}SCRIPT", f"{python}-m MODULE", f"{python}-c CODE")
+    parser.usage = "\n       ".join(
+        f"cudaguard {tool} [OPTION ...] {one} [ARG ...]" for one in kinds
+    )
+    parser.add_argument("--timeout", metavar="SECONDS", type=seconds, default=0, help=timeout)
+    add_with_arguments(parser)
+
+
 def split(arguments: Sequence[str], with_value: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return (our own options, what is handed to Python: its options, the program, arguments).
 
@@ -101,64 +116,103 @@ def seconds(text: str) -> float:
     return found
 
 
-def launch(
-    words: Sequence[str], options: Sequence[str], environ: Mapping[str, str]
-) -> tuple[Launch, str]:
-    """Return what is executed for a command line, and what is wrong with it if anything is.
+def prepared(args: Namespace, files: Iterable[str]) -> tuple[Launch, dict[str, str]]:
+    """Return what is executed for a command line, and in which environment.
+
+    Args:
+        args: The command line: ``program``, ``mode``.
+        files: What will be written at the end.
+
+    Raises:
+        UsageError: The program, the mode or a file is wrong.
+    """
+    found = launch(args.program, os.environ)
+    try:
+        environment = guarded_environment(args.mode, os.environ, found.prefix)
+        for path in files:
+            os.close(open_to_write(path))  # now, not when hours have been spent
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+    except OSError as error:
+        raise UsageError(str(error), status=BROKEN) from error
+    return found, environment
+
+
+def launch(words: Sequence[str], environ: Mapping[str, str]) -> Launch:
+    """Return what is executed for a command line.
 
     Args:
         words: The command line behind our own options: options of Python, the program.
-        options: Options that our own Python was started with; the program gets them too.
         environ: The environment; its ``PATH`` counts.
+
+    Raises:
+        UsageError: It cannot be executed, or not with the guard.
     """
-    program, problem = parsed(words)
-    ours = Launch(program, (sys.executable, *options, *words), sys.prefix)
-    if problem or not program.script:
-        return ours, problem
+    program = parsed(words)
+    start = (sys.executable, *_interpreter_options())
     word, *arguments = program.words
-    path, problem = _path_of(word, environ)
-    if problem or not path:
-        return ours, problem
+    path = _path_of(word, environ) if program.script else ""
+    if not path:
+        return Launch(program, (*start, *words), sys.prefix)
     given = words[: len(words) - len(program.words)]  # options of Python, and perhaps --
     if path == sys.executable:
         if given:
-            return ours, f"put the options of Python after {word}, not before it"
-        return launch(arguments, options, environ)
-    if _is_for_our_python(path):
+            raise UsageError(f"put the options of Python after {word}, not before it")
+        return launch(arguments, environ)
+    is_python = True  # a source, or what starts nothing else
+    if not path.endswith(_SOURCES):
+        with suppress(OSError, ValueError):  # a pipe, say: Python reads these
+            is_python = not read_start(path, _HEAD).startswith(_EXECUTED)
+    if is_python:
         found = Program((path, *arguments), path)
-        return Launch(found, (sys.executable, *options, *given, path, *arguments), sys.prefix), ""
+        return Launch(found, (*start, *given, *found.words), sys.prefix)
     if any(option != "--" for option in given):
-        return ours, f"{' '.join(given)}: {word} is not run by this Python, which these are for"
+        given_to = f"{word} is not run by this Python, which these are for"
+        raise UsageError(f"{' '.join(given)}: {given_to}")
     if not os.access(path, os.X_OK):
-        return ours, f"{path} is not executable; run: chmod +x {path}"
-    return Launch(_program_of(path, arguments), (path, *arguments), ""), ""
+        raise UsageError(f"{path} is not executable; run: chmod +x {path}")
+    # What a command runs, as far as its command line tells.
+    python = program_of(arguments if _PYTHON.match(os.path.basename(path)) else ())
+    found = python if python.words else Program((path, *arguments), path)
+    return Launch(found, (path, *arguments), "")
 
 
-def parsed(command: Sequence[str]) -> tuple[Program, str]:
-    """Return the program of a command line for Python, and what is wrong with it if anything is."""
-    words, nothing = list(command), Program((), "")
+def parsed(command: Sequence[str]) -> Program:
+    """Return the program of a command line for Python.
+
+    Raises:
+        UsageError: There is none, or none that can be guarded.
+    """
+    words = list(command)
     while words and words[0].startswith("-") and words[0] not in ("-", "--"):
         word = words.pop(0)
         if word.startswith("--"):
-            return nothing, f"unknown option {word}"
+            raise UsageError(f"unknown option {word}")
         flags, rest = _letters(word)
         if not _UNGUARDED.isdisjoint(flags):
-            return nothing, (
-                f"{word}: cannot guard a program run with -I, -E or -S; remove that option"
-            )
+            problem = "cannot guard a program run with -I, -E or -S; remove that option"
+            raise UsageError(f"{word}: {problem}")
         if rest[:1] in ("m", "c"):
             if len(rest) == 1 and not words:
-                return nothing, f"{word} is followed by nothing"
-            return Program((*filter(None, (f"-{rest[0]}", rest[1:])), *words), ""), ""
+                raise UsageError(f"{word} is followed by nothing")
+            return Program((*filter(None, (f"-{rest[0]}", rest[1:])), *words), "")
         if len(rest) == 1:  # -W and -X with their argument in the next word
             del words[:1]
     if words[:1] == ["--"]:
         del words[0]
     if not words:
-        return nothing, (
+        raise UsageError(
             "expected a script or command, -m MODULE, -c CODE, or - for a program on standard input"
         )
-    return Program(tuple(words), words[0] if words[0] != "-" else ""), ""
+    return Program(tuple(words), words[0] if words[0] != "-" else "")
+
+
+def program_of(command: Sequence[str]) -> Program:
+    """Return the program that a Python was started with; without words if that is not known."""
+    try:
+        return parsed(command)
+    except UsageError:
+        return Program((), "")
 
 
 def _letters(word: str) -> tuple[str, str]:
@@ -169,51 +223,26 @@ def _letters(word: str) -> tuple[str, str]:
     return word[1:], ""
 
 
-def _path_of(word: str, environ: Mapping[str, str]) -> tuple[str, str]:
-    """Return the file that a word names (empty: Python is to say that there is none), a problem."""
-    if os.path.exists(word) and not os.path.isdir(word):
-        return _own_python(word), ""
-    if os.sep in word or word.endswith(_SOURCES):
-        return "", ""  # a folder may be a program, too
-    from shutil import which
+def _path_of(word: str, environ: Mapping[str, str]) -> str:
+    """Return the file that a word names; empty if Python is to say that there is none."""
+    found: str | None = word
+    if not os.path.exists(word) or os.path.isdir(word):
+        if os.sep in word or word.endswith(_SOURCES):
+            return ""  # a folder may be a program, too
+        from shutil import which
 
-    beside = os.path.dirname(sys.executable)  # of an environment that is not activated
-    found = which(word, path=environ.get("PATH", os.defpath)) or which(word, path=beside)
-    if found:
-        return _own_python(found), ""
-    if os.path.isdir(word):
-        return "", ""
-    return "", f"{word}: no such file here, and no such command on PATH; a module is run by -m"
-
-
-def _own_python(path: str) -> str:
-    """Return a path, and for another name of our own interpreter ``sys.executable``."""
-    is_beside = os.path.dirname(os.path.abspath(path)) == os.path.dirname(sys.executable)
-    if is_beside and _PYTHON.match(os.path.basename(path)):
-        try:
-            return sys.executable if os.path.samefile(path, sys.executable) else path
-        except OSError:
-            return path
-    return path
-
-
-def _is_for_our_python(path: str) -> bool:
-    """Return True if our own Python is to run a file: a source, or one that starts nothing else."""
-    if path.endswith(_SOURCES):
-        return True
-    try:
-        return not read_start(path, _HEAD).startswith(_EXECUTED)
-    except (OSError, ValueError):  # a pipe, say: Python reads these
-        return True
-
-
-def _program_of(path: str, arguments: Sequence[str]) -> Program:
-    """Return what a command runs, as far as its command line tells."""
-    if _PYTHON.match(os.path.basename(path)):
-        program, problem = parsed(arguments)
-        if not problem:
-            return program
-    return Program((path, *arguments), path)
+        beside = os.path.dirname(sys.executable)  # of an environment that is not activated
+        found = which(word, path=environ.get("PATH", os.defpath)) or which(word, path=beside)
+    if not found:
+        if os.path.isdir(word):
+            return ""
+        missing = "no such file here, and no such command on PATH; a module is run by -m"
+        raise UsageError(f"{word}: {missing}")
+    is_beside = os.path.dirname(os.path.abspath(found)) == os.path.dirname(sys.executable)
+    if is_beside and _PYTHON.match(os.path.basename(found)):  # perhaps another name of our own
+        with suppress(OSError):
+            return sys.executable if os.path.samefile(found, sys.executable) else found
+    return found
 
 
 def guarded_environment(
@@ -237,8 +266,12 @@ def guarded_environment(
     environment = dict(environ)
     environment[config.MODE_VARIABLE] = chosen
     environment[PREFIX_VARIABLE] = prefix
-    if not prefix:
-        environment[PACKAGES_VARIABLE] = _packages()
+    if not prefix:  # for Pythons of environments that lack what we depend on
+        from importlib.util import find_spec
+
+        spec = find_spec("packaging")
+        origin = spec.origin or "" if spec else ""
+        environment[PACKAGES_VARIABLE] = os.path.dirname(os.path.dirname(origin))
     # The rest as it is: an empty entry, as at the end of "src:", means the working directory.
     before = environ.get("PYTHONPATH", "")
     others = [path for path in before.split(os.pathsep) if path != SITE_FOLDER] if before else []
@@ -246,15 +279,7 @@ def guarded_environment(
     return environment
 
 
-def _packages() -> str:
-    """Return the folder of what we depend on, for Pythons of environments that lack it."""
-    from importlib.util import find_spec
-
-    spec = find_spec("packaging")
-    return os.path.dirname(os.path.dirname(spec.origin)) if spec and spec.origin else ""
-
-
-def interpreter_options() -> list[str]:
+def _interpreter_options() -> list[str]:
     """Return the options this interpreter was started with, so that the program has them too."""
     words: list[str] = getattr(sys, "orig_argv", [])[1:]  # Python 3.10+
     if not words:

@@ -16,7 +16,7 @@ from cudaguard.tools.common import Scratch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     Frames = Sequence[tuple[str, int, str]]
 
@@ -38,18 +38,19 @@ class RunRecord:
     Attributes:
         folder: Its path; empty where none can be made (a full disk), and no record is kept.
         lock: The descriptor that keeps it from being taken for abandoned; -1 without a folder.
+        remove: Deletes it; processes that go on after the program do without a record.
     """
 
     def __init__(self) -> None:
         # As `tempfile` does, which would be most of what this process imports.
         parent = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108  # the name is not to be guessed
         self.folder, self.lock, self._problem = "", -1, ""
-        self._scratch: Scratch | None = None
+        self.remove: Callable[[], None] = lambda: None
         try:
-            self._scratch = Scratch("run", parent)
-            path = os.path.join(self._scratch.folder, JOURNAL)
-            os.close(open_to_write(path, os.O_CREAT | os.O_EXCL))
-            self.folder, self.lock = self._scratch.folder, self._scratch.lock
+            scratch = Scratch("run", parent)
+            self.remove = scratch.close
+            os.close(open_to_write(os.path.join(scratch.folder, JOURNAL), os.O_CREAT | os.O_EXCL))
+            self.folder, self.lock = scratch.folder, scratch.lock
         except OSError as error:
             self._problem = str(error)
             self.remove()
@@ -66,11 +67,6 @@ class RunRecord:
             if not os.path.exists("/proc/self/maps"):
                 return "there is no /proc that would tell what is mapped"
         return self._problem
-
-    def remove(self) -> None:
-        """Delete the folder; processes that go on after the program do without a record."""
-        if self._scratch is not None:
-            self._scratch.close()
 
 
 class Thread(NamedTuple):

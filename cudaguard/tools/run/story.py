@@ -26,8 +26,7 @@ from cudaguard.core.modes import INSTALL, install_call
 from cudaguard.core.patterns import actions_of, matches, values_of
 from cudaguard.core.reports import Repaired
 from cudaguard.files import LARGEST, read_bytes
-from cudaguard.system.source import imports_of_file
-from cudaguard.tools.run.launch import parsed as parsed_words
+from cudaguard.tools.run.launch import program_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -110,15 +109,13 @@ def explaining(processes: Mapping[int, Process], own: int) -> Process:
     if program.error is not None and not is_of_others(program.error):
         return program
     others = [process for process in processes.values() if process.pid != own and process.died]
-    dead = [process for process in others if process.rank is not None] or [
-        process for process in others if process.fault is not None or _is_known(process.error)
-    ]
+    dead = [process for process in others if process.rank is not None]
+    for process in () if dead else others:
+        error = process.error  # is there more to say of it than the process has said?
+        is_known = error is not None and error.finding is not None and not error.is_said
+        if process.fault is not None or is_known:
+            dead.append(process)
     return min(dead, key=lambda process: process.died, default=program)
-
-
-def _is_known(error: Raised | None) -> bool:
-    """Return True if there is more to say of an error than the process has said."""
-    return error is not None and error.finding is not None and not error.is_said
 
 
 def is_of_others(error: Raised) -> bool:
@@ -186,12 +183,6 @@ class Story(NamedTuple):
     findings: tuple[Finding, ...]
     error: Raised | None
 
-    @property
-    def suspect(self) -> str:
-        """The top-level package in whose import or load the process died; may be empty."""
-        modules = [step.name for step in self.running if step.name != step.file]
-        return modules[-1].partition(".")[0] if modules else ""
-
 
 def story_of(lines: Iterable[Line], pid: int, thread: int = 0) -> Story:
     """Return what a process did last, in the last of the programs that it was.
@@ -222,7 +213,11 @@ def story_of(lines: Iterable[Line], pid: int, thread: int = 0) -> Story:
             step = Step(event.kind, event.module or event.file, event.file, line.where)
             stack.append((number, step))
         elif isinstance(event, Over):
-            _close(stack, event.kinds, event.name)
+            for index in reversed(range(len(stack))):
+                step = stack[index][1]
+                if step.kind in event.kinds and event.name in (step.name, step.file):
+                    del stack[index:]  # the innermost of that name, and what it has left open
+                    break
             if event.missing:
                 sought = NotFound(event.missing, line.where)
                 lacking.setdefault(_stem(sought.name), sought)
@@ -261,15 +256,6 @@ def _stem(file: str) -> str:
     return file.rpartition("/")[2].partition(".so")[0]
 
 
-def _close(stack: list[tuple[int, Step]], kinds: tuple[str, ...], name: str) -> None:
-    """Take the innermost step of that name away, and what it left open."""
-    for index in range(len(stack) - 1, -1, -1):
-        step = stack[index][1]
-        if step.kind in kinds and name in (step.name, step.file):
-            del stack[index:]
-            return
-
-
 # --- rules --------------------------------------------------------------------------
 
 
@@ -294,7 +280,9 @@ def fitting(rules: Iterable[Rule], story: Story, cured: Container[str] = ()) -> 
 
     `cured` are the ids of those that the guard was to repair in that process.
     """
-    suspect = story.suspect or (story.imported[-1].partition(".")[0] if story.imported else "")
+    # The package in whose import or load the process died, or that came last.
+    running = [step.name for step in story.running if step.name != step.file]
+    suspect = "".join(running[-1:] or story.imported[-1:]).partition(".")[0]
     told = {finding.id for finding in story.findings}
     found: list[Fit] = []
     for rule in rules:
@@ -307,7 +295,8 @@ def fitting(rules: Iterable[Rule], story: Story, cured: Container[str] = ()) -> 
         # A call in the wrong place is seen when it is made, and told.
         if actions_of(rule, "check_call") and rule.id not in told:
             continue
-        is_certain = suspect in _named(rule)
+        names = (*rule.watch, *rule.needs, *rule.when.get("dists", {}))
+        is_certain = suspect in {name.partition(".")[0] for name in names}
         takes_over = bool(actions_of(rule, *_SCOPE)) and watched[0].partition(".")[0] != suspect
         if is_certain or takes_over:
             patterns = values_of(rule, *_SCOPE)
@@ -327,12 +316,6 @@ def likeliest(fits: Iterable[Fit]) -> tuple[Fit, ...]:
     return tuple(certain or best.values())
 
 
-def _named(rule: Rule) -> set[str]:
-    """Return the packages that a rule is about."""
-    names = (*rule.watch, *rule.needs, *rule.when.get("dists", {}))
-    return {name.partition(".")[0] for name in names}
-
-
 # --- Python stacks of the program: its sources, and the words for them ---------------------------
 # All threads, the standard library folded, equal stacks once.
 
@@ -350,8 +333,8 @@ class Sources:
 
     Args:
         program: The program.
-        outermost: The file of its outermost frame, which is that of ``-m MODULE``: the module is
-            not imported to find it.
+        frames: Where it died, innermost first; the outermost that can be that of ``-m MODULE``, by
+            its name, has the file of the module, which is not imported to find it.
         processes: Those of the run; the scripts that they were started with are the program's too.
         shows_lines: False for a report that others may read.
     """
@@ -359,49 +342,49 @@ class Sources:
     def __init__(
         self,
         program: Program,
-        outermost: str,
+        frames: Frames,
         processes: Iterable[Process] = (),
         *,
         shows_lines: bool = True,
     ) -> None:
         self._program = program
-        is_module = program.words[:1] == ("-m",)
-        self.script = program.script or (outermost if is_module else "")
+        self.script = program.script
+        if program.words[:1] == ("-m",):
+            name = "".join(program.words[1:2]).replace(".", os.sep)
+            ends = f"{os.sep}{name}.py", f"{os.sep}{name}{os.sep}__main__.py"
+            outer = [file for file, _, _ in frames if file.endswith(ends)]
+            self.script = "".join(outer[-1:])
         started = {process.program for process in processes}
-        scripts = (self.script, *(parsed_words(words)[0].script for words in started))
+        scripts = (self.script, *(program_of(words).script for words in started))
         self._own = {os.path.abspath(script) for script in scripts if script and shows_lines}
         self._lines: dict[str, list[str]] = {}
         if shows_lines and program.words[:1] == ("-c",):
             self._lines["<string>"] = program.words[1].splitlines()
 
-    def imports_up_to(self, line: int) -> list[str]:
-        """Return the packages that the program imports up to a line; none if it is in no file."""
-        imports = imports_of_file(self.script)
-        found = [one.module.partition(".")[0] for one in imports if one.line <= line]
-        return list(dict.fromkeys(found))
-
     def frames(self, frames: Frames) -> list[dict[str, Any]]:
         """Return frames as the report has them."""
-        return [self._frame(*frame) for frame in frames]
+        is_code = self._program.words[:1] == ("-c",)
+        script = os.path.abspath(self.script)
+        found = []
+        for file, line, function in frames:
+            lines = self._lines_of(file)[line - 1 : line] if line > 0 else []
+            is_own = is_code and file == "<string>"
+            if self.script:
+                is_own = os.path.abspath(file) == script
+            found.append(
+                {
+                    "file": file,
+                    "line": line,
+                    "function": function,
+                    "source": "".join(lines).strip(),
+                    "is_program": is_own,
+                }
+            )
+        return found
 
     def threads(self, fault: FaultDump) -> list[dict[str, Any]]:
         """Return the threads beside the one concerned as the report has them."""
         return [{"name": other.name, "stack": self.frames(other.frames)} for other in fault.others]
-
-    def _frame(self, file: str, line: int, function: str) -> dict[str, Any]:
-        lines = self._lines_of(file)[line - 1 : line] if line > 0 else []
-        return {
-            "file": file,
-            "line": line,
-            "function": function,
-            "source": "".join(lines).strip(),
-            "is_program": self._is_program(file),
-        }
-
-    def _is_program(self, file: str) -> bool:
-        if not self.script:
-            return file == "<string>" and self._program.words[:1] == ("-c",)
-        return os.path.abspath(file) == os.path.abspath(self.script)
 
     def _lines_of(self, file: str) -> list[str]:
         """Return the lines of a source of the program's, none if it cannot be read."""

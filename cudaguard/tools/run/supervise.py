@@ -210,7 +210,11 @@ class Supervisor:
                 continue
             if info.si_signo == signal.SIGCHLD:
                 self._look_at_children()
-            elif not self._has_it_already(info):
+                continue
+            # The program has it where the kernel sends (the terminal does so to the whole process
+            # group), or where it is the sender.
+            is_own = info.si_pid and is_below(info.si_pid, self._pid)
+            if info.si_code <= 0 and not is_own:
                 self._hand_on(info.si_signo)
         return True
 
@@ -228,12 +232,6 @@ class Supervisor:
                 else:
                     self._status = exit_status(status)
 
-    def _has_it_already(self, info: signal.struct_siginfo) -> bool:
-        """Return True if the program got this signal from the terminal, or sent it."""
-        if info.si_code > 0:  # by the kernel: the terminal sends to the whole process group
-            return True
-        return bool(info.si_pid and is_below(info.si_pid, self._pid))
-
     def _hand_on(self, number: int) -> None:
         self._look_at_children()
         if self._status is None:
@@ -244,8 +242,11 @@ class Supervisor:
 
     def _stop_too(self, number: int) -> None:
         """Stop as the program has been stopped, so that the shell sees it; then go on with it."""
-        if number == signal.SIGSTOP and not _has_terminal():
-            return  # nobody's job: whoever continues the program would not think of us
+        if number == signal.SIGSTOP:
+            try:
+                os.close(os.open("/dev/tty", os.O_RDWR))
+            except OSError:  # nobody's job: whoever continues the program would not think of us
+                return
         os.kill(os.getpid(), number)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})  # we stop here
         signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
@@ -282,14 +283,6 @@ def _alive() -> list[int]:
     return [pid for pid in descendants(os.getpid()) if state(pid) not in ("", "Z", "X")]
 
 
-def _has_terminal() -> bool:
-    try:
-        os.close(os.open("/dev/tty", os.O_RDWR))
-    except OSError:
-        return False
-    return True
-
-
 def _kill(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
@@ -314,9 +307,14 @@ def _end_as(ended: ProgramEnd) -> int:
         return TIMEOUT
     if ended.status >= 0:
         return ended.status
+    import resource
+
     number = -ended.status
     flush()
-    _forbid_core_file()
+    # The core file is the program's, and there may be one already: none of this process.
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    # 1 and not 0: where core files are piped to a program, 0 forbids nothing (core(5)).
+    resource.setrlimit(resource.RLIMIT_CORE, (0 if most == 0 else 1, most))
     with suppress(OSError):  # a sandbox may forbid it
         if number not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(number, signal.SIG_DFL)
@@ -333,12 +331,3 @@ def flush() -> None:
                 stream.flush()
         except (OSError, ValueError):  # nobody reads it any more
             continue
-
-
-def _forbid_core_file() -> None:
-    """The core file is the program's, and there may be one already: none of this process."""
-    import resource
-
-    _, most = resource.getrlimit(resource.RLIMIT_CORE)
-    # 1 and not 0: where core files are piped to a program, 0 forbids nothing (core(5)).
-    resource.setrlimit(resource.RLIMIT_CORE, (0 if most == 0 else 1, most))

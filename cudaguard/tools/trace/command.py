@@ -7,33 +7,20 @@ down as things happen, so there is one of a program that crashes as well.
 
 from __future__ import annotations
 
-import os
 import sys
 
-from cudaguard.files import open_to_write, write_text
+from cudaguard.files import write_text
 from cudaguard.files.text import printable_data
-from cudaguard.tools.common import (
-    BROKEN,
-    FORMATS,
-    UsageError,
-    add_verbose,
-    add_with_arguments,
-    json_text,
-    note,
-    say,
-)
+from cudaguard.tools.common import FORMATS, UsageError, add_verbose, json_text, note, say
 from cudaguard.tools.layout import Page
 from cudaguard.tools.run import launch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Sequence
-    from typing import Any
 
     from cudaguard.tools.run.supervise import ProgramEnd
 
-_WITH_VALUE = ("--mode", "--format", "-o", "--output", "--timeout")
 _OF_FILES = "standard output belongs to the program: name a file with -o FILE"
 
 EXAMPLES = """\
@@ -48,12 +35,6 @@ It ends as the program does; 2: wrong usage; 3: a file cannot be written.
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.usage = (
-        "cudaguard trace [OPTION ...] COMMAND [ARG ...]\n"
-        "       cudaguard trace [OPTION ...] [OPTION OF PYTHON ...] SCRIPT [ARG ...]\n"
-        "       cudaguard trace [OPTION ...] [OPTION OF PYTHON ...] -m MODULE [ARG ...]\n"
-        "       cudaguard trace [OPTION ...] [OPTION OF PYTHON ...] -c CODE [ARG ...]"
-    )
     parser.epilog = EXAMPLES
     parser.add_argument(
         "-o",
@@ -74,76 +55,51 @@ def configure(parser: ArgumentParser) -> None:
         default="observe",
         help="of the guard meanwhile: observe (default) changes nothing, fix shows what it repairs",
     )
-    parser.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        default=0,
-        type=launch.seconds,
-        help="end the program and what it has started after that time, with status 124",
+    launch.configure(
+        parser,
+        "trace",
+        "end the program and what it has started after that time, with status 124",
     )
-    add_with_arguments(parser)
     add_verbose(parser, "show all imports and libraries")
-
-
-def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return (our own options, what is handed to Python): see `launch.split`."""
-    return launch.split(arguments, _WITH_VALUE)
 
 
 def execute(args: Namespace) -> int:
     """Trace the program and end as it does."""
     from cudaguard.core.record import TRACE_VARIABLE
-    from cudaguard.errors import ConfigError
     from cudaguard.tools.run.record import RunRecord
     from cudaguard.tools.run.supervise import IS_SUPPORTED, run_recorded
 
-    found, problem = launch.launch(args.program, launch.interpreter_options(), os.environ)
     if not IS_SUPPORTED:
-        problem = "it is done on Linux only"
-    elif args.format == "json" and not args.output:
-        problem = f"--format json: {_OF_FILES}"
-    elif "-" in args.output:
-        problem = f"-o -: {_OF_FILES}"
-    if problem:
-        raise UsageError(problem)
-    try:
-        environment = launch.guarded_environment(args.mode, os.environ, found.prefix)
-        for path in args.output:
-            os.close(open_to_write(path))  # now, not when hours have been spent
-    except ConfigError as error:
-        raise UsageError(str(error)) from error
-    except OSError as error:
-        raise UsageError(str(error), status=BROKEN) from error
+        raise UsageError("it is done on Linux only")
+    if args.format == "json" and not args.output:
+        raise UsageError(f"--format json: {_OF_FILES}")
+    if "-" in args.output:
+        raise UsageError(f"-o -: {_OF_FILES}")
+    found, environment = launch.prepared(args, args.output)
     environment[TRACE_VARIABLE] = "1"
     record = RunRecord()
 
     def tell(ended: ProgramEnd) -> None:
         from cudaguard.system.shareable import shareable
-        from cudaguard.tools.trace.document import document_of
+        from cudaguard.tools.trace.document import document_of, write
 
         missing = record.problem()
         if missing:
             note("trace", f"libraries may be missing from this trace: {missing}")
         is_whole = args.with_arguments or not args.output
         document = document_of(found, ended, record.folder, with_arguments=is_whole)
-        _write(shareable(document) if args.output else document, args)
+        shared = shareable(document)
+        if not args.output:
+            page = Page(sys.stderr, verbose=args.verbose)
+            write(printable_data(document), page)
+            say(f"{page}\n", sys.stderr)
+        for path in args.output:
+            text = json_text(shared)
+            suffix = "json" if path.lower().endswith(".json") else "text"
+            if (args.format or suffix) == "text":
+                page = Page(verbose=args.verbose)
+                write(printable_data(shared), page)
+                text = str(page)
+            write_text(path, f"{text}\n")
 
     return run_recorded("trace", found.command, environment, record, tell, timeout=args.timeout)
-
-
-def _write(document: dict[str, Any], args: Namespace) -> None:
-    from cudaguard.tools.trace.document import write
-
-    if not args.output:
-        page = Page(sys.stderr, verbose=args.verbose)
-        write(printable_data(document), page)
-        say(f"{page}\n", sys.stderr)
-    for path in args.output:
-        suffix = "json" if path.lower().endswith(".json") else "text"
-        if (args.format or suffix) == "json":
-            text = json_text(document)
-        else:
-            page = Page(verbose=args.verbose)
-            write(printable_data(document), page)
-            text = str(page)
-        write_text(path, f"{text}\n")

@@ -31,7 +31,7 @@ from cudaguard.system.processes import signal_name
 from cudaguard.system.runtimes import runtime_of, stem_of
 from cudaguard.tools.common import TIMEOUT
 from cudaguard.tools.run.crash import CRASHES
-from cudaguard.tools.run.launch import parsed
+from cudaguard.tools.run.launch import program_of
 from cudaguard.tools.run.record import faults_in
 from cudaguard.tools.run.story import Sources, add_frame, lines_of
 
@@ -65,21 +65,18 @@ def document_of(
         folder: Where its record is.
         with_arguments: False to name programs alone, without arguments and lines of source.
     """
-    import cudaguard
-
     if not with_arguments:
         launch = launch._replace(program=launch.program.without_arguments())
     processes = processes_of(read_events(os.path.join(folder, JOURNAL)), ended.pid)
     _describe_libraries([library for process in processes for library in libraries_of(process)])
     for process in processes:
         if not with_arguments:
-            process["program"] = list(parsed(process["program"])[0].without_arguments().words)
+            process["program"] = list(program_of(process["program"]).without_arguments().words)
         process["is_program"] = process["pid"] == ended.pid
     number = -ended.status if ended.status < 0 and not ended.is_late else 0
     status = TIMEOUT if ended.is_late else 128 + number if number else ended.status
     document = {
         "tool": "trace",
-        "version": cudaguard.__version__,
         "python": Facts().python,
         "platform": f"{sys.platform} {Facts().machine}",
         "program": list(launch.program.words),
@@ -97,7 +94,19 @@ def document_of(
     if ended.is_late or (number in CRASHES and number not in ended.sent):
         limit = ("--timeout", f"{max(1, round(ended.seconds))}") if ended.is_late else ()
         document["command"] = shlex.join(("cudaguard", "run", *limit, *launch.program.words))
-    document["summary"] = _summary_of(document)
+    files = {lib["file"]: lib["bytes"] or 0 for p in processes for lib in libraries_of(p)}
+    steps = [step for process in processes for step in process["steps"]]
+    first = next((s for s in steps if s["kind"] == "cuda" and s["what"] == "initialized"), None)
+    main = processes[0]["steps"] if processes and (number or ended.is_late) else []
+    running = [step["name"] for step in main if step["state"] == "unfinished"]
+    document["summary"] = {
+        "libraries": len(files),
+        "bytes": sum(files.values()),
+        "imports": sum(step["kind"] == "import" for step in steps),
+        "initializer": first["actor"] or "" if first is not None else None,
+        "findings": sum(step["kind"] == "finding" for step in steps),
+        "died_in": running[-1] if running else "",
+    }
     return document
 
 
@@ -107,7 +116,7 @@ def _stack(launch: Launch, ended: ProgramEnd, folder: str, *, shows_lines: bool)
         return []
     dumps = faults_in(folder).get(ended.pid, [])
     found = [dump for dump in dumps if bool(dump.what) != ended.is_late]
-    sources = Sources(launch.program, "", shows_lines=shows_lines)
+    sources = Sources(launch.program, (), shows_lines=shows_lines)
     return lines_of(sources.frames(found[-1].frames)) if found else []
 
 
@@ -129,25 +138,6 @@ def _describe_libraries(entries: Sequence[dict[str, Any]]) -> None:
                 "bytes": file.size,
             }
         entry.update(known[path])
-
-
-def _summary_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a trace comes down to."""
-    processes = document["processes"]
-    files = {lib["file"]: lib["bytes"] or 0 for p in processes for lib in libraries_of(p)}
-    steps = [step for process in processes for step in process["steps"]]
-    first = next((s for s in steps if s["kind"] == "cuda" and s["what"] == "initialized"), None)
-    main = processes[0]["steps"] if processes else []
-    died = document["ended"]["kind"] != "exited"
-    running = [step["name"] for step in main if died and step["state"] == "unfinished"]
-    return {
-        "libraries": len(files),
-        "bytes": sum(files.values()),
-        "imports": sum(step["kind"] == "import" for step in steps),
-        "initializer": first["actor"] or "" if first is not None else None,
-        "findings": sum(step["kind"] == "finding" for step in steps),
-        "died_in": running[-1] if running else "",
-    }
 
 
 def libraries_of(process: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -220,8 +210,14 @@ class _Process:
             )  # fmt: skip
             stack.append(step)
         elif isinstance(event, Over):
-            kinds = tuple(kind for one in event.kinds for kind in _STEPS[one])
-            _close(stack, kinds, event.name, at, "failed" if event.is_failed else "done")
+            kinds = [kind for one in event.kinds for kind in _STEPS[one]]
+            for index in reversed(range(len(stack))):
+                step = stack[index]
+                if step["kind"] in kinds and event.name in (step["name"], step["file"]):
+                    step["seconds"] = _rounded(at - step["at"])
+                    step["state"] = "failed" if event.is_failed else "done"
+                    del stack[index:]  # the innermost of that name, and what it has left open
+                    break
         elif isinstance(event, Mapped):
             self._step_that_mapped(stack, event, at, line)["mapped"].append({"file": event.file})
         elif isinstance(event, CudaUsed):
@@ -270,16 +266,6 @@ class _Process:
         return self._step("unseen" if self._steps else "start", "", at, line)
 
 
-def _close(stack: list[Step], kinds: tuple[str, ...], name: str, at: float, state: str) -> None:
-    """End the innermost open step of that name, and what it has left open."""
-    for index in range(len(stack) - 1, -1, -1):
-        step = stack[index]
-        if step["kind"] in kinds and name in (step["name"], step["file"]):
-            step["seconds"], step["state"] = _rounded(at - step["at"]), state
-            del stack[index:]
-            return
-
-
 def _rounded(seconds: float) -> float:
     return round(seconds, 6)
 
@@ -319,8 +305,11 @@ def write(document: Mapping[str, Any], page: Page) -> None:
     page.add(f"Native libraries of: {_command_line(document['program'])}", style="bold")
     for process in document["processes"]:
         if len(document["processes"]) > 1:
+            by = f", started by {process['parent']}" if process["parent"] else ""
+            what = f"{by}: {_command_line(process['program']) or 'a fork'}"
+            title = ": the program" if process["is_program"] else what
             page.blank()
-            page.add(_process_title(process), style="bold")
+            page.add(f"process {process['pid']}{title}", style="bold")
         page.block("  at/s  took/s", style="dim")
         for row in rows_of(process if page.verbose else native_only(process)):
             text, style = _line(row, page)
@@ -330,30 +319,6 @@ def write(document: Mapping[str, Any], page: Page) -> None:
             page.add(text, lead=lead, style=style, hanging=len(lead) + 2)
     if not page.verbose:
         page.add("--verbose shows all imports and libraries", style="dim")
-    page.add(_headline(document), style="bold")
-    ending = _ending(document)
-    if ending:
-        page.add(f"✗ {ending}", style="red")
-        for frame in document["ended"]["stack"]:
-            add_frame(page, frame, 4)
-    if document["command"]:
-        page.labeled("run", document["command"], 0)
-
-
-def _command_line(program: Sequence[str]) -> str:
-    text = " ".join(" ".join(program).split())
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
-
-
-def _process_title(process: Mapping[str, Any]) -> str:
-    if process["is_program"]:
-        return f"process {process['pid']}: the program"
-    by = f", started by {process['parent']}" if process["parent"] else ""
-    return f"process {process['pid']}{by}: {_command_line(process['program']) or 'a fork'}"
-
-
-def _headline(document: Mapping[str, Any]) -> str:
-    """Return what was mapped, and who initialized CUDA."""
     summary = document["summary"]
     libraries, actor = counted(summary["libraries"], "libraries"), summary["initializer"]
     parts = [f"{libraries} ({summary['bytes'] / (1 << 20):,.0f} MB) in {document['seconds']:.2f} s"]
@@ -363,25 +328,32 @@ def _headline(document: Mapping[str, Any]) -> str:
         parts.append(f"CUDA was initialized by {actor or 'the program, between two imports'}")
     if summary["findings"]:
         parts.append(counted(summary["findings"], "findings"))
-    return "; ".join(parts)
-
-
-def _ending(document: Mapping[str, Any]) -> str:
-    """Return how the program ended; empty if it ended well."""
-    ended: Mapping[str, Any] = document["ended"]
-    where = os.path.basename(document["summary"]["died_in"])
+    page.add("; ".join(parts), style="bold")
+    ended, where = document["ended"], os.path.basename(document["summary"]["died_in"])
     inside = f" in {where}" if where else ""
     if ended["kind"] == "signal":
-        return f"died of {ended['signal']}{inside}"
-    if ended["kind"] == "timeout":
-        return f"timed out{inside}"
-    return f"exit status {ended['status']}" if ended["status"] else ""
+        page.add(f"✗ died of {ended['signal']}{inside}", style="red")
+    elif ended["kind"] == "timeout":
+        page.add(f"✗ timed out{inside}", style="red")
+    elif ended["status"]:
+        page.add(f"✗ exit status {ended['status']}", style="red")
+    for frame in ended["stack"]:
+        add_frame(page, frame, 4)
+    page.labeled("run", document["command"], 0)
+
+
+def _command_line(program: Sequence[str]) -> str:
+    text = " ".join(" ".join(program).split())
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def _line(row: Step, page: Page) -> tuple[str, str]:
     """Return the text of a row, and its style."""
     kind, names, state = row["kind"], row["names"], _STATES.get(row["state"], "")
-    place = f" ({_place(row['where'])})" if row["where"] else ""
+    folder, place = os.path.split(row["where"])
+    if place.startswith("__init__."):  # as in torch/__init__.py:3
+        place = f"{os.path.basename(folder)}/{place}"
+    place = place and f" ({place})"
     if kind in _EVENTS:
         sign, style = _EVENTS[kind]
         id = f"{row['id']} " if kind == "finding" else ""
@@ -407,12 +379,6 @@ def _line(row: Step, page: Page) -> tuple[str, str]:
     return text, "" if row["mapped"] else "dim"
 
 
-def _place(where: str) -> str:
-    """Return ``train.py:3``, or ``torch/__init__.py:3``."""
-    folder, name = os.path.split(where)
-    return f"{os.path.basename(folder)}/{name}" if name.startswith("__init__.") else name
-
-
 def rows_of(process: Mapping[str, Any]) -> list[Step]:
     """Return the steps of a process for a reader: loads in a row that brought nothing are one row.
 
@@ -421,11 +387,18 @@ def rows_of(process: Mapping[str, Any]) -> list[Step]:
     """
     rows: list[Step] = []
     for step in process["steps"]:
-        row = {**step, "names": [step["name"]], "brought": _brought(step)}
+        name, mapped = os.path.basename(step["file"]), step["mapped"]
+        # What the step was the loading of; the rest was mapped with it.
+        own = [lib for lib in mapped if name in (lib["name"], os.path.basename(lib["file"]))][:1]
+        brought = [lib["name"] for lib in mapped if lib not in own]
+        row = {**step, "names": [step["name"]], "brought": brought}
         last = rows[-1] if rows else row
         if last["kind"] == "cuda" and row["kind"] == "finding" and row["id"] in _OF_CUDA:
             continue
-        if last is row or not (_is_small(last) and _is_small(row) and _are_alike(last, row)):
+        keys = ["kind", "depth", "thread", "is_guards"]
+        keys += ["where"] * (row["kind"] == "library")  # one after the other in a loop
+        is_alike = _is_small(last) and _is_small(row) and all(last[k] == row[k] for k in keys)
+        if last is row or not is_alike:
             rows.append(row)
             continue
         for key in ("names", "mapped"):
@@ -434,18 +407,5 @@ def rows_of(process: Mapping[str, Any]) -> list[Step]:
     return rows
 
 
-def _brought(step: Step) -> list[str]:
-    """Return the names of what was mapped with the library that a step was the loading of."""
-    name = os.path.basename(step["file"])
-    own = [lib for lib in step["mapped"] if name in (lib["name"], os.path.basename(lib["file"]))]
-    return [lib["name"] for lib in step["mapped"] if lib not in own[:1]]
-
-
 def _is_small(row: Step) -> bool:
     return row["kind"] in _LOADS and row["state"] == "done" and not row["brought"]
-
-
-def _are_alike(one: Step, other: Step) -> bool:
-    if one["kind"] == "library" and one["where"] != other["where"]:
-        return False  # not one after the other in a loop
-    return all(one[key] == other[key] for key in ("kind", "depth", "thread", "is_guards"))

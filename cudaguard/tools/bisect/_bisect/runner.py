@@ -59,27 +59,16 @@ class Recorder:
         return False
 
 
-def first_folder(kind, program):
-    """Return what Python puts in front of sys.path: the folder of a script, else the current."""
-    if kind == "imports":
-        return program.pop(0)
-    return os.path.dirname(os.path.realpath(program[0])) if kind == "script" else os.getcwd()
-
-
-def run_script(path, namespace):
-    import io
-
-    with io.open_code(path) as file:
-        source = file.read()
-    # In our own frame: what a program sees of its callers is one frame more than under python.
-    exec(compile(source, path, "exec", dont_inherit=True), namespace)
-
-
 def main():
     names = [name for name in os.environ.pop("CUDAGUARD_BISECT_IMPORTS", "").split(",") if name]
     journal = Journal(os.environ.pop("CUDAGUARD_BISECT_JOURNAL", ""))
     kind, program = sys.argv[1], sys.argv[2:]
-    first = first_folder(kind, program)
+    # What Python puts in front of sys.path: the folder of a script, else the current one.
+    first = os.getcwd()
+    if kind == "imports":
+        first = program.pop(0)
+    elif kind == "script":
+        first = os.path.dirname(os.path.realpath(program[0]))
     if not getattr(sys.flags, "safe_path", False):  # -P: there is no such entry
         sys.path[0] = first
     sys.argv[:] = ["-c"] if kind == "imports" else program
@@ -103,7 +92,12 @@ def main():
     main.__file__ = program[0]
     main.__builtins__ = ours.__builtins__
     if kind == "script":
-        run_script(program[0], main.__dict__)
+        import io
+
+        with io.open_code(program[0]) as file:
+            source = file.read()
+        # In our own frame: a program sees no more callers than it must.
+        exec(compile(source, program[0], "exec", dont_inherit=True), main.__dict__)
     else:
         import runpy
 
