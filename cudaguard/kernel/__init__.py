@@ -200,7 +200,8 @@ class GuardFinder:
         """Return False for what is watched asleep for its time only."""
         if name == _END_OF_CTYPES:
             watch_ctypes()
-        return self.asked is None or not (name == "ctypes" and target is None)
+            return False
+        return self.asked is None or name != "ctypes" or target is not None
 
     def _behind(self) -> "list[Any]":
         """Return who is asked after this finder; those in front have been asked already."""
