@@ -56,7 +56,7 @@ SLOW = {
     "features/import_order": ("test_newest", "test_preload"),
     "features/symbol_scope": ("test_hiding", "test_own_runtime", "test_users"),
     "harm": ("test_time_limits",),
-    "system": ("test_child", "test_stubs"),
+    "system": ("test_child",),
     "tools": (
         *("test_activation", "test_bisect", "test_decord", "test_doctor"),
         *("test_doctor_bundle", "test_doctor_checks", "test_doctor_children", "test_doctor_diff"),

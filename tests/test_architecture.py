@@ -36,11 +36,11 @@ GENERATED = "features._index"
 # The ratchet. These only fall: whoever removes something lowers them to what is left, and what is
 # added has to make as much needless (see CONTRIBUTING.md).
 CEILINGS = {
-    "lines of the package": 34833,
+    "lines of the package": 34119,
     "modules of the package": 194,
-    "lines of the tests": 44450,
-    "lines loaded by install()": 5166,
-    "lines loaded by install(); import ctypes": 8948,
+    "lines of the tests": 44402,
+    "lines loaded by install()": 905,
+    "lines loaded by install(); import ctypes": 1162,
 }
 LOADED = """
 import sys

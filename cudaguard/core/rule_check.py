@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.near import closest
+from cudaguard.core.patterns import closest
 from cudaguard.core.table import RESERVED_PREFIX, table
 from cudaguard.errors import RuleError
 from cudaguard.model import GRADES, KW_ONLY, Record, Rule, plain

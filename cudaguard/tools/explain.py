@@ -45,7 +45,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace) -> int:
     """Explain, and return the exit status."""
-    from cudaguard.core.near import closest_id
+    from cudaguard.core.patterns import closest_id
     from cudaguard.tools.known import explain, ids
     from cudaguard.tools.layout import COLOR, Page
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 
-from cudaguard.core.near import closest
+from cudaguard.core.patterns import closest
 from cudaguard.tools.common import (
     BROKEN,
     INTERRUPTED,

@@ -147,6 +147,7 @@ def test_odd_specs_are_answered_as_by_python(native):
             print(error)
         """
     plain = native.bare(START, look)
-    guarded = native.bare(START, "on()", look)
-    assert (guarded.lines, guarded.err) == (plain.lines, "")
+    for switch in ("on()", "cudaguard.install()"):  # awake and asleep
+        guarded = native.bare(START, switch, look)
+        assert (guarded.lines, guarded.err) == (plain.lines, "")
     assert plain.lines[:3] == ["plain 42", "42 42", "text 42"]

@@ -1,7 +1,7 @@
 """The filter for lazy imports (PEP 810, Python 3.15).
 
 A stand-in plays three functions of `sys` as the PEP describes them, on every Python. What is tested
-is our side of the agreement; for the interpreter's see `test_lazy_statements`.
+is our side of the agreement.
 """
 
 from __future__ import annotations

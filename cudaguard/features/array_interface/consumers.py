@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from cudaguard.core.near import closest
+from cudaguard.core.patterns import closest
 from cudaguard.features.array_interface.interface import (
     INTERFACE,
     LEGACY_STREAM,

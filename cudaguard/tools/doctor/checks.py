@@ -12,8 +12,7 @@ from cudaguard.config import CONFIG_VARIABLE, MODE_VARIABLE, read_environment, r
 from cudaguard.core import decide
 from cudaguard.core.checks import Check
 from cudaguard.core.findings import Kind, listed
-from cudaguard.core.modes import INSTALL, install_call
-from cudaguard.core.permit import REPAIRING
+from cudaguard.core.permit import INSTALL, REPAIRING, install_call
 from cudaguard.core.plugins import scan
 from cudaguard.core.rule_check import rules_from_tables
 from cudaguard.core.table import table

@@ -260,7 +260,7 @@ def guarded_environment(
         ConfigError: An unknown mode.
     """
     from cudaguard import config
-    from cudaguard.core.modes import mode_for_child
+    from cudaguard.core.permit import mode_for_child
 
     chosen = mode_for_child(mode, environ)
     environment = dict(environ)

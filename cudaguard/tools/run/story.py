@@ -22,8 +22,8 @@ from cudaguard.core.journal_reader import (
     Raised,
     Started,
 )
-from cudaguard.core.modes import INSTALL, install_call
 from cudaguard.core.patterns import actions_of, matches, values_of
+from cudaguard.core.permit import INSTALL, install_call
 from cudaguard.core.reports import Repaired
 from cudaguard.files import LARGEST, read_bytes
 from cudaguard.tools.run.launch import program_of
