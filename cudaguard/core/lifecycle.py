@@ -322,7 +322,9 @@ class Activation:
     def _look_back(self, *, at_start: bool) -> None:
         """Tell of rules that came too late, and of what is in the global symbol scope already."""
         core = self.core
-        if has_ctypes() and core.kernel.has_news():
+        if has_ctypes() and (
+            core.kernel.has_news() or any(map(is_imported, table.index.INITIALIZERS))
+        ):
             core.look("guard")
         self._load_late_plugins()
         if any(is_imported(name) for name in core.registry.by_module):

@@ -91,6 +91,8 @@ def _is_refusal(error: BaseException) -> bool:
     What a signal handler raises looks the same, so that nothing is taken for a refusal where there
     is one.
     """
+    if type(error).__module__ in ("cudaguard", "cudaguard.errors"):  # on purpose
+        return False
     last, foreign = _frames_of_ours(error)
     if foreign is None and isinstance(error, ImportError):
         return not str(error.name).startswith("cudaguard")
@@ -152,7 +154,7 @@ class GuardFinder:
         self.loads: Any = None  # `cudaguard.kernel.loads`, once it is needed
         self.has_failed = False
         self.retired: type | None = None  # of a finder that has had our place
-        self._thread = _local()  # .busy: the modules that it is looking for
+        self._thread = _local()  # .busy: the modules that it is looking for; .mapping
         self.stand_ins: list[StandIn] = []
 
     @_of_import_system
@@ -229,6 +231,15 @@ class GuardFinder:
         What does is news until `LoaderList` has begun at what was known before.
         """
         return not self.counters() or bool(_why_mapped("mapped"))
+
+    @property
+    def mapping(self) -> "ModuleSpec | None":
+        """The extension that this thread has let the loader map, unguarded, just now."""
+        return self._thread.__dict__.get("mapping")
+
+    @mapping.setter
+    def mapping(self, spec: "ModuleSpec | None") -> None:
+        self._thread.__dict__["mapping"] = spec
 
     @staticmethod
     def has_plugins() -> bool:
@@ -378,7 +389,11 @@ def _patch_extensions() -> None:
                 module = core.extensions.load(original, loader, spec)
                 return module
             try:
-                module = original(loader, spec)
+                outer, kernel.mapping = kernel.mapping, spec if is_asleep else None
+                try:
+                    module = original(loader, spec)
+                finally:
+                    kernel.mapping = outer
             except ImportError as error:
                 if is_asleep:
                     core = _core_for(str, f"extension {spec.name}, which was refused")

@@ -152,7 +152,7 @@ class DuplicateDetector:
                     soname = Image(memory, one).soname or os.path.basename(one.path)
                 except own_errors(OSError):  # unloaded meanwhile
                     continue
-                by, how = who = who or _who(load, since)
+                by, how = who = who or _who(self._core, load, since)
                 # Without the detours by which the loader came there: `cv2/../opencv.libs/`.
                 folder, name = os.path.split(one.path)
                 path = os.path.join(os.path.realpath(folder), name)
@@ -183,7 +183,7 @@ class DuplicateDetector:
                 known = identity(meant) if meant else copy.identity
                 if known != copy.identity:
                     wanted = Copy(meant, copy.stem, copy.soname, known, "", "")
-                    yield Stray(one.path, _who(load, since)[1], copy, wanted)
+                    yield Stray(one.path, _who(self._core, load, since)[1], copy, wanted)
 
     def _parts_to_come(self, copy: Copy) -> Iterator[Stray]:
         """Return a part that will be opened by name, and be found elsewhere than beside it.
@@ -229,12 +229,12 @@ def _found(name: str, folders: Iterable[str]) -> str:
     return next(filter(os.path.exists, (f"{folder}/{name}" for folder in folders)), "")
 
 
-def _who(load: NativeLoad | None, since: str) -> tuple[str, str]:
+def _who(core: Dispatch, load: NativeLoad | None, since: str) -> tuple[str, str]:
     """Return the module that loads what is new, if that was seen, and words that follow a path."""
     if load is None:
         # The extension that is being mapped, from within which another load has come.
-        mapping = getattr(here, "mapping", None) if since == "unseen" else None
-        by = getattr(mapping, "name", "")
+        mapping = getattr(here, "mapping", None) or core.kernel.mapping
+        by = getattr(mapping, "name", "") if since == "unseen" else ""
         return by, f"came with {by}, which was just being imported" if by else SINCE[since]
     frame = caller_frame()
     place, outside = describe(frame) or "somewhere", describe(frame_outside(frame))
