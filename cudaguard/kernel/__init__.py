@@ -35,7 +35,7 @@ SYSTEM = _system
 _open, _close, _read = SYSTEM.open, SYSTEM.close, SYSTEM.read
 _listdir, _access = SYSTEM.listdir, SYSTEM.access
 FLAGS = sum(getattr(SYSTEM, f"O_{n}", 0) for n in ("CLOEXEC", "NONBLOCK", "NOCTTY", "BINARY"))
-_GLOBAL = getattr(SYSTEM, "RTLD_GLOBAL", 0)  # 0: the platform has no symbol scopes
+RTLD_GLOBAL = getattr(SYSTEM, "RTLD_GLOBAL", 0)  # 0: the platform has no symbol scopes
 _FOLDER = __file__[: -len("kernel/__init__.py")]
 _STANDARD_LIBRARY = f"{os.sep}lib-dynload{os.sep}"
 _MODES = dict.fromkeys(("fix", "1", "on", "true"), "fix")
@@ -43,7 +43,7 @@ _MODES.update((word, word) for word in ("observe", "warn", "strict"))
 _OFF = ("off", "0", "false", "no")
 _WATCHED = dict.fromkeys(watched.WATCHED)
 _END_OF_CTYPES = "ctypes._endian"  # what ctypes imports last, when all else of it is there
-_PAST_US = "mapped past Python's importer"
+PAST_US = "mapped past Python's importer"
 _LONGEST = 1 << 20  # bytes of a small file
 
 
@@ -58,7 +58,7 @@ _READING = (
     f"{_BOOTSTRAP}>",
     f"{_BOOTSTRAP}_external>",
 )
-_traceback: "Any" = BaseException.__traceback__  # past what a class makes of its attributes
+TRACEBACK: "Any" = BaseException.__traceback__  # past what a class makes of its attributes
 
 
 def _of_import_system(function: "Any") -> "Any":
@@ -67,11 +67,12 @@ def _of_import_system(function: "Any") -> "Any":
     return function
 
 
-def _hide_frame(error: BaseException) -> None:
+def hide_frame(error: BaseException) -> None:
+    """Drop the frame that catches an error (see `cudaguard.hooks.caller`)."""
     try:
-        traceback = _traceback.__get__(error)
+        traceback = TRACEBACK.__get__(error)
         if traceback is not None:
-            _traceback.__set__(error, traceback.tb_next)
+            TRACEBACK.__set__(error, traceback.tb_next)
     except failures():  # in the way of the error that is being raised
         return
 
@@ -105,7 +106,7 @@ def _is_refusal(error: BaseException) -> bool:
 
 def _frames_of_ours(error: BaseException) -> "tuple[str, TracebackType | None]":
     """Return the file of the last frame of ours that an error went through, and what is behind."""
-    last, step = "", _traceback.__get__(error)
+    last, step = "", TRACEBACK.__get__(error)
     while step is not None:
         file = step.tb_frame.f_code.co_filename
         if not file.startswith((_FOLDER, "<frozen importlib")):
@@ -120,7 +121,7 @@ def failures() -> "tuple[type[BaseException], ...]":
     return (Exception,) if _is_own(error) or _is_refusal(error) else ()
 
 
-def _contained() -> "tuple[type[BaseException], ...]":
+def contained() -> "tuple[type[BaseException], ...]":
     """Return what `failures` does, and have the guard tell of one that it should not have."""
     error: Any = sys.exc_info()[1]
     if _is_refusal(error) or not _is_own(error):
@@ -153,8 +154,11 @@ class GuardFinder:
         self.since = "ctypes"  # why what is mapped when looking begins was not seen to come
         self.loads: Any = None  # `cudaguard.kernel.loads`, once it is needed
         self.has_failed = False
+        self.cdll: object = None  # what was in ctypes by that name at the last look
         self.retired: type | None = None  # of a finder that has had our place
-        self._thread = _local()  # .busy: the modules that it is looking for; .mapping
+        # .busy: the modules that it is looking for; .mapping: the spec of the extension that it has
+        # the loader map, unguarded.
+        self.thread = _local()
         self.stand_ins: list[StandIn] = []
 
     @_of_import_system
@@ -167,12 +171,12 @@ class GuardFinder:
                 return None
             # Per thread and per name: another hook that delegates may call back here, while
             # another thread's import of the same module must not pass unguarded.
-            busy: set[str] = self._thread.__dict__.setdefault("busy", set())
+            busy: set[str] = self.thread.__dict__.setdefault("busy", set())
             if name in busy:
                 return None
             behind = self._behind()
             busy.add(name)
-        except _contained():
+        except contained():
             return None  # the other finders are asked without us
         spec: ModuleSpec | None = None
         try:
@@ -189,11 +193,11 @@ class GuardFinder:
                     if find is not None and find(name, path) is not None:
                         return None  # only importlib knows how to use it; it asks again
         except BaseException as error:
-            _hide_frame(error)
+            hide_frame(error)
             raise
         finally:
             busy.discard(name)
-        core = None if spec is None else _core_for(str, f"import of {name}")
+        core = None if spec is None else core_for(str, f"import of {name}")
         if core is not None:
             core.stand_before(spec)
         return spec
@@ -215,7 +219,7 @@ class GuardFinder:
         """Put ours in the place of what extensions, flags and ctypes' libraries come through."""
         if not self.stand_ins:
             _patch_extensions()
-            if _GLOBAL:
+            if RTLD_GLOBAL:
                 stand_in = StandIn("sys.setdlopenflags", sys, "setdlopenflags")
                 stand_in.put(_SetFlags(stand_in))
         watch_ctypes()
@@ -232,15 +236,6 @@ class GuardFinder:
         """
         return not self.counters() or bool(_why_mapped("mapped"))
 
-    @property
-    def mapping(self) -> "ModuleSpec | None":
-        """The extension that this thread has let the loader map, unguarded, just now."""
-        return self._thread.__dict__.get("mapping")
-
-    @mapping.setter
-    def mapping(self, spec: "ModuleSpec | None") -> None:
-        self._thread.__dict__["mapping"] = spec
-
     @staticmethod
     def has_plugins() -> bool:
         """Return True if a distribution has rules of its own; which, the guard finds out."""
@@ -248,7 +243,7 @@ class GuardFinder:
 
     def unpatch(self) -> "list[str]":
         """Put them back; return those that someone else has patched on top, and ours passes."""
-        stand_ins, self.stand_ins = self.stand_ins, []
+        stand_ins, self.stand_ins, self.cdll = self.stand_ins, [], None
         if self.loads is not None:
             self.loads.loader.__init__()  # it begins anew with the next guard
         return [stand_in.what for stand_in in stand_ins if not stand_in.restore()]
@@ -276,7 +271,7 @@ class StandIn:
 
     def put(self, ours: "Any") -> None:
         """Put ours there, looking like the original."""
-        if isinstance(ours, type(_hide_frame)):
+        if isinstance(ours, type(hide_frame)):
             for attribute in ("__module__", "__qualname__", "__doc__"):
                 setattr(ours, attribute, getattr(self.original, attribute, None))
             vars(ours)["__wrapped__"] = self.original  # inspect.signature follows it
@@ -332,12 +327,12 @@ def _loads() -> "Any":
     return kernel.loads
 
 
-def _is_asleep() -> bool:
+def may_wake() -> bool:
     """Return True if the guard may be woken; not while the interpreter ends."""
     return kernel is not None and kernel.asked is not None and sys.meta_path is not None
 
 
-def _core_for(judge: "Callable[..., str]", *args: object) -> "Any":
+def core_for(judge: "Callable[..., str]", *args: object) -> "Any":
     """Return the core of the guard if that is awake, or has to be; else None.
 
     Args:
@@ -345,21 +340,21 @@ def _core_for(judge: "Callable[..., str]", *args: object) -> "Any":
         args: Its arguments.
     """
     try:
-        if not _is_asleep():
+        if not may_wake():
             return None if kernel is None else kernel.core
         reason = judge(*args)
         return wake(reason) if reason else None
-    except _contained():
+    except contained():
         return None
 
 
-def _look_after(how: str, tell: "Callable[[Any], None]") -> None:
+def look_after(how: str, tell: "Callable[[Any], None]") -> None:
     """Look at what a load has brought that was let pass, and have the guard told if need be."""
     try:
-        why = _why_mapped(how) if _is_asleep() else "a load within another one"
+        why = _why_mapped(how) if may_wake() else "a load within another one"
         if why and (kernel.asked or kernel.core):
             tell(wake(why))
-    except _contained():
+    except contained():
         return
 
 
@@ -379,9 +374,9 @@ def _patch_extensions() -> None:
     @_of_import_system
     def create_module(loader: ExtensionFileLoader, spec: "ModuleSpec") -> "ModuleType | None":
         try:
-            is_asleep = stand_in.is_up and _is_asleep()
-            core = _core_for(_why_extension, spec) if stand_in.is_up else None
-        except _contained():
+            is_asleep = stand_in.is_up and may_wake()
+            core = core_for(_why_extension, spec) if stand_in.is_up else None
+        except contained():
             is_asleep, core = False, None
         module: ModuleType | None
         try:
@@ -389,24 +384,25 @@ def _patch_extensions() -> None:
                 module = core.extensions.load(original, loader, spec)
                 return module
             try:
-                outer, kernel.mapping = kernel.mapping, spec if is_asleep else None
+                here = kernel.thread.__dict__
+                outer, here["mapping"] = here.get("mapping"), spec if is_asleep else None
                 try:
                     module = original(loader, spec)
                 finally:
-                    kernel.mapping = outer
+                    here["mapping"] = outer
             except ImportError as error:
                 if is_asleep:
-                    core = _core_for(str, f"extension {spec.name}, which was refused")
+                    core = core_for(str, f"extension {spec.name}, which was refused")
                 if core is None:
                     raise
-                _hide_frame(error)
+                hide_frame(error)
                 module = core.extensions.load(original, loader, spec, error)
                 return module
         except BaseException as error:
-            _hide_frame(error)
+            hide_frame(error)
             raise
         if is_asleep:
-            _look_after(f"mapped by {spec.name}", lambda core: core.extensions.ended(spec))
+            look_after(f"mapped by {spec.name}", lambda core: core.extensions.ended(spec))
         return module
 
     stand_in.put(create_module)
@@ -426,7 +422,7 @@ def _why_extension(spec: "ModuleSpec") -> str:
     if stem in kernel.watched and number.isdigit():
         return f"extension {name}"
     watch_ctypes()  # it may have come past us
-    why: str = _why_mapped(_PAST_US) or _loads().why_file(file)
+    why: str = _why_mapped(PAST_US) or _loads().why_file(file)
     return f"extension {name}, which {why}" if why.startswith(("needs", "is", "has")) else why
 
 
@@ -442,8 +438,8 @@ class _SetFlags:
 
     def __call__(self, *args: "Any", **kwargs: "Any") -> None:
         try:
-            core = _core_for(_why_flags, args, kwargs) if self._place.is_up else None
-        except _contained():
+            core = core_for(_why_flags, args, kwargs) if self._place.is_up else None
+        except contained():
             core = None
         try:
             if core is None:
@@ -451,7 +447,7 @@ class _SetFlags:
             else:
                 core.flags.call(self._original, sys._getframe().f_back, args, kwargs)
         except BaseException as error:
-            _hide_frame(error)
+            hide_frame(error)
             raise
 
     @property  # type: ignore[misc]  # a class that shows another one, as weakref.proxy does
@@ -470,7 +466,7 @@ class _SetFlags:
 
 def _why_flags(args: "tuple[Any, ...]", kwargs: "dict[str, Any]") -> str:
     is_plain = len(args) == 1 and type(args[0]) is int and not kwargs
-    is_local = is_plain and not args[0] & _GLOBAL
+    is_local = is_plain and not args[0] & RTLD_GLOBAL
     return "" if is_local else "sys.setdlopenflags(), which makes extensions global"
 
 
@@ -485,96 +481,14 @@ def _has_ctypes() -> bool:
 
 def watch_ctypes() -> None:
     """Watch the loads of ctypes, if it is there; again if it was reloaded."""
-    if not (_GLOBAL and _has_ctypes()):
-        return
-    cdll = _class_of(sys.modules["ctypes"])
-    if any(stand_in.owner is cdll for stand_in in kernel.stand_ins):
-        return
-    if cdll is not None:
-        _patch_ctypes(cdll, vars(sys.modules["ctypes"]).get("DEFAULT_MODE", 0))
-    why = _loads().find_counters(sys.modules["ctypes"]) or _why_mapped("there before")
-    if why and _is_asleep():
-        wake(why)
-
-
-def _class_of(ctypes: "Any") -> "Any":
-    """Return the class of ctypes itself, whatever a program has put in its place."""
-    for name in ("CDLL", "PyDLL"):
-        there = vars(ctypes).get(name)
-        for one in there.__mro__ if type(there) is type else ():
-            if one.__name__ == "CDLL" and one.__module__ == "ctypes":
-                return one
-    return None
-
-
-def _patch_ctypes(cdll: "Any", default_mode: int) -> None:
-    stand_in = StandIn("ctypes.CDLL.__init__", cdll, "__init__")
-    original = stand_in.original
-
-    # The name and the arguments of the original: they are in the errors of bad calls.
-    def __init__(  # noqa: N807
-        self: object,
-        name: "Any",
-        mode: int = default_mode,
-        handle: "Any" = None,
-        use_errno: "Any" = False,
-        use_last_error: "Any" = False,
-        winmode: "Any" = None,
-    ) -> None:
-        try:
-            is_up = stand_in.is_up and name is not None is handle
-            is_asleep = is_up and _is_asleep()
-            core = _core_for(_why_library, name, mode) if is_up else None
-        except _contained():
-            is_asleep, core = False, None
-        args = name, mode, handle, use_errno, use_last_error, winmode
-        try:
-            if core is None:
-                try:
-                    original(self, *args)
-                except OSError as error:
-                    if is_asleep and _is_raised_in(original, error) and _is_refused(error, name):
-                        core = _core_for(str, f"{name}, which was refused to ctypes")
-                    if core is None:
-                        raise
-            if core is not None:
-                core.ctypes.load(original, self, *args)
-                return
-        except BaseException as error:
-            _hide_frame(error)
-            raise
-        if is_asleep:
-            how = f"loaded by ctypes as {name}"
-            _look_after(how, lambda core: core.ctypes.ended(name, mode))
-
-    stand_in.put(__init__)
-
-
-def _is_raised_in(function: "Any", error: BaseException) -> bool:
-    """Return True for an error of what a function calls, and not of a signal handler."""
-    step = _traceback.__get__(error)
-    while step.tb_next is not None:
-        step = step.tb_next
-    file = getattr(getattr(function, "__code__", None), "co_filename", "")
-    return step.tb_frame.f_code.co_filename == file and bool(error.args)
-
-
-def _is_refused(error: OSError, name: str) -> bool:
-    try:
-        return not _loads().is_absent(error, name)
-    except _contained():
-        return False
-
-
-def _why_library(name: "Any", mode: "Any") -> str:
-    """Return what concerns the guard in a library that ctypes is about to load, in words."""
-    if type(name) is not str or type(mode) is not int:
-        return "a library with an unusual name or mode, loaded by ctypes"
-    if mode & _GLOBAL:
-        return f"{name}, which ctypes makes global"
-    if os.sep in name and _loads().is_cut_short(name):
-        return f"{name}, which is cut short"
-    return _why_mapped(_PAST_US)
+    if RTLD_GLOBAL and _has_ctypes():
+        ctypes: Any = sys.modules["ctypes"]
+        there = vars(ctypes).get("CDLL")
+        if there is not kernel.cdll:  # otherwise nothing has come, or taken its place
+            kernel.cdll = there
+            why = _loads().watch(ctypes)
+            if why and may_wake():
+                wake(why)
 
 
 # --- Switching on ---------------------------------------------------------------------------------
@@ -620,7 +534,7 @@ def install(mode: "object", *settings: object) -> Guard:
     is_plain = is_plain and (mode is None or (type(mode) is str and mode in _MODES.values()))
     try:
         why = put_up(mode) if is_plain else "install() with settings"  # type: ignore[arg-type]  # it is one
-    except _contained():
+    except contained():
         return GUARD
     if why:
         wake(why)

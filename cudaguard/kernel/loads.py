@@ -1,4 +1,4 @@
-"""What of a load concerns the guard: asked by the kernel, before and after each.
+"""What of a load concerns the guard, and the loads of ctypes: the kernel asks before and after.
 
 Of an extension's file the header, the names of what it needs and its own names are read; of what
 has been mapped, the names of the files. Nothing is loaded for it and nothing changed.
@@ -6,7 +6,9 @@ has been mapped, the names of the files. Nothing is loaded for it and nothing ch
 
 import os
 import sys
+from _operator import add  # light: `operator` is not
 
+from cudaguard import kernel as base
 from cudaguard.kernel import FLAGS, SYSTEM, failures, start_of, watched
 
 TYPE_CHECKING = False
@@ -20,6 +22,11 @@ _pread: "Any" = getattr(SYSTEM, "pread", None)  # Windows has neither
 _confstr: "Any" = getattr(SYSTEM, "confstr", None)
 _LIBRARIES = frozenset(watched.LIBRARIES)
 _BROUGHT, _PARTS, _MAY_BE_GLOBAL = map(tuple, (watched.BROUGHT, watched.PARTS, watched.GLOBAL))
+# Of names, so that these are looked for in C: nearly no extension has them.
+_OWN_RUNTIME = b"2idE\0"
+_MARKS = (_OWN_RUNTIME, *sorted({name[:6].encode() for name in (*_BROUGHT, *watched.FIRST)}))
+_SMALL = 1 << 13  # bytes
+_DYNAMIC = 2
 _START = 1 << 14  # bytes; headers and names of most extensions lie there
 _MOST = 1 << 16  # of what is counted or read in one piece
 _MOST_WHOLE = 256
@@ -56,29 +63,33 @@ def why_file(path: str) -> str:
         return ""
     try:
         start = _pread(file, _START, 0)
-        headers, end = _headers(start)
-        if end > _fstat(file).st_size:
+        segments = _segments(start)
+        if segments is None or segments.end > _fstat(file).st_size:
             return "is cut short, or unlike others"
+        if _DYNAMIC not in segments.kinds:
+            return ""
 
         def at(place: int, length: int) -> bytes:
             is_there = place + length <= len(start)
             found: bytes = b"" if is_there else _pread(file, min(length, _MOST << 8), place)
             return start[place : place + length] if is_there else found
 
-        dynamic = [one for one in headers if one[0] & 0xFFFFFFFF == 2]
-        if not dynamic:
-            return ""
-        section = at(dynamic[-1][1], min(dynamic[-1][4], _MOST))
-        words = memoryview(section)[: len(section) // 16 * 16].cast("Q").tolist()
-        tags, values = words[::2], words[1::2]
-        if not {0, 5, 10} <= set(tags):
+        index = segments.kinds.index(_DYNAMIC)
+        section = at(segments.offsets[index], min(segments.sizes[index], _MOST))
+        words = memoryview(section)[: len(section) // 16 * 16].cast("Q")
+        tags, values = words[::2].tolist(), words[1::2].tolist()
+        if 0 not in tags or 5 not in tags or 10 not in tags:
             return "is unlike others"
-        table, size = values[tags.index(5)], values[tags.index(10)]
-        loads = [one for one in headers if one[0] & 0xFFFFFFFF == 1]
-        place = [one[1] + table - one[2] for one in loads if one[2] <= table < one[2] + one[4]]
-        names = at(place[0], size) if place else b""
+        size = values[tags.index(10)]
+        names = at(segments.place_of(values[tags.index(5)]), size)
     finally:
         _close(file)
+    if size < _SMALL:
+        for mark in _MARKS:
+            if mark in names:
+                break
+        else:
+            return ""
     places = [value for tag, value in zip(tags[: tags.index(0)], values) if tag == 1]
     texts = [names[place : names.find(b"\0", place)] for place in places]
     needed = [text.decode("utf-8", "replace") for text in texts]
@@ -87,25 +98,42 @@ def why_file(path: str) -> str:
             return f"needs {name}"
         if name in watched.FIRST and _is_in_environment(name):
             return f"needs {name}, which the environment has"
-    is_odd = b"2idE\0" in names and "libstdc++.so.6" not in needed
+    is_odd = _OWN_RUNTIME in names and "libstdc++.so.6" not in needed
     return "has a C++ runtime of its own" if is_odd else ""
 
 
-def _headers(start: bytes) -> "tuple[list[list[int]], int]":
-    """Return the program headers of an ELF file, as words, and where the file has to end.
+class _Segments:
+    """Those of an ELF file, of each in the same place: kind, offset, address, size in the file."""
 
-    Beyond all files if they are not as the loader's of this machine are; nothing of other files.
+    __slots__ = ("addresses", "end", "kinds", "offsets", "sizes")
+
+    def __init__(self, table: memoryview) -> None:
+        words = table.cast("Q")
+        self.kinds = table.cast("I")[::14].tolist()
+        self.offsets, self.sizes = words[1::7].tolist(), words[4::7].tolist()
+        self.addresses = words[2::7].tolist()
+        self.end = max(map(add, self.offsets, self.sizes), default=0)  # where the file has to end
+
+    def place_of(self, address: int) -> int:
+        """Return the offset of an address; beyond all files if none of the segments has it."""
+        for kind, offset, start, size in zip(self.kinds, self.offsets, self.addresses, self.sizes):
+            if kind == 1 and start <= address < start + size:
+                return offset + address - start
+        return sys.maxsize
+
+
+def _segments(start: bytes) -> "_Segments | None":
+    """Return the segments of an ELF file; None if it is not as the loader's of this machine are.
+
+    Args:
+        start: Of a file; what is no ELF file has no segments.
     """
-    if start[:4] != b"\x7fELF":
-        return [], 0
     place, count = int.from_bytes(start[32:40], "little"), int.from_bytes(start[56:58], "little")
-    table = start[place : place + 56 * count]
-    if start[4:6] != b"\2\1" or start[54:56] != b"\x38\0" or len(table) != 56 * count:
-        return [], sys.maxsize
-    words = memoryview(table).cast("Q").tolist()
-    headers = [words[i : i + 7] for i in range(0, 7 * count, 7)]
-    ends = [one[1] + one[4] for one in headers if one[0] & 0xFFFFFFFF == 1 and one[4]]
-    return headers, max(ends, default=0)
+    if start[:4] != b"\x7fELF":
+        place = count = 0
+    elif start[4:6] != b"\2\1" or start[54:56] != b"\x38\0" or len(start) < place + 56 * count:
+        return None
+    return _Segments(memoryview(start)[place : place + 56 * count])
 
 
 def _is_in_environment(name: str) -> bool:
@@ -146,7 +174,8 @@ def is_cut_short(path: str) -> bool:
             _close(file)
     except failures():
         return False
-    if _headers(start)[1] > state.st_size:
+    segments = _segments(start)
+    if segments is None or segments.end > state.st_size:
         return True
     if len(_whole) >= _MOST_WHOLE:
         _whole.clear()
@@ -255,3 +284,100 @@ def _concerns(name: str) -> bool:
     stem, so, _ = name.partition(".so")
     first, _, _ = stem.rpartition("-")
     return bool(so) and (stem in _LIBRARIES or first in _LIBRARIES or stem.startswith(_PARTS))
+
+
+# --- ctypes ---------------------------------------------------------------------------------------
+
+
+def watch(ctypes: "Any") -> str:
+    """Watch what a ctypes that has come loads.
+
+    Returns what of all that is mapped by now concerns the guard, in words; empty for nothing.
+    """
+    cdll = _class_of(ctypes)
+    if any(stand_in.owner is cdll for stand_in in base.kernel.stand_ins):
+        return ""
+    if cdll is not None:
+        _patch_ctypes(cdll, vars(ctypes).get("DEFAULT_MODE", 0))
+    return find_counters(ctypes) or why_mapped("there before")
+
+
+def _class_of(ctypes: "Any") -> "Any":
+    """Return the class of ctypes itself, whatever a program has put in its place."""
+    for name in ("CDLL", "PyDLL"):
+        there = vars(ctypes).get(name)
+        for one in there.__mro__ if type(there) is type else ():
+            if one.__name__ == "CDLL" and one.__module__ == "ctypes":
+                return one
+    return None
+
+
+def _patch_ctypes(cdll: "Any", default_mode: int) -> None:
+    stand_in = base.StandIn("ctypes.CDLL.__init__", cdll, "__init__")
+    original = stand_in.original
+    contained, hide_frame = base.contained, base.hide_frame  # there also when Python ends
+
+    # The name and the arguments of the original: they are in the errors of bad calls.
+    def __init__(  # noqa: N807
+        self: object,
+        name: "Any",
+        mode: int = default_mode,
+        handle: "Any" = None,
+        use_errno: "Any" = False,
+        use_last_error: "Any" = False,
+        winmode: "Any" = None,
+    ) -> None:
+        try:
+            is_up = base is not None and stand_in.is_up and name is not None is handle
+            is_asleep = is_up and base.may_wake()
+            core = base.core_for(_why_library, name, mode) if is_up else None
+        except contained():
+            is_asleep, core = False, None
+        args = name, mode, handle, use_errno, use_last_error, winmode
+        try:
+            if core is None:
+                try:
+                    original(self, *args)
+                except OSError as error:
+                    if is_asleep and _is_raised_in(original, error) and _is_refused(error, name):
+                        core = base.core_for(str, f"{name}, which was refused to ctypes")
+                    if core is None:
+                        raise
+            if core is not None:
+                core.ctypes.load(original, self, *args)
+                return
+        except BaseException as error:
+            hide_frame(error)
+            raise
+        if is_asleep:
+            how = f"loaded by ctypes as {name}"
+            base.look_after(how, lambda core: core.ctypes.ended(name, mode))
+
+    stand_in.put(__init__)
+
+
+def _is_raised_in(function: "Any", error: BaseException) -> bool:
+    """Return True for an error of what a function calls, and not of a signal handler."""
+    step = base.TRACEBACK.__get__(error)
+    while step.tb_next is not None:
+        step = step.tb_next
+    file = getattr(getattr(function, "__code__", None), "co_filename", "")
+    return step.tb_frame.f_code.co_filename == file and bool(error.args)
+
+
+def _is_refused(error: OSError, name: str) -> bool:
+    try:
+        return not is_absent(error, name)
+    except base.contained():
+        return False
+
+
+def _why_library(name: "Any", mode: "Any") -> str:
+    """Return what concerns the guard in a library that ctypes is about to load, in words."""
+    if type(name) is not str or type(mode) is not int:
+        return "a library with an unusual name or mode, loaded by ctypes"
+    if mode & base.RTLD_GLOBAL:
+        return f"{name}, which ctypes makes global"
+    if os.sep in name and is_cut_short(name):
+        return f"{name}, which is cut short"
+    return why_mapped(base.PAST_US)

@@ -54,8 +54,8 @@ INSTALL_FIRST = "import cudaguard\ncudaguard.install()\n"  # before ctypes
 # A kernel that nothing wakes but the look at what was found.
 SLEEP = """
 import cudaguard.kernel as kernel
-kernel._core_for = lambda *_: None
-kernel._look_after = lambda *_: None
+kernel.core_for = lambda *_: None
+kernel.look_after = lambda *_: None
 """
 SHOW = """
 import json

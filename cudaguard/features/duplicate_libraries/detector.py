@@ -233,7 +233,7 @@ def _who(core: Dispatch, load: NativeLoad | None, since: str) -> tuple[str, str]
     """Return the module that loads what is new, if that was seen, and words that follow a path."""
     if load is None:
         # The extension that is being mapped, from within which another load has come.
-        mapping = getattr(here, "mapping", None) or core.kernel.mapping
+        mapping = getattr(here, "mapping", None) or getattr(core.kernel.thread, "mapping", None)
         by = getattr(mapping, "name", "") if since == "unseen" else ""
         return by, f"came with {by}, which was just being imported" if by else SINCE[since]
     frame = caller_frame()
