@@ -134,27 +134,15 @@ class ExtensionLoads:
             spec: The extension.
             refused: The error by which that has just failed, if it has.
         """
-        mapping: _Mapping | None = None
         try:
-            # What is no text is refused by Python, in its own words.
-            name, file = getattr(spec, "name", None), getattr(spec, "origin", None)
-            if type(name) is str and type(file) is str:
-                if refused is not None:
-                    mapping = _Mapping(self.host, spec)
-                elif _STANDARD_LIBRARY not in file:
-                    mapping = _Mapping(self.host, spec)
-                    mapping.begin(self._watched_name(name))
-                    if mapping.module is not None:
-                        return mapping.module
-                elif self.pythons_own is not NOTHING:
-                    mapping = _Mapping(self.host, spec, is_pythons=True)
-                    mapping.closes = open_each(self.host, self.pythons_own, spec)
+            mapping = self._begun(spec, is_refused=refused is not None)
         except BaseException as error:
             if not swallowed(self.host, "preparing the load of an extension", error):
-                if mapping is not None:
-                    mapping.leave()
                 hide_frame(error)
                 raise
+            mapping = None
+        if mapping is not None and mapping.module is not None:
+            return mapping.module
         try:
             try:
                 if refused is not None:
@@ -173,6 +161,27 @@ class ExtensionLoads:
         if mapping is not None:
             mapping.ended()
         return module
+
+    @of_import_system
+    def _begun(self, spec: ModuleSpec, *, is_refused: bool) -> _Mapping | None:
+        """Return the mapping of an extension, with all done that comes before; None for others'."""
+        # What is no text is refused by Python, in its own words.
+        name, file = getattr(spec, "name", None), getattr(spec, "origin", None)
+        if type(name) is not str or type(file) is not str:
+            return None
+        is_pythons = _STANDARD_LIBRARY in file
+        if is_pythons and (is_refused or self.pythons_own is NOTHING):
+            return None
+        mapping = _Mapping(self.host, spec, is_pythons=is_pythons)
+        try:
+            if is_pythons:
+                mapping.closes = open_each(self.host, self.pythons_own, spec)
+            elif not is_refused:
+                mapping.begin(self._watched_name(name))
+        except BaseException:
+            mapping.leave()
+            raise
+        return mapping
 
     def ended(self, spec: ModuleSpec) -> None:
         """Look at what has come with an extension that the kernel has let pass."""

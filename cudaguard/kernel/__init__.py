@@ -392,7 +392,7 @@ def _patch_extensions() -> None:
                     here["mapping"] = outer
             except ImportError as error:
                 if is_asleep:
-                    core = core_for(str, f"extension {spec.name}, which was refused")
+                    core = core_for(_why_refused, spec)
                 if core is None:
                     raise
                 hide_frame(error)
@@ -406,6 +406,12 @@ def _patch_extensions() -> None:
         return module
 
     stand_in.put(create_module)
+
+
+def _why_refused(spec: "ModuleSpec") -> str:
+    """Return the same for one that the loader has just refused."""
+    is_pythons = _STANDARD_LIBRARY in str(spec.origin)
+    return "" if is_pythons else f"extension {spec.name}, which was refused"
 
 
 def _why_extension(spec: "ModuleSpec") -> str:

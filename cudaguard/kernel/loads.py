@@ -330,21 +330,20 @@ def _patch_ctypes(cdll: "Any", default_mode: int) -> None:
         try:
             is_up = base is not None and stand_in.is_up and name is not None is handle
             is_asleep = is_up and base.may_wake()
-            core = base.core_for(_why_library, name, mode) if is_up else None
+            load = _load_of_guard(_why_library, name, mode) if is_up else None
         except contained():
-            is_asleep, core = False, None
+            is_asleep, load = False, None
         args = name, mode, handle, use_errno, use_last_error, winmode
         try:
-            if core is None:
+            if load is None:
                 try:
                     original(self, *args)
                 except OSError as error:
-                    if is_asleep and _is_raised_in(original, error) and _is_refused(error, name):
-                        core = base.core_for(str, f"{name}, which was refused to ctypes")
-                    if core is None:
+                    load = _load_if_refused(original, error, name) if is_asleep else None
+                    if load is None:
                         raise
-            if core is not None:
-                core.ctypes.load(original, self, *args)
+            if load is not None:
+                load(original, self, *args)
                 return
         except BaseException as error:
             hide_frame(error)
@@ -365,11 +364,20 @@ def _is_raised_in(function: "Any", error: BaseException) -> bool:
     return step.tb_frame.f_code.co_filename == file and bool(error.args)
 
 
-def _is_refused(error: OSError, name: str) -> bool:
+def _load_of_guard(judge: "Callable[..., str]", *args: object) -> "Any":
+    """Return what loads a library under the guard; None if that is not concerned."""
+    core = base.core_for(judge, *args)
+    return None if core is None else core.ctypes.load
+
+
+def _load_if_refused(original: "Any", error: OSError, name: str) -> "Any":
+    """Return the same for a library that has just been refused; None if it is simply not there."""
     try:
-        return not is_absent(error, name)
+        if _is_raised_in(original, error) and not is_absent(error, name):
+            return _load_of_guard(str, f"{name}, which was refused to ctypes")
     except base.contained():
-        return False
+        pass
+    return None
 
 
 def _why_library(name: "Any", mode: "Any") -> str:
