@@ -373,5 +373,6 @@ class Status(Record):
         from cudaguard.files.text import printable
 
         head = f"cudaguard: mode {self.mode}, {len(self.rules)} rules in force"
+        head += printable(f", woken by {self.woken_by}") if self.woken_by else ""
         changes = (printable(f"changed: {item}") for item in self.changes)
         return "\n".join((head, *changes, *map(str, self.findings)))
