@@ -102,7 +102,8 @@ _HOMES = {
 # By these names IPython finds what `%load_ext cudaguard` is to do; not for programs.
 _HOOKS = dict.fromkeys(("load_ipython_extension", "unload_ipython_extension"), "tools.ipython")
 
-__all__ = [*_HOMES, "install"]  # noqa: PLE0604  # its keys are strings
+__all__ = ["install"]
+__all__ += list(_HOMES)
 
 
 def install(

@@ -69,7 +69,7 @@ class Dispatch:
         self.journal = Journal(self._no_journal)
         self.reporter = Reporter(self.journal)
         self.is_traced = False  # by `cudaguard trace`
-        self.kernel: Any = None  # see `cudaguard.kernel.GuardFinder`; handed over by whoever has it
+        self.kernel: Any = None  # see `cudaguard.kernel.GuardFinder`; given by `cudaguard.api`
         self.extensions = ExtensionLoads(self)
         self.flags = LoaderFlags(self.scope_of_extensions, self)
         self.seen: set[str] = set()  # watched modules that came through the hook
@@ -301,15 +301,10 @@ class Dispatch:
     def before_load(self, library: str) -> None:
         """Look at a library before it is loaded (see `hooks.barrier.Host`)."""
         self.scan_missed_loads()
-        if self.is_up and os.sep in library and self._is_truncated(library):
+        if self.is_up and os.sep in library and self.kernel.loads.is_cut_short(library):
             self.detection.publish("truncated", library, None)
         if self.journal.is_written:
             self.recording.begins(library)
-
-    def _is_truncated(self, library: str) -> bool:
-        from cudaguard.elf.reader import is_truncated
-
-        return is_truncated(library)
 
     def scan_missed_loads(self) -> None:
         """Look at what has changed so far, which is nobody's doing who comes later."""

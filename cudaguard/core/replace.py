@@ -18,7 +18,7 @@ _INHERITED = object()
 
 
 class ReplacedPlace:
-    """An attribute that is replaced for rules; made anew when its owner is.
+    """An attribute that is replaced for rules; replaced again when its owner is.
 
     Args:
         name: The place, in words.
@@ -106,7 +106,7 @@ class Replacements:
     ) -> bool:
         """Replace something for a rule, or let the rule use what is replaced there.
 
-        What is told of the request later on is told of a call, and may be raised from that.
+        What the request reports from now on concerns a call, and may be raised from it.
 
         Args:
             request: A `cudaguard.core.request.Request`, which gets the permit that is switched.

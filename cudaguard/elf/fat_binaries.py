@@ -15,7 +15,7 @@ from cudaguard.elf.reader import STEP, ElfFile, UnreadableError, number, words
 from cudaguard.model import NamedTuple
 
 _LINKED, _TO_LINK, _RECORDS = ".nv_fatbin", "__nv_relfatbin", ".nvFatBinSegment"
-_MAGIC = 0xBA55ED50
+_MAGIC, _RECORD_MAGIC = 0xBA55ED50, 0x466243B1
 _HEADER, _RECORD = 16, 24  # bytes
 _OF_DEVICE_LINKER = 2  # version of a record
 _IMAGE = 48  # bytes of an image's header that are looked at; more follow
@@ -72,7 +72,10 @@ def _without_stubs(
     if size // _RECORD != len(binaries) or len(binaries) > _MOST_RECORDS:
         return binaries
     data = file.at(at, size)
-    versions = [number(data, place + 4, 4) for place in range(0, len(data), _RECORD)]
+    places = range(0, len(data), _RECORD)
+    if any(number(data, place, 4) != _RECORD_MAGIC for place in places):
+        return binaries
+    versions = [number(data, place + 4, 4) for place in places]
     found = [one for one, version in zip(binaries, versions) if version != _OF_DEVICE_LINKER]
     return found or binaries
 

@@ -413,15 +413,6 @@ def read_elf(path: str) -> Elf:
         return Elf()
 
 
-def is_truncated(path: str) -> bool:
-    """Return True if a file ends before the parts of it that the loader would map."""
-    try:
-        with ElfFile(path) as file:
-            return file.is_truncated
-    except own_errors(OSError):
-        return False
-
-
 def is_runtime_id(name: bytes) -> bool:
     """Return True for ``std::...::id``, by which a C++ runtime knows its facets."""
     return name.startswith(b"_ZNSt") and name.endswith(b"2idE")

@@ -3,8 +3,8 @@
 It knows the names of the watched modules, reads the header of each extension before that is
 mapped, and looks at what the dynamic loader has added afterwards. As long as nothing of it concerns
 a feature, no other module of the guard is loaded. Whatever might has it `wake` the guard, which
-takes over and handles the very import or load that is under way. The kernel itself
-changes nothing and says nothing. `cudaguard.kernel.watched`, which is generated, has its data.
+takes over and handles the very import or load that is under way. The kernel itself changes nothing
+and says nothing. `cudaguard.kernel.watched`, which is generated, has its data.
 """
 
 import os
@@ -95,7 +95,7 @@ def _is_refusal(error: BaseException) -> bool:
     if type(error).__module__ in ("cudaguard", "cudaguard.errors"):  # on purpose
         return False
     last, foreign = _frames_of_ours(error)
-    if foreign is None and isinstance(error, ImportError):
+    if foreign is None and isinstance(error, ImportError) and error.args:
         return not str(error.name).startswith("cudaguard")
     if foreign is None or not last.startswith(_READING) or not isinstance(error, Exception):
         return False
@@ -245,7 +245,7 @@ class GuardFinder:
         """Put them back; return those that someone else has patched on top, and ours passes."""
         stand_ins, self.stand_ins, self.cdll = self.stand_ins, [], None
         if self.loads is not None:
-            self.loads.loader.__init__()  # it begins anew with the next guard
+            self.loads.loader.forget()
         return [stand_in.what for stand_in in stand_ins if not stand_in.restore()]
 
 
@@ -402,16 +402,11 @@ def _patch_extensions() -> None:
             hide_frame(error)
             raise
         if is_asleep:
-            look_after(f"mapped by {spec.name}", lambda core: core.extensions.ended(spec))
+            name = getattr(spec, "name", "")
+            look_after(f"mapped by {name}", lambda core: core.extensions.ended(spec))
         return module
 
     stand_in.put(create_module)
-
-
-def _why_refused(spec: "ModuleSpec") -> str:
-    """Return the same for one that the loader has just refused."""
-    is_pythons = _STANDARD_LIBRARY in str(spec.origin)
-    return "" if is_pythons else f"extension {spec.name}, which was refused"
 
 
 def _why_extension(spec: "ModuleSpec") -> str:
@@ -432,6 +427,13 @@ def _why_extension(spec: "ModuleSpec") -> str:
     return f"extension {name}, which {why}" if why.startswith(("needs", "is", "has")) else why
 
 
+def _why_refused(spec: "ModuleSpec") -> str:
+    """Return the same of an extension that the loader has just refused."""
+    name, file = getattr(spec, "name", None), getattr(spec, "origin", None)
+    is_pythons = type(file) is str and _STANDARD_LIBRARY in file
+    return "" if is_pythons else f"extension {name}, which was refused"
+
+
 # --- sys.setdlopenflags ---------------------------------------------------------------------------
 
 
@@ -439,12 +441,12 @@ class _SetFlags:
     """Looks like the function it replaces, and like that binds to no instance or class."""
 
     def __init__(self, stand_in: "StandIn") -> None:
-        self._place, self._original = stand_in, stand_in.original
+        self._stand_in, self._original = stand_in, stand_in.original
         self.__module__, self.__doc__ = self._original.__module__, self._original.__doc__
 
     def __call__(self, *args: "Any", **kwargs: "Any") -> None:
         try:
-            core = core_for(_why_flags, args, kwargs) if self._place.is_up else None
+            core = core_for(_why_flags, args, kwargs) if self._stand_in.is_up else None
         except contained():
             core = None
         try:
@@ -536,10 +538,11 @@ GUARD = Guard()
 
 def install(mode: "object", *settings: object) -> Guard:
     """Put the guard up, or have the kernel stand in for it: see `cudaguard.install`."""
-    is_plain = all(one is usual for one, usual in zip(settings, ((), (), (), None, None, False)))
-    is_plain = is_plain and (mode is None or (type(mode) is str and mode in _MODES.values()))
+    word = mode if isinstance(mode, str) and mode in _MODES.values() else None
+    usual = ((), (), (), None, None, False)
+    is_plain = word is mode and all(one is other for one, other in zip(settings, usual))
     try:
-        why = put_up(mode) if is_plain else "install() with settings"  # type: ignore[arg-type]  # it is one
+        why = put_up(word) if is_plain else "install() with settings"
     except contained():
         return GUARD
     if why:
@@ -599,25 +602,26 @@ def _names_rules(folder: object) -> bool:
     if folder in (own, f"{own}{_STANDARD_LIBRARY[:-1]}") or not isinstance(folder, str):
         return False
     try:
-        for name in _listdir(folder or ".") if _access(folder or ".", 0) else ():
-            if name.endswith((".dist-info", ".egg-info")):
-                file = f"{folder or '.'}/{name}/entry_points.txt"
-                if _access(file, 0) and b"[cudaguard.rules]" in start_of(file):
-                    return True
-    except failures():  # a zip file, or one that may not be read
+        names = _listdir(folder or ".") if _access(folder or ".", 0) else ()
+    except failures():  # a zip file, or a folder that may not be read
         return False
-    return False
+    ends = (".dist-info", ".egg-info")
+    files = (f"{folder or '.'}/{name}/entry_points.txt" for name in names if name.endswith(ends))
+    return any(b"[cudaguard.rules]" in start_of(file) for file in files if _access(file, 0))
 
 
 def start_of(path: str) -> bytes:
-    """Return what is in a small file; nothing of what is no regular one."""
-    if SYSTEM.stat(path).st_mode & 0xF000 != 0x8000:  # before it is opened: that wakes a pipe
-        return b""
-    file = _open(path, FLAGS)
+    """Return what is in a small file; nothing of what is no regular one, or cannot be read."""
     try:
-        return _read(file, _LONGEST)
-    finally:
-        _close(file)
+        if SYSTEM.stat(path).st_mode & 0xF000 != 0x8000:  # before it is opened: that wakes a pipe
+            return b""
+        file = _open(path, FLAGS)
+        try:
+            return _read(file, _LONGEST)
+        finally:
+            _close(file)
+    except failures():
+        return b""
 
 
 def _api() -> "Any":

@@ -37,6 +37,10 @@ class Loader:
     """What is known of the dynamic loader's list."""
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Know nothing, as before the first look."""
         # What it counts: additions, libraries, members of the global scope. None: not found.
         self.counters: Callable[[], tuple[int, ...]] | None = None
         self.counted: tuple[int, ...] = ()  # at the last look
@@ -154,10 +158,7 @@ def is_absent(error: OSError, name: str) -> bool:
     said = os.environ.get("LD_LIBRARY_PATH", "")
     if not said or os.sep in name:
         return True
-    try:
-        return f"\0LD_LIBRARY_PATH={said}\0".encode() in b"\0" + start_of("/proc/self/environ")
-    except failures():
-        return True
+    return f"\0LD_LIBRARY_PATH={said}\0".encode() in b"\0" + start_of("/proc/self/environ")
 
 
 def is_cut_short(path: str) -> bool:

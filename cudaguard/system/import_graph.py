@@ -33,6 +33,13 @@ _LINK = re.compile(
     rb"|(?:__import__|import_module|importorskip|run_module|run_path)\([ \t\n]*['\"]([^'\"\n]+)",
     re.MULTILINE,
 )
+# What is not closed ends with the line, or the text: each sign is looked at once.
+_QUOTED = re.compile(
+    rb"#[^\n]*|\"\"\"(?:[^\\]|\\(?:.|\Z))*?(?:\"\"\"|\Z)|'''(?:[^\\]|\\(?:.|\Z))*?(?:'''|\Z)"
+    rb"|\"(?:[^\"\\\n]|\\(?:.|\Z))*(?:\"|(?=\n)|\Z)|'(?:[^'\\\n]|\\(?:.|\Z))*(?:'|(?=\n)|\Z)",
+    re.DOTALL,
+)
+_DEF = re.compile(rb"([ \t]*)(?:async[ \t]+)?def\b")
 
 
 class _Source:
@@ -283,12 +290,57 @@ class ImportGraph:
         may_be_parsed = source is not _NOTHING and len(source.data) <= _LARGEST
         is_spent = self._parsed > _MOST_PARSED or monotonic() > self._until
         if source.tree is None and may_be_parsed and not is_spent:
-            self._parsed += len(source.data)
+            text = _without_functions(source.data)
+            self._parsed += len(text)
             try:
-                source.tree = parsed(source.data, module.file)
+                try:
+                    source.tree = parsed(text, module.file)
+                except own_errors(SyntaxError):  # of another form than most
+                    source.tree = parsed(source.data, module.file)
             except own_errors(SyntaxError, ValueError, RecursionError, MemoryError):
                 return None
         return None if source.tree is None else Code(source.tree, module)
+
+
+def _without_functions(data: bytes) -> bytes:
+    """Return a source without the bodies of functions that import nothing, each line in its place.
+
+    They are most of it, and to parse them is most of what an answer costs.
+    """
+    lines, code = data.split(b"\n"), _QUOTED.sub(_blanked, data).split(b"\n")
+    at = 0
+    while at < len(code):
+        head, first = _DEF.match(code[at]), at + 1
+        if head:
+            while first < min(len(code), at + 99) and _is_open(code[at:first]):
+                first += 1
+            has_block = code[first - 1].rstrip().endswith(b":")
+            at = first
+            while has_block and at < len(code) and not _is_behind(code[at], len(head[1])):
+                at += 1
+            if at > first and not any(
+                b"import" in one or b"run_" in one for one in lines[first:at]
+            ):
+                lines[first:at] = [head[1] + b" pass", *[b""] * (at - first - 1)]
+        at = max(at, first)
+    return b"\n".join(lines)
+
+
+def _blanked(quoted: re.Match[bytes]) -> bytes:
+    """Return a comment as nothing and a string as a word, in as many lines."""
+    return (b"" if quoted[0].startswith(b"#") else b"_") + b"\n" * quoted[0].count(b"\n")
+
+
+def _is_open(lines: list[bytes]) -> bool:
+    """Return True if a bracket of some lines is not closed in them."""
+    code = b"".join(lines)
+    return sum(map(code.count, (b"(", b"[", b"{"))) > sum(map(code.count, (b")", b"]", b"}")))
+
+
+def _is_behind(line: bytes, indent: int) -> bool:
+    """Return True for a line that is not of a block whose head is indented so far."""
+    begin = line.lstrip()
+    return len(line) - len(begin) <= indent and begin[:1] not in (b"", b")", b"]", b"}")
 
 
 def _links_in(data: bytes) -> Iterator[tuple[str, bool]]:

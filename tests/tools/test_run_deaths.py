@@ -524,7 +524,7 @@ os.abort()
         "os.makedirs(os.path.join(faults, 'a')); os.mkfifo(os.path.join(folder, 'room'))",
         "open(journal, 'ab').write(os.urandom(1_000_000) + b'[' * 200_000 + b'\\n')",
         "open(faults, 'wb').write(b'Fatal Python error: x\\nCurrent thread 0x' + b'f' * 4000)",
-        "os.symlink('/work/secret', faults); os.symlink(secret, os.path.join(folder, 'room'))",
+        "os.symlink('/srv/secret', faults); os.symlink(secret, os.path.join(folder, 'room'))",
         "plant(-1); plant('NaN'); plant('1e999'); plant('1' + '0' * 400); plant(1.0, '9' * 5000)",
         "for n in range(300): open(f'{faults}{n}', 'w').truncate(1 << 26)",
     ],
@@ -534,7 +534,7 @@ def test_what_is_planted_in_the_record_costs_no_report(child, command, plant):
     """Links are not followed: what they lead to is somebody's own."""
     secret = child.write("secret", 'Fatal Python error: secret\n  File "secret", line 1 in f\n')
     before = secret.read_text()
-    plant = plant.replace("'/work/secret'", "secret")
+    plant = plant.replace("'/srv/secret'", "secret")
     script = child.write("train.py", f"secret = {str(secret)!r}\n{PLANT.format(plant=plant)}")
     program = (sys.executable, "-m", "cudaguard", command, script)
     done = child.command(*program, check=False, timeout=60)
