@@ -25,6 +25,7 @@ EVENTS = {
     "around_import": "a watched module is imported; returns what closes it, or None",
     "truncated": "a file that is about to be mapped ends too early; may refuse it",
     "runtime_exported": "an extension that is about to be mapped exports a C++ runtime",
+    "mapping": "a library or extension with a path is about to be mapped",
     "mapped": "a load has mapped something, or made it global",
     "loaded": "a library was loaded, whether it was there already or not",
     "ctypes_comes": "the program has imported ctypes",

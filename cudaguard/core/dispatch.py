@@ -297,6 +297,8 @@ class Dispatch:
         self.native.mapping(spec, elf.needed, self.flags.masked_for)
         if self.journal.is_written:
             self.recording.begins(spec.origin, spec.name)
+        if self.is_looking:
+            self.detection.publish("mapping", spec.origin, spec.name)
 
     def before_load(self, library: str) -> None:
         """Look at a library before it is loaded (see `hooks.barrier.Host`)."""
@@ -305,6 +307,8 @@ class Dispatch:
             self.detection.publish("truncated", library, None)
         if self.journal.is_written:
             self.recording.begins(library)
+        if self.is_looking and os.sep in library:
+            self.detection.publish("mapping", library, "")
 
     def scan_missed_loads(self) -> None:
         """Look at what has changed so far, which is nobody's doing who comes later."""

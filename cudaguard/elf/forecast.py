@@ -216,6 +216,7 @@ class Load:
 
     Attributes:
         objects: What the loader would use, the extension first; filled by `map_libraries`.
+        handles: The program's, and of what is mapped already and is used; filled as well.
     """
 
     def __init__(
@@ -231,7 +232,7 @@ class Load:
         self._count = 0
         # The closest to the extension first.
         self.objects: list[_Object] = []
-        self._handles = [resident.program]
+        self.handles = [resident.program]
         # By the names under which libraries are asked for: a handle, or an object.
         self._served: dict[str, int | _Object | None] = {}
         self._given: dict[str, _Object] = {}
@@ -315,8 +316,8 @@ class Load:
                 if served is None:
                     lacking.append(Lack(name, one.path))
                 elif isinstance(served, int):
-                    if served not in self._handles:
-                        self._handles.append(served)
+                    if served not in self.handles:
+                        self.handles.append(served)
                 elif served not in self.objects:
                     self.objects.append(served)
         self.objects += [one for one in self._global if one not in self.objects]
@@ -357,7 +358,7 @@ class Load:
 
     def _missing_symbols(self, new: list[_Object], settled: dict[object, Settled]) -> list[Lack]:
         found: list[Lack] = []
-        scope: list[int | _Object] = [*self._handles, *self.objects]
+        scope: list[int | _Object] = [*self.handles, *self.objects]
         there = {self._identity(one) for one in scope}
         for one in new:
             known = settled.get(self._identity(one))
@@ -409,7 +410,7 @@ class Load:
             return None
         # A library that knows no versions serves as well, one that has only others does not.
         plain = Wanted(wanted.name)
-        for handle in self._handles:
+        for handle in self.handles:
             if has(handle, plain):
                 owner = self._resident.handle(self._resident.owner(handle, wanted.name))
                 if not owner or self._symbols_of(owner).defines(wanted):

@@ -308,6 +308,15 @@ class GnuTable:
             count = 1
         raise UnreadableError("its hash table has no end")
 
+    def codes(self) -> list[int]:
+        """Return the hash of each symbol from `first` on, its lowest bit set."""
+        return [
+            code | 1
+            for code in memoryview(self._read(self._chains, 4 * (self.end() - self.first))).cast(
+                "I"
+            )
+        ]
+
     def end(self) -> int:
         """Return how many symbols there are: the last one ends the chain of the last bucket."""
         last: int = max(self._buckets, default=0)

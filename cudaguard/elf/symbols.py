@@ -9,7 +9,7 @@ Base.
 
 from __future__ import annotations
 
-from cudaguard.elf.process import MOST_TEXT, Image, Library, library_at
+from cudaguard.elf.process import MOST_TEXT
 from cudaguard.elf.reader import (
     DT_GNU_HASH,
     DT_HASH,
@@ -22,26 +22,20 @@ from cudaguard.elf.reader import (
     GnuTable,
     OldTable,
     UnreadableError,
+    gnu_hash,
     number,
     old_hash,
     words,
 )
-from cudaguard.files import own_errors
 from cudaguard.model import NamedTuple
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cudaguard.elf.process import Memory
 
 DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_JMPREL = 2, 7, 8, 23
 RELOCATION = 24  # bytes of an entry: where, which symbol and how, what is added
 _DT_VERSYM, _DT_VERDEF, _DT_VERDEFNUM = 0x6FFFFFF0, 0x6FFFFFFC, 0x6FFFFFFD
 _DT_VERNEED, _DT_VERNEEDNUM = 0x6FFFFFFE, 0x6FFFFFFF
 _MOST_WANTED = 1 << 20
-_MOST_RELOCATIONS = 1 << 20
-_MOST_TEXT = 1 << 24
+_MOST_TEXT = _MOST_BYTES = 1 << 24
+_DT_SYMBOLIC, _DT_FLAGS, _DT_RELACOUNT = 16, 30, 0x6FFFFFF9
 _MOST_VERSIONS = 1 << 12
 _VERSION_PART = 64  # bytes to read for each version: the entry, its name, the names it follows
 _LONGEST_NAME = 1 << 14  # a C++ name of 10,000 characters has been seen
@@ -103,6 +97,7 @@ class SharedObject:
         self._hashes: GnuTable | OldTable | None = None
         self._defined: dict[int, tuple[int, int]] | None = None
         self._required: list[Requirement] | None = None
+        self._coded: list[int] | None = None
         self._texts = b""
 
     def table(self) -> SymbolTable:
@@ -168,7 +163,63 @@ class SharedObject:
                 found.append(Wanted(name, version))
         return found
 
+    def references_to_itself(self) -> frozenset[int]:
+        """Return the symbols it has and still has the loader look up, as others may replace them.
+
+        It does so unless it was linked with ``-Bsymbolic``.
+        """
+        value, address = self._source.value, self._source.address
+        if not self._symbols or _DT_SYMBOLIC in self._source.tags or value(_DT_FLAGS) & 2:
+            return frozenset()
+        relative = value(_DT_RELACOUNT) * RELOCATION  # these come first, and name no symbols
+        found: set[int] = set()
+        for start, size in (
+            (address(DT_RELA) + relative, value(DT_RELASZ) - relative),
+            (address(DT_JMPREL), value(DT_PLTRELSZ)),
+        ):
+            data = self._source.some(start, min(size, _MOST_BYTES)) if size > 0 else b""
+            found.update([info >> 32 for info in words(data, RELOCATION)[1::3]])
+        return frozenset(found)
+
     # --- what it has ------------------------------------------------------------------
+
+    def codes(self) -> frozenset[int]:
+        """Return the hashes of the names it defines, their lowest bits set."""
+        return frozenset(self._codes())
+
+    def named(self, codes: frozenset[int]) -> list[tuple[int, bytes, bool]]:
+        """Return the symbols it defines for others, of those whose names have such hashes.
+
+        Returns:
+            Index, name, and whether the definition is not a weak one.
+        """
+        found = self._codes()
+        if codes.isdisjoint(found):
+            return []
+        first = self._hashes.first if isinstance(self._hashes, GnuTable) else 1
+        indices = [index for index, code in enumerate(found, first) if code in codes]
+        self.requirements()  # which reads all names at once
+        table = self._source.some(self._symbols, SYMBOL * (max(indices, default=0) + 1))
+        return [
+            (index, self._text(number(table, at, 4)), table[at + 4] >> 4 == GLOBAL)
+            for index in indices
+            for at in (SYMBOL * index,)
+            if at + SYMBOL <= len(table)
+            if table[at + 6] | table[at + 7]
+            and table[at + 4] >> 4 in (GLOBAL, _WEAK)
+            and not table[at + 5] & 3
+        ]
+
+    def _codes(self) -> list[int]:
+        """Return the hash of each symbol that may be defined, its lowest bit set."""
+        if self._coded is None:
+            table = self._table() if self._symbols else None
+            if isinstance(table, GnuTable):
+                self._coded = table.codes()
+            else:
+                symbols = self.table()
+                self._coded = [gnu_hash(symbols.name(start)) | 1 for start in symbols.names[1:]]
+        return self._coded
 
     def _versions_by_index(self) -> dict[int, tuple[int, int]]:
         """Return the versions that it defines: index -> (hash of the name, where that stands)."""
@@ -212,26 +263,16 @@ class SharedObject:
             for index in self._candidates(name)
         )
 
-    def shows(self, name: bytes) -> bool:
-        """Return True if ``dlsym`` finds a name here: by its default version, or the only one.
-
-        A program that takes the address of a function of others has a place that stands for it.
-        """
-        wanted = Wanted(name)
-        found = [i for i in self._candidates(name) if self._fits(i, wanted, stands_for=True)]
-        # Older ones are for those that were linked with them.
-        return any(mark & 0x7FFF < 2 or not mark & 0x8000 for mark in map(self._mark, found))
-
     def _candidates(self, name: bytes) -> list[int]:
         table = self._table() if self._symbols else None
         return table.candidates(name) if table is not None else []
 
-    def _fits(self, index: int, wanted: Wanted, *, stands_for: bool = False) -> bool:
+    def _fits(self, index: int, wanted: Wanted) -> bool:
         entry = self._entry(index)
         kind, binding, visibility = entry[4] & 15, entry[4] >> 4, entry[5] & 3
         section, value = number(entry, 6, 2), number(entry, 8, 8)
         if (
-            (not section and not stands_for)
+            not section
             or (not value and section != _ABSOLUTE and kind != _TLS)
             or kind not in _KINDS
             or binding not in (GLOBAL, _WEAK, _UNIQUE)
@@ -279,58 +320,3 @@ class SharedObject:
         if b"\0" not in data and limit > 256:
             data = self._source.some(place, limit)
         return data.partition(b"\0")[0]
-
-
-# --- Owners of names in the global symbol scope, read from memory as the loader would find them ---
-# Nothing is loaded or bound by looking, and no lock of the loader is taken. What each library of
-# the scope has of the names is remembered.
-#
-# Source: System V ABI, chapter 5; glibc's ``elf/dl-lookup.c``, for ``dlsym`` with the program's
-# handle; ``link.h``.
-
-_ENTRY = 56  # bytes: the public part, the one before, itself, the name space
-
-
-class GlobalNames:
-    """Looks some names up in the global scope.
-
-    Args:
-        names: As the linker writes them.
-    """
-
-    def __init__(self, names: Sequence[bytes]) -> None:
-        self._names = tuple(names)
-        # By the words of an entry: which of the names this library has.
-        self._has: dict[bytes, tuple[Library, list[int]]] = {}
-
-    def owners(self, memory: Memory, scope: bytes) -> list[Library | None]:
-        """Return who owns each name, None for one that no library defines.
-
-        Args:
-            memory: That of this process.
-            scope: The program's search list, as `cudaguard.system.loader_list` has it.
-
-        Raises:
-            OSError: An entry cannot be read, as it has been unloaded meanwhile.
-        """
-        found: dict[int, Library] = {}
-        known = {}
-        for entry in words(scope):
-            mark = memory.read(entry, _ENTRY)
-            owner, has = known[mark] = self._has.get(mark) or self._look(memory, entry)
-            for place in has:
-                found.setdefault(place, owner)
-        self._has = known  # without those that were unloaded
-        return list(map(found.get, range(len(self._names))))
-
-    def forget(self) -> None:
-        """Look at all libraries anew: names of one were hidden."""
-        self._has = {}
-
-    def _look(self, memory: Memory, entry: int) -> tuple[Library, list[int]]:
-        owner, _ = library_at(memory, entry)
-        try:
-            image = SharedObject(Image(memory, owner))
-            return owner, [at for at, name in enumerate(self._names) if image.shows(name)]
-        except own_errors(UnreadableError):  # the loader finds nothing there either
-            return owner, []

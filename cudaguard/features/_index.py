@@ -8,7 +8,6 @@ from __future__ import annotations
 RULES = (
     ('CG001', 'cudaguard.features.symbol_scope.rules:RULES', 'automatic', ('decord',), (), (('load_local', 'libdecord.so*'), ('hide_symbols', 'libdecord.so*'))),
     ('CG002', 'cudaguard.features.symbol_scope.rules:RULES', 'automatic', ('tensorflow',), (), (('load_local', 'libtensorflow_*.so*'),)),
-    ('CG004', 'cudaguard.features.symbol_scope.rules:RULES', 'opt-in', ('tensorflow',), (), (('hide_symbols', 'libtensorflow_*.so*'),)),
     ('CG060', 'cudaguard.features.import_order.rules:RULES', 'report', ('nvdiffrast.torch',), (), (('check_call', 'RasterizeGLContext'),)),
     ('CG061', 'cudaguard.features.import_order.rules:RULES', 'report', ('isaacsim', 'omni.isaac.kit'), (), (('check_call', 'SimulationApp'),)),
     ('CG062', 'cudaguard.features.import_order.rules:RULES', 'report', ('cv2',), (), (('check_call', 'imshow'), ('check_call', 'namedWindow'))),
@@ -79,7 +78,7 @@ TABLES = (
 )
 
 DETECTORS = (
-    ('cudaguard.features.symbol_scope.detector:ScopeDetector', ('begin', 'unseen', 'mapped')),
+    ('cudaguard.features.symbol_scope.detector:ScopeDetector', ('begin', 'unseen', 'mapped', 'mapping')),
     ('cudaguard.features.symbol_scope.detector:RuntimeDetector', ('runtime_exported',)),
     ('cudaguard.features.import_order.calls:SearchPathDetector', ('not_found',)),
     ('cudaguard.features.duplicate_libraries.detector:DuplicateDetector', ('begin', 'unseen', 'mapped', 'imported:jax', 'imported:onnxruntime', 'imported:paddle', 'imported:tensorflow', 'imported:torch')),
@@ -184,7 +183,7 @@ IDS = {
     'CG807': ('the guard itself failed', 'CudaGuardWarning'),
     'CG809': ('a repair is not supported on this platform', 'SymbolScopeWarning'),
     'CG811': ('a watched module was imported past the guard', 'ImportOrderWarning'),
-    'CG812': ("a library put copies of other libraries' symbols into the global symbol scope", 'SymbolScopeWarning'),
+    'CG812': ('a library uses symbols of another library instead of its own', 'SymbolScopeWarning'),
     'CG813': ('an extension exports its own C++ runtime', 'SymbolScopeWarning'),
     'CG814': ('CUDA was initialized', 'ContextWarning'),
     'CG815': ('a CUDA context was created', 'ContextWarning'),

@@ -184,7 +184,9 @@ def requirement_met(requirement: str, version_of: Callable[[str], str | None]) -
 
 def required_name(requirement: str) -> str:
     """Return the name of the distribution that a requirement asks for."""
-    return _requirement(requirement).name
+    text = requirement.strip()
+    ends = (at for at, sign in enumerate(text) if not (sign.isalnum() or sign in "-_."))
+    return text[: next(ends, len(text))]
 
 
 def clauses(requirement: str) -> int:

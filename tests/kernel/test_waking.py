@@ -29,7 +29,13 @@ pytestmark = pytest.mark.skipif(
 )
 
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
-TAKER = "void jpeg_CreateDecompress(void) {}\n"
+TAKER = "int which_copy(void) { return 1; }\n"
+# Has that function as well, and one of Python's: it is not bound to its own ones.
+VICTIM = """
+int which_copy(void) { return 2; }
+int Py_IsInitialized(void) { return 3; }
+int use(void) { return which_copy() + Py_IsInitialized(); }
+"""
 OWN_RUNTIME = """
 #include <Python.h>
 __attribute__((visibility("default"))) int unique __asm__("_ZNSt7collateIcE2idE");
@@ -48,6 +54,7 @@ ANSWER = "int answer(void) { return 42; }\n"
 PAST_US = "import _ctypes; _ctypes.dlopen({!r}, {})\n"
 TRY = "try: {}\nexcept (ImportError, OSError) as error: print(type(error).__name__)\n"
 GLOBAL = "os.RTLD_NOW | os.RTLD_GLOBAL"
+USE = "ctypes.CDLL('./libvictim.so')"
 BEGIN = "import os, sys, ctypes, cudaguard\n"
 INSTALL = "cudaguard.install()\n"
 INSTALL_FIRST = "import cudaguard\ncudaguard.install()\n"  # before ctypes
@@ -101,16 +108,17 @@ CASES = {
         ("loaded", "mapped"),
     ),
     "library that is made global": Case(
-        "./libtaker.so, which ctypes makes global", f"ctypes.CDLL('./libtaker.so', {GLOBAL})",
-        ("CG812",), ("opening", "mapped"),
+        "./libtaker.so, which ctypes makes global",
+        f"ctypes.CDLL('./libtaker.so', {GLOBAL}); {USE}",
+        ("CG812",), ("opening", "mapped", "mapping"),
     ),
     "extensions that are made global": Case(
         "sys.setdlopenflags(), which makes extensions global",
-        f"sys.setdlopenflags({GLOBAL}); import taking", ("CG812",), ("opening", "masking"),
+        f"sys.setdlopenflags({GLOBAL}); import taking; {USE}", ("CG812",), ("opening", "masking"),
     ),
     "library that is made global past us": Case(
         "a library that was made global, mapped past Python's importer",
-        PAST_US.format("./libtaker.so", GLOBAL) + "ctypes.CDLL('libm.so.6')", ("CG812",),
+        PAST_US.format("./libtaker.so", GLOBAL) + f"ctypes.CDLL('libm.so.6'); {USE}", ("CG812",),
         ("unseen",),
     ),
     "library that is cut short": Case(
@@ -150,6 +158,7 @@ def libraries(compiler, tmp_path_factory):
     put(compiler.library("libomp.so", "int omp;\n"), "libomp.so", "libiomp5.so")
     put(compiler.library("liblate.so.1", "int late;\n"), "other/liblate.so.1")
     put(compiler.library("libtaker.so", TAKER), "libtaker.so")
+    put(compiler.library("libvictim.so", VICTIM), "libvictim.so")
     put(compiler.library("libusing.so", "int answer(void);\nint f(void) { return answer(); }\n",
                          str(c10)), "libusing.so")  # fmt: skip
     for name, source, *flags in (

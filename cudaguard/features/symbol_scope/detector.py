@@ -1,106 +1,126 @@
-"""Sees that a library put a copy of other people's symbols into the global scope.
+"""Sees what comes into the global symbol scope, and what is mapped while it is there.
 
-Each family of symbols has a few names that tell (`cudaguard.system.symbol_families`). Whenever a
-library was loaded, their owners are compared with those of the last look; nothing else is read.
+Nothing else is read before a library is in that scope that does not belong there.
 """
 
 from __future__ import annotations
 
-from cudaguard.core.patterns import matches
-from cudaguard.elf.process import Library, Memory
-from cudaguard.elf.symbols import GlobalNames
+from cudaguard.elf.process import Memory, at_start
 from cudaguard.errors import ImportOrderError
 from cudaguard.files import os, own_errors
+from cudaguard.hooks.barrier import ImportCallbacks
 from cudaguard.hooks.caller import caller_frame, describe
 from cudaguard.system.loader_list import LoaderNews
-from cudaguard.system.modules import has_ctypes
-from cudaguard.system.symbol_families import FAMILIES, LEGITIMATE_OWNERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+
     from cudaguard.core.detection import NativeLoad
     from cudaguard.core.dispatch import Dispatch
-
-CANARIES: tuple[tuple[str, str], ...] = tuple(
-    (name, key) for key, family in FAMILIES.items() for name in family.canaries
-)
-_NAMES = tuple(name.encode() for name, _ in CANARIES)
+    from cudaguard.elf.interposition import Scope
+    from cudaguard.elf.process import Library
+    from cudaguard.features.symbol_scope.findings import Stranger
+    from cudaguard.features.symbol_scope.strangers import Victims
 
 
 class ScopeDetector:
-    """Compares where the canary names are with where they were at the last look."""
+    """Knows the strangers in the global scope, and has others judged while there are some."""
 
     def __init__(self, core: Dispatch) -> None:
         self._core = core
-        self._names = GlobalNames(_NAMES)
-        # The search list as it was looked at last, and how often names had been hidden.
-        self._known = (b"", 0)
-        self._owners: list[Library | None] = [None] * len(_NAMES)
+        self._news = LoaderNews()
+        self._seen = b""  # the search list as it was looked at last
+        # What was made of it, and what is known of its strangers by file: in one step for others.
+        self._known: tuple[Scope | None, dict[str, Stranger]] = None, {}
+        self._belongs: set[Library] = set()  # came with the program, before the guard
+        self._victims: Victims | None = None
 
     def begin(self, since: str) -> None:
-        """Look for the first time; what it finds was not seen to come (see `hijacked`)."""
+        """Look for the first time; what it finds was not seen to come."""
         self._look(None, since)
 
     def unseen(self) -> None:
-        """Look at what has moved past us."""
+        """Look at what has come past us."""
         self._look(None, "unseen")
 
     def mapped(self, load: NativeLoad) -> None:
-        """Look at what a load has moved."""
+        """Look at what has come with a load."""
         self._look(load, "")
 
-    def _look(self, load: NativeLoad | None, since: str) -> None:
-        """Look once, and tell of what has moved.
+    def mapping(self, path: str, extension: str) -> None:
+        """Judge what is about to be mapped.
+
+        Args:
+            path: The file.
+            extension: Name of the extension module, empty for a load by ctypes.
 
         Raises:
             ImportOrderError: in `strict`, from an import.
         """
-        before, now = self._owners, self._look_up()
-        if now == before:
+        scope, strangers = self._known
+        if self._victims and scope and strangers and "CG812" not in self._core.reporter.silenced:
+            self._victims.before(path, extension, scope, strangers)
+
+    def _look(self, load: NativeLoad | None, since: str) -> None:
+        scope, strangers = self._known
+        now, new = LoaderNews.everything.scope, self._news.libraries()
+        come: list[Library] = []
+        if now and now != self._seen:
+            before = scope.strangers if scope is not None else ()
+            try:
+                scope = self._read(now, since)
+            except own_errors(OSError):  # changed while it was read: the next look will find it
+                return
+            self._seen = now
+            come = [library for library in scope.strangers if library not in before]
+            if come:
+                from cudaguard.features.symbol_scope.strangers import Victims, arrived
+
+                strangers = {**strangers, **arrived(self._core, come, load, since)}
+                if self._victims is None:
+                    self._victims = Victims(self._core)
+                    own = self._core.extensions.pythons_own
+                    around = (*own.around, self._mapping_of_python)
+                    self._core.extensions.pythons_own = ImportCallbacks((), around)
+            self._known = scope, strangers
+        if scope is None or not scope.strangers or self._victims is None:
             return
-        self._owners = now
-        moved = [
-            (name, family, is_.file, was.file if was else "")
-            for (name, family), was, is_ in zip(CANARIES, before, now)
-            if is_ and is_ != was
-        ]
-        owners = {new for _, _, new, _ in moved if new}  # else they went to the program itself
-        if any(not matches(os.path.basename(new), LEGITIMATE_OWNERS) for new in owners):
-            from cudaguard.features.symbol_scope.hijack import judge
+        if come:  # what was mapped before them was bound before, and what came with them is theirs
+            places = [new.index(library) for library in come if library in new]
+            new = new[min(places) :] if places else []
+        members, judged = {*scope.strangers, *scope.meant}, self._victims.judged
+        unseen = [one for one in new if one not in members and one.file not in judged]
+        if unseen and "CG812" not in self._core.reporter.silenced:
+            self._victims.after(unseen, scope, strangers)
 
-            judge(self._core, moved, load, since)
+    def _mapping_of_python(self, spec: ModuleSpec) -> None:
+        self.mapping(spec.origin or "", spec.name)
 
-    def _look_up(self) -> list[Library | None]:
-        there = LoaderNews.everything
-        if not there.has_scope:
-            return _asked()
-        scope, hidden = there.scope, there.hidden
-        if not scope or (scope, hidden) == self._known:
-            return self._owners
-        try:
-            with Memory() as memory:
-                if hidden != self._known[1]:
-                    self._names.forget()
-                owners = self._names.owners(memory, scope)
-        except own_errors(OSError):  # changed while it was read: the next look will find it
-            return self._owners
-        self._known = scope, hidden
-        return owners
+    def _read(self, scope: bytes, since: str) -> Scope:
+        from cudaguard.core.patterns import matches
+        from cudaguard.elf.interposition import read_scope
+        from cudaguard.system.facts import Packages
+        from cudaguard.system.symbol_families import LEGITIMATE_OWNERS
 
+        packages: list[Packages] = []
 
-def _asked() -> list[Library | None]:
-    """Ask the loader, where its own search list is not as expected and ctypes is there."""
-    if not has_ctypes():
-        return [None] * len(_NAMES)
-    from cudaguard.elf.resident import Resident
+        def belongs(library: Library) -> bool:
+            name = os.path.basename(library.path)
+            if matches(name, LEGITIMATE_OWNERS) or library in self._belongs:
+                return True
+            # There from the start and in no package: it came with the program around Python.
+            if since == "guard" or (since == "ctypes" and not self._seen):
+                packages[:] = packages or [Packages()]
+                if not packages[0].of(library.file):
+                    self._belongs.add(library)
+                    return True
+            return False
 
-    with Resident() as resident:
-        program = resident.program
-        found = {name: resident.address(program, name) for name in _NAMES}
-        return [
-            Library(resident.owner(program, name), address, 0) if address else None
-            for name, address in found.items()
-        ]
+        preloaded = at_start("LD_PRELOAD").replace(":", " ").split()
+        with Memory() as memory:
+            names = tuple(map(os.path.basename, preloaded))
+            return read_scope(memory, scope, names, belongs)
 
 
 class RuntimeDetector:

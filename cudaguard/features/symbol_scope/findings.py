@@ -11,6 +11,7 @@ from cudaguard.core.findings import (
     too_late,
 )
 from cudaguard.core.rule_check import toml_text
+from cudaguard.features.symbol_scope.facts import pattern_of_names
 from cudaguard.files import os
 from cudaguard.files.text import RULE_LINE
 from cudaguard.model import NamedTuple
@@ -19,8 +20,11 @@ from cudaguard.system.symbol_families import FAMILIES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cudaguard.core.detection import NativeLoad
     from cudaguard.core.request import Request
+    from cudaguard.elf.interposition import Interposed
     from cudaguard.features.symbol_scope.hiding import Hiding
     from cudaguard.model import Finding, Rule
 
@@ -30,12 +34,11 @@ RELINK = (
     "with -Wl,--exclude-libs,ALL"
 )
 STAY_GLOBAL = f"{RELINK}; until then import it before other C++ libraries"
-HIJACKED = Kind(
+INTERPOSED = Kind(
     "CG812",
-    "a library put copies of other libraries' symbols into the global symbol scope",
+    "a library uses symbols of another library instead of its own",
     "SymbolScopeWarning",
-    consequence="libraries loaded later use these copies, and may crash, hang or compute wrong "
-    "results.",
+    consequence="it may crash, hang or compute wrong results.",
     remedy="import that library after the others, or use the rule in the warning, which loads it "
     "with local scope",
     page="reference/rules.md",
@@ -73,64 +76,105 @@ _SINCE = {
         ),
     ),
 }
-_MOST_NAMES, _MOST_DANGERS = 3, 2  # in a message
+_MOST_NAMES, _MOST_DANGERS, _MOST_FILES = 3, 2, 3  # in a message
 _PROGRAM = ("", "__main__", "__mp_main__")
 
 
-class Hijack(NamedTuple):
-    """A library that has come to own other people's names.
+class Stranger(NamedTuple):
+    """A library in the global scope, and how it came there.
 
     Args:
-        owner: Its file.
+        file: Its file, links resolved.
         package: The package that it belongs to, or an empty string.
-        names: The symbols that tell: name, key of the family, and the file that owned it before.
+        load: What was loaded then; None if that was not seen.
+        since: Otherwise why not: one of `GUARD`, `CTYPES` and `UNSEEN`.
+        module: Who loaded it.
+        where: Its line.
+        imported_at: The line outside its package that imported that.
+        is_known: Does a rule tell of it, or handle it?
+        is_let_be: Does a rule know that it does no harm here?
     """
 
-    owner: str
+    file: str
     package: str
-    names: tuple[tuple[str, str, str], ...]
+    load: NativeLoad | None
+    since: str
+    module: str = ""
+    where: str = ""
+    imported_at: str = ""
+    is_known: bool = False
+    is_let_be: bool = False
 
 
-class Culprit(NamedTuple):
-    """Who loaded it: a module, its line, and the line outside its package that imported it."""
+def bound_to_own(names: Sequence[Interposed]) -> str:
+    """Return what has become of a library that others would have answered for."""
+    first, *others = dict.fromkeys(os.path.basename(one.by) for one in names)
+    more = f" and {counted(len(others), 'other libraries')}" if others else ""
+    return f"bound to its own copies of {_called(names)}, not to those of {first}{more}"
 
-    module: str
-    where: str
-    imported_at: str
 
-
-def hijacked(
-    hijacks: list[Hijack], load: NativeLoad | None, culprit: Culprit, since: str, runtime: str = ""
+def interposed(
+    victim: str, names: Sequence[Interposed], stranger: Stranger, runtime: str, why: str
 ) -> Finding:
-    """Copies of other people's symbols have come into the global scope, and no rule knows it.
+    """Return that a library uses symbols of others, and no rule handles that.
 
     Args:
-        hijacks: Who owns what now; never empty.
-        load: What was loaded; None if nobody saw it.
-        culprit: Who loaded it.
-        since: If nobody saw it: one of `GUARD`, `CTYPES` and `UNSEEN`.
-        runtime: The file among them that contains its own C++ runtime, if any.
+        victim: What uses them: a module or the name of a file.
+        names: Which; all of them came with one load.
+        stranger: The library of the first of them.
+        runtime: The file among the libraries that contains a C++ runtime of its own, if any.
+        why: Why that was not repaired; empty where the mode forbids it.
     """
-    what = os.path.basename(hijacks[0].owner)
-    what += f" and {len(hijacks) - 1} more" if hijacks[1:] else ""
-    keys = tuple(dict.fromkeys(family for hijack in hijacks for _, family, _ in hijack.names))
-    cause: tuple[str, ...] = ()
+    by_file: dict[str, list[Interposed]] = {}
+    for one in names:
+        by_file.setdefault(one.by, []).append(one)
+    files = list(by_file)
+    library = os.path.basename(files[0]) + (f" and {len(files) - 1} more" if files[1:] else "")
+    package, load = stranger.package, stranger.load
+    of = f" ({package})" if package and not library.startswith(package) else ""
+    keys = _families(names)
     if load is None:
-        when, remedy = _SINCE[since]
-        what += f" was put into the global symbol scope {when}"
+        when, remedy = _SINCE[stranger.since]
+        cause: tuple[str, ...] = (f"{library} was put into the global symbol scope {when}",)
     else:
-        actor = load.extension or culprit.module or "the program"
-        what = f"{actor} put {what} into the global symbol scope"
-        cause, remedy = _cause(load, culprit), _remedy(hijacks, load, culprit, keys)
+        cause, remedy = _cause(load, stranger), _remedy(stranger, load, keys)
     dangers = "; ".join(FAMILIES[key].danger for key in keys[:_MOST_DANGERS])
-    return HIJACKED.found(
-        f"{what}, with symbols of {listed(FAMILIES[key].title for key in keys)}.",
+    return INTERPOSED.found(
+        f"{victim} uses {_called(names)} of {library}{of} instead of its own.",
         *cause,
-        *map(_taken, hijacks),
-        own_runtime(runtime),
-        consequence=f"libraries loaded from now on can use these copies: {dangers}.",
+        *(_taken(file, by_file[file]) for file in files[:_MOST_FILES]),
+        own_runtime(runtime) or (f"not repaired: {why}" if why else ""),
+        consequence=f"{dangers}." if dangers else INTERPOSED.consequence,
         remedy=STAY_GLOBAL if runtime else remedy,
     )
+
+
+def _taken(file: str, names: Sequence[Interposed]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    several = "resolve" if names[1:] else "resolves"
+    return f"{', '.join(_shown(names[:_MOST_NAMES]))}{more} {several} to {file}, not {names[0].own}"
+
+
+def _families(names: Sequence[Interposed]) -> tuple[str, ...]:
+    """Return the families that some names are of, the worst first."""
+    text = b"".join(one.name.encode() + b"\0" for one in names)
+    starts = [0, *(at + 1 for at, sign in enumerate(text) if not sign)][:-1]
+    patterns = {key: pattern_of_names((key,)) for key in FAMILIES}
+    return tuple(k for k, one in patterns.items() if any(one.match(text, at) for at in starts))
+
+
+def _called(names: Sequence[Interposed]) -> str:
+    keys = _families(names)
+    if keys:
+        return listed(FAMILIES[key].title for key in keys)
+    (first,) = _shown(names[:1])
+    return f"{first}{f' and {len(names) - 1} more symbols' if names[1:] else ''}"
+
+
+def _shown(names: Sequence[Interposed]) -> list[str]:
+    from cudaguard.elf.library_facts import readable
+
+    return [text for _, text in readable(one.name for one in names)]
 
 
 def own_runtime(library: str) -> str:
@@ -139,7 +183,7 @@ def own_runtime(library: str) -> str:
     return library and f"{library} {words}"
 
 
-def _cause(load: NativeLoad, culprit: Culprit) -> tuple[str, str]:
+def _cause(load: NativeLoad, stranger: Stranger) -> tuple[str, str]:
     if load.extension:
         how = f"imports {load.library}"
         by = f" at {load.flags_by[1]}" if load.flags_by[1] else ""
@@ -148,39 +192,30 @@ def _cause(load: NativeLoad, culprit: Culprit) -> tuple[str, str]:
         how, flag = f"loads {load.library}", "with RTLD_GLOBAL, by ctypes"
     if not load.is_global:
         flag = "which makes itself global"
-    at = f" ({culprit.where})" if culprit.where else ""
-    line = f"{culprit.module or 'the program'}{at} {how} {flag}"
-    return line, f"imported at {culprit.imported_at}" if culprit.imported_at else ""
+    at = f" ({stranger.where})" if stranger.where else ""
+    line = f"{stranger.module or 'the program'}{at} {how} {flag}"
+    return line, f"imported at {stranger.imported_at}" if stranger.imported_at else ""
 
 
-def _taken(hijack: Hijack) -> str:
-    names = [name for name, _, _ in hijack.names]
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    before = sorted({was for _, _, was in hijack.names if was})
-    was = f", before to {listed(before)}" if before else ""
-    several = "resolve" if len(names) > 1 else "resolves"
-    return f"{', '.join(names[:_MOST_NAMES])}{more} now {several} to {hijack.owner}{was}"
-
-
-def _remedy(
-    hijacks: list[Hijack], load: NativeLoad, culprit: Culprit, keys: tuple[str, ...]
-) -> str:
-    asking, where = load.flags_by if load.extension else (culprit.module, culprit.where)
+def _remedy(stranger: Stranger, load: NativeLoad, keys: tuple[str, ...]) -> str:
+    called_by = stranger.module, stranger.where
+    asking, where = load.flags_by if load.extension else called_by
     if load.is_global and asking in _PROGRAM:
         call = "sys.setdlopenflags call" if load.extension else "call"
         return f"remove RTLD_GLOBAL from the {call}{f' at {where}' if where else ''}"
+    bundled = ""
     if load.is_global:
-        package, bundled = asking.partition(".")[0], ""
-        actions: list[dict[str, object]] = [{"load_local": _pattern(load.library)}]
+        package = asking.partition(".")[0]
+        action: dict[str, object] = {"load_local": _pattern(load.library)}
     else:
-        package = (load.extension or culprit.module).partition(".")[0]
-        bundled = next((hijack.package for hijack in hijacks if hijack.package), "")
+        package = (load.extension or stranger.module).partition(".")[0]
+        bundled = stranger.package
         if package in _PROGRAM or not bundled.isidentifier():
             return (
                 "ask its authors to load it without RTLD_GLOBAL; until then import the packages in "
                 "danger before it"
             )
-        actions = [{"hide_symbols": _pattern(hijack.owner), "names": keys} for hijack in hijacks]
+        action = {"hide_symbols": _pattern(stranger.file), "names": keys or "*"}
     lines = (
         "save this rule as cudaguard.toml and set CUDAGUARD_CONFIG=cudaguard.toml:",
         "[[rules]]",
@@ -188,7 +223,7 @@ def _remedy(
         f'watch = ["{package}"]',
         # What a wheel bundles lies in a folder named after the distribution, not the module.
         f"dist = [{toml_text(bundled)}]" if bundled not in ("", package) else "",
-        f"actions = {toml_text(actions)}",
+        f"actions = {toml_text([action])}",
         f'why = "{package} puts its libraries into the global symbol scope"',
     )
     return RULE_LINE.join(filter(None, lines))

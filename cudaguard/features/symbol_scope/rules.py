@@ -50,22 +50,4 @@ RULES: tuple[Rule, ...] = (
         ),
         verified="2026-11-20: tensorflow-cpu 2.20.0 with triton 3.9.0",
     ),
-    Rule(
-        id="CG004",
-        title="tensorflow was imported before the guard, and triton comes later",
-        watch=("tensorflow",),
-        dist=("tensorflow>=2.20", "tensorflow-cpu>=2.20"),
-        when={"platform": "linux", "machine": "x86_64", "dists": {"triton": ">=3.7"}},
-        actions=({"hide_symbols": "libtensorflow_*.so*", "names": "llvm"},),
-        # It takes a good part of a second, and tensorflow's own StableHLO converter (an extension
-        # that nothing imports by itself) links two of the hidden names.
-        grade="opt-in",
-        why=(
-            "tensorflow's LLVM is in the global symbol scope, so triton aborts when it is "
-            "imported. The rule hides those symbols afterwards. Starting the guard before "
-            "tensorflow is better."
-        ),
-        links=("https://github.com/tensorflow/tensorflow/issues/124205",),
-        verified="2026-11-20: tensorflow-cpu 2.20.0 with triton 3.9.0",
-    ),
 )

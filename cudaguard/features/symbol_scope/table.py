@@ -36,6 +36,7 @@ DETECTORS = {
         "begin",
         "unseen",
         "mapped",
+        "mapping",
     ),
     "detector:RuntimeDetector": ("runtime_exported",),
 }

@@ -34,11 +34,10 @@ __attribute__((constructor)) static void start(void) {
 PROGRAM = """
 import ctypes, sys
 import cudaguard
-cudaguard.install()
-ctypes.CDLL("./libjitter.so", ctypes.{mode})  # first
-print([finding.id for finding in cudaguard.status().findings], flush=True)
+cudaguard.install({mode!r})
+ctypes.CDLL("./libjitter.so", ctypes.{scope})
 ctypes.CDLL("./libtriton.so")
-print("loaded")
+print("loaded", cudaguard.status().findings)
 """
 
 
@@ -47,25 +46,33 @@ def run(child, compiler):
     for name in ("libjitter.so", "libtriton.so"):
         shutil.copy(compiler.library(name, LLVM), child.folder)
 
-    def run(mode, **env):
-        program = child.write("main.py", PROGRAM.format(mode=mode))
+    def run(mode, scope="RTLD_GLOBAL", **env):
+        program = child.write("main.py", PROGRAM.format(mode=mode, scope=scope))
         return child.command(sys.executable, program, env=env, check=False)
 
     return run
 
 
-def test_global_copy_is_told_before_the_second_one_aborts(run):
-    done = run("RTLD_GLOBAL")
+def test_second_copy_keeps_to_itself(run):
+    done = run("fix")
+    assert (done.stdout, done.stderr) == ("loaded ()\n", "")
+    done = run("fix", CUDAGUARD="off")
     assert done.returncode == -signal.SIGABRT
-    assert done.stdout == "['CG812']\n"
-    told, _, after = done.stderr.partition(": CommandLine Error: ")
-    assert "main.py:5: SymbolScopeWarning: [CG812] " in told
-    assert "libjitter.so" in told
+    assert "registered more than once" in done.stderr
+
+
+def test_it_is_told_before_it_aborts(run):
+    done = run("warn")
+    assert done.returncode == -signal.SIGABRT
+    told, _, _ = done.stderr.partition(": CommandLine Error: ")
+    assert (
+        "main.py:6: SymbolScopeWarning: [CG812] libtriton.so uses LLVM of libjitter.so instead of "
+        "its own." in told
+    )
+    assert "remove RTLD_GLOBAL from the call at" in told
     assert "abort: 'registered more than once'" in told
-    assert "registered more than once" in after
-    assert "CG812" not in run("RTLD_GLOBAL", CUDAGUARD="off").stderr
 
 
 def test_local_copies_get_along(run):
-    done = run("RTLD_LOCAL")
-    assert (done.stdout, done.stderr) == ("[]\nloaded\n", "")
+    done = run("fix", "RTLD_LOCAL")
+    assert (done.stdout, done.stderr) == ("loaded ()\n", "")

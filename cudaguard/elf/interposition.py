@@ -1,0 +1,295 @@
+"""Names that a library and its own dependencies define, and another library answers nevertheless.
+
+The dynamic loader looks a name up in the global scope first: the program, what it was started with,
+and all that was opened with RTLD_GLOBAL since. Only then come the library itself and what it needs.
+So a library in the global scope answers for names that a later one has for itself. Opened with
+RTLD_DEEPBIND, the later one asks its own first.
+
+Source: ``ld.so(8)``, ``dlopen(3)``; glibc's ``elf/dl-lookup.c`` and ``elf/dl-object.c``.
+"""
+
+from __future__ import annotations
+
+from cudaguard.elf.process import Image, library_at
+from cudaguard.elf.reader import CXX_RUNTIME, ElfFile, gnu_hash, words
+from cudaguard.elf.symbols import SharedObject, Wanted
+from cudaguard.files import os, own_errors
+from cudaguard.model import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from contextlib import ExitStack
+
+    from cudaguard.elf.process import Library, Memory
+    from cudaguard.elf.resident import Resident
+
+# Members of templates whose layout GCC 11 has changed and whose names it has not.
+_OTHER_LAYOUT = (
+    b"_ZNKSt8__detail21_Hash_node_value_base",
+    b"_ZNSt8__detail21_Hash_node_value_base",
+)
+
+
+# Of these each has some names of the others, and means the same by them.
+_C_LIBRARY = ("libc.so", "libm.so", "libpthread.so", "libdl.so", "librt.so", "ld-linux")
+
+
+class Interposed(NamedTuple):
+    """A name that another library answers.
+
+    Args:
+        name: As the linker writes it.
+        by: File of the library in the global scope.
+        own: File of the library that it should have been.
+    """
+
+    name: str
+    by: str
+    own: str
+
+
+class Binding(NamedTuple):
+    """How the names of what a load maps are bound.
+
+    Args:
+        interposed: What libraries answer that have nothing to do with it.
+        uncertain: Why RTLD_DEEPBIND would change more than that; empty if it would not.
+    """
+
+    interposed: tuple[Interposed, ...] = ()
+    uncertain: str = ""
+
+
+class Scope(NamedTuple):
+    """The members of the global scope.
+
+    Args:
+        start: The program and what it was started with.
+        meant: What belongs there, with what it needs.
+        strangers: The others.
+    """
+
+    start: tuple[Library, ...]
+    meant: tuple[Library, ...]
+    strangers: tuple[Library, ...]
+
+
+def read_scope(
+    memory: Memory, scope: bytes, preloaded: Iterable[str], belongs: Callable[[Library], bool]
+) -> Scope:
+    """Return the members of the global scope.
+
+    Args:
+        memory: That of this process.
+        scope: The program's search list, as `cudaguard.system.loader_list` has it.
+        preloaded: Names of files in LD_PRELOAD.
+        belongs: Returns True for a library that is global on purpose.
+
+    Raises:
+        OSError: A member has been unloaded meanwhile.
+    """
+    # Name of a library that a member needs -> where that member is.
+    needed: dict[str, list[Library]] = {}
+    start: list[Library] = []
+    meant: list[Library] = []
+    strangers: list[Library] = []
+    for entry in words(scope):
+        library, _ = library_at(memory, entry)
+        image = Image(memory, library)
+        name = os.path.basename(library.path)
+        asked = needed.get(image.soname) or needed.get(name)
+        if not start or name in preloaded or asked is start:
+            group = start
+        else:
+            group = meant if asked is meant or belongs(library) else strangers
+        group.append(library)
+        if group is not strangers:
+            for soname in image.needed:
+                needed.setdefault(soname, group)
+    return Scope(tuple(start), tuple(meant), tuple(strangers))
+
+
+class Member(NamedTuple):
+    """A library and its symbols.
+
+    Args:
+        file: Its file with links resolved; empty for the program.
+        symbols: What it defines and asks for.
+    """
+
+    file: str
+    symbols: SharedObject
+
+
+def members(memory: Memory, libraries: Iterable[Library]) -> list[Member]:
+    """Return mapped libraries with their symbols."""
+    return [Member(one.file, SharedObject(Image(memory, one))) for one in libraries]
+
+
+def load_of(path: str, resident: Resident, opened: ExitStack) -> tuple[list[Member], list[Member]]:
+    """Return what the load of a file would map, and what is mapped already that it would use.
+
+    Args:
+        path: The file.
+        resident: What is mapped.
+        opened: Closes the files.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    from cudaguard.elf.forecast import Load
+
+    if resident.handle(path):
+        return [], []
+    load = Load(path, opened.enter_context(ElfFile(path)), resident, opened)
+    load.map_libraries()
+    new = [Member(os.path.realpath(one.path), one.symbols) for one in load.objects if one.is_new]
+    return new, _with_needs(load.handles[1:], resident)
+
+
+def needs_of(library: Library, resident: Resident) -> list[Member]:
+    """Return a mapped library with what it needs, breadth first."""
+    handle = resident.handle(library.path)
+    return _with_needs([handle], resident) if handle else []
+
+
+def _with_needs(handles: Sequence[int], resident: Resident) -> list[Member]:
+    found: list[Member] = []
+    waiting = list(handles)
+    for handle in waiting:  # which grows
+        library = library_at(resident.memory, handle)[0]
+        image = Image(resident.memory, library)
+        found.append(Member(library.file, SharedObject(image)))
+        more = filter(None, map(resident.handle, image.needed))
+        waiting += [one for one in dict.fromkeys(more) if one not in waiting]
+    return found
+
+
+def binding_of(
+    new: Sequence[Member],
+    used: Sequence[Member],
+    scope: Scope,
+    memory: Memory,
+    codes: dict[str, frozenset[int]],
+) -> Binding:
+    """Return how the names of some libraries are bound.
+
+    Args:
+        new: The libraries.
+        used: What else they need.
+        scope: The global scope.
+        memory: That of this process.
+        codes: By file, the hashes of the names of what is mapped; is added to.
+
+    Raises:
+        OSError: Something cannot be read, or makes no sense.
+    """
+
+    def codes_of(member: Member) -> frozenset[int]:
+        if member.file not in codes:
+            codes[member.file] = member.symbols.codes()
+        return codes[member.file]
+
+    own = [*new, *used]
+    files = {member.file for member in own}
+    asked = _Asked(new)
+    start = members(memory, scope.start)
+    found: list[Interposed] = []
+    for stranger in members(memory, scope.strangers):
+        if stranger.file in files:
+            continue
+        theirs = codes_of(stranger)
+        taken = {}
+        for owner in own:
+            common = theirs if owner in new else theirs & codes_of(owner)
+            for index, text, is_strong in owner.symbols.named(common) if common else ():
+                # Others are inline functions and the like, of which any copy does.
+                if not is_strong and not text.startswith(_OTHER_LAYOUT):
+                    continue
+                for name in asked.by_name(text, owner, index):
+                    if (
+                        text not in taken
+                        and stranger.symbols.defines(name)
+                        and not any(one.symbols.defines(name) for one in start)
+                    ):
+                        shown = text.decode("utf-8", "replace")
+                        taken[text] = Interposed(shown, stranger.file, owner.file)
+        # Who uses names of that library, and has no others for them, relies on it.
+        if taken and not any(
+            stranger.symbols.defines(name) and not _definer(name, (*own, *start))
+            for name in asked.undefined_among(theirs)
+        ):
+            found += [taken[text] for text in sorted(taken)]
+    if not found:
+        return Binding()
+    for kind, group in (("start", start), ("meant", members(memory, scope.meant))):
+        for member in group:
+            if kind == "meant" and os.path.basename(member.file).startswith(CXX_RUNTIME):
+                continue
+            for name in asked.among(codes_of(member)):
+                mine = _definer(name, own) if member.symbols.defines(name) else None
+                if mine is None or mine.file == member.file:
+                    continue
+                if _is_of_c_library(mine.file) and _is_of_c_library(member.file):
+                    continue
+                if kind == "start" or mine.symbols.has_global(name.name):
+                    what, other = name.name.decode("utf-8", "replace"), member.file or "Python"
+                    return Binding(tuple(found), f"{mine.file} has {what} as well as {other}")
+    return Binding(tuple(found))
+
+
+def _definer(name: Wanted, own: Iterable[Member]) -> Member | None:
+    return next((one for one in own if one.symbols.defines(name)), None)
+
+
+class _Asked:
+    """The names that some libraries have the loader look up."""
+
+    def __init__(self, new: Sequence[Member]) -> None:
+        self._new = new
+        self._undefined: dict[bytes, set[Wanted]] = {}
+        for member in new:
+            for name in member.symbols.wanted():
+                self._undefined.setdefault(name.name, set()).add(name)
+        self._own: dict[str, frozenset[int]] = {}
+
+    def by_name(self, text: bytes, owner: Member, index: int) -> Iterator[Wanted]:
+        """Yield the name, if it is asked for: by others, or by the library that has it."""
+        yield from self._undefined.get(text, ())
+        if owner in self._new and index in self._references(owner):
+            yield Wanted(text)
+
+    def undefined_among(self, codes: frozenset[int]) -> Iterator[Wanted]:
+        """Yield the names with such hashes of those that are not defined where they are used."""
+        for text, names in self._undefined.items():
+            if gnu_hash(text) | 1 in codes:
+                yield from names
+
+    def among(self, codes: frozenset[int]) -> Iterator[Wanted]:
+        """Yield all names with such hashes."""
+        yield from self.undefined_among(codes)
+        for member in self._new:
+            for index, text, _ in member.symbols.named(codes):
+                if index in self._references(member):
+                    yield Wanted(text)
+
+    def _references(self, member: Member) -> frozenset[int]:
+        if member.file not in self._own:
+            self._own[member.file] = member.symbols.references_to_itself()
+        return self._own[member.file]
+
+
+def _is_of_c_library(file: str) -> bool:
+    return os.path.basename(file).startswith(_C_LIBRARY)
+
+
+def open_deep(path: str) -> bool:
+    """Map a library so that it and what it brings ask their own first; False if refused."""
+    import _ctypes
+
+    try:
+        _ctypes.dlopen(os.path.abspath(path), os.RTLD_NOW | os.RTLD_DEEPBIND)
+    except own_errors(OSError):  # the import itself will say so
+        return False
+    return True

@@ -1,0 +1,235 @@
+"""Libraries that came into the global symbol scope, and later ones that use their symbols.
+
+A library that only is there does no harm. Before another one is mapped it is known which of that
+one's own symbols the strangers would answer. It is bound to its own then, where that changes
+nothing else; where not, both are named, and the line that brought the stranger.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from cudaguard.core.decide import applies
+from cudaguard.core.patterns import values_of
+from cudaguard.core.reports import LATER
+from cudaguard.elf.interposition import Binding, binding_of, load_of, needs_of, open_deep
+from cudaguard.errors import ImportOrderError
+from cudaguard.features.symbol_scope.facts import names_library, packages_of, runtime_among
+from cudaguard.features.symbol_scope.findings import (
+    GUARD,
+    INTERPOSED,
+    Stranger,
+    bound_to_own,
+    interposed,
+)
+from cudaguard.features.symbol_scope.repair import hide, wanted_back
+from cudaguard.files import os, own_errors
+from cudaguard.hooks.caller import caller_frame, describe, frame_outside, is_importing, module_of
+from cudaguard.hooks.loader import is_imported, is_under_way
+from cudaguard.system.facts import Facts, Packages
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cudaguard.core.detection import NativeLoad
+    from cudaguard.core.dispatch import Dispatch
+    from cudaguard.core.reports import Later
+    from cudaguard.elf.interposition import Interposed, Scope
+    from cudaguard.elf.process import Library
+    from cudaguard.model import Rule
+
+
+# --- When they come -----------------------------------------------------------------------------
+
+
+def arrived(
+    core: Dispatch, libraries: Iterable[Library], load: NativeLoad | None, since: str
+) -> dict[str, Stranger]:
+    """Return what is known of libraries that have just become global, by file.
+
+    Rules that should have kept them out have their symbols hidden.
+
+    Args:
+        core: Knows the rules.
+        libraries: Which have.
+        load: What was loaded, if that was seen.
+        since: Otherwise why not.
+    """
+    packages, facts = Packages(), Facts()
+    files = [library.file for library in libraries]
+    has_runtime = bool(runtime_among(files))
+    frame = caller_frame() if load is not None else None
+    line = module_of(frame), describe(frame), describe(frame_outside(frame))
+    found = {}
+    for file in files:
+        package = packages.of(file)
+        rules = _rules_about(core, file, package, load)
+        here = [rule for rule in rules if applies(rule, facts)]
+        # Each is asked: what they do must not depend on what another one does.
+        known = [_is_known(core, rule, load, since, has_runtime) for rule in here]
+        is_let_be = bool(rules and not here)
+        found[file] = Stranger(file, package, load, since, *line, any(known), is_let_be)
+    return found
+
+
+def _rules_about(core: Dispatch, file: str, package: str, load: NativeLoad | None) -> list[Rule]:
+    """Return the rules that name the library, what was loaded with it, or its package."""
+    names, libraries = {package.lower()}, [file]
+    if load is not None:
+        names.add(load.extension.partition(".")[0].lower())
+        libraries.append(load.library)
+    names.discard("")
+    return [
+        entry.rule
+        for entry in core.registry.entries
+        if any(verb in ("load_local", "hide_symbols") for verb, _ in entry.does)
+        if not names.isdisjoint(packages_of(entry.rule))
+        or any(names_library(entry.rule, library) for library in libraries)
+    ]
+
+
+def _is_known(
+    core: Dispatch, rule: Rule, load: NativeLoad | None, since: str, has_runtime: bool
+) -> bool:
+    """Return True if the rule reports it, or repairs it, which is done now where it has to be.
+
+    A rule that should have kept the names out and did not must not silence what is seen.
+    """
+    imported = [name for name in rule.watch if is_imported(name)]
+    if since == GUARD:
+        return bool(imported)  # late_imports looks at what was imported before the guard
+    # It tells where the scope is asked for.
+    has_told = load is not None and load.is_global and bool(values_of(rule, "load_local"))
+    if not core.permit(rule).acts or (has_runtime and has_told):
+        return has_told
+    if not imported or not values_of(rule, "hide_symbols"):
+        return False
+    if any(map(is_under_way, imported)):
+        wanted_back.add(rule.id)  # its own parts may need the names until it is imported
+    else:
+        core.repairs.do_now(hide, rule, "hide_symbols", imported[0])
+    return True
+
+
+# --- When others come ---------------------------------------------------------------------------
+
+
+class Victims:
+    """Judges what is mapped while strangers are in the global scope.
+
+    Args:
+        core: Is told.
+    """
+
+    def __init__(self, core: Dispatch) -> None:
+        self._core = core
+        self._codes: dict[str, frozenset[int]] = {}  # see `binding_of`
+        self._told: set[tuple[str, str]] = set()  # culprits that were warned of
+        self.judged: set[str] = set()  # files that were judged before they were mapped
+
+    def before(self, path: str, name: str, scope: Scope, known: dict[str, Stranger]) -> None:
+        """Judge a library that is about to be mapped; bind it to its own symbols if need be.
+
+        Args:
+            path: Its file.
+            name: The extension module, empty for a load by ctypes.
+            scope: The global scope.
+            known: Its strangers.
+
+        Raises:
+            ImportOrderError: in `strict`, from an import.
+        """
+        scope = _to(os.path.realpath(path), scope, known)
+        if not scope.strangers:
+            return
+        with ExitStack() as opened:
+            try:
+                from cudaguard.elf.resident import Resident
+
+                resident = opened.enter_context(Resident())
+                new, used = load_of(os.path.abspath(path), resident, opened)
+                binding = binding_of(new, used, scope, resident.memory, self._codes)
+            except own_errors(OSError, AttributeError, ImportError):  # the loader has its own words
+                return
+        self.judged.update(member.file for member in new)
+        if not binding.interposed:
+            return
+        if runtime_among(dict.fromkeys(one.by for one in binding.interposed)):
+            # Its unique objects are the process's, whatever scope is asked first.
+            binding = binding._replace(uncertain="it contains its own C++ runtime")
+        if self._core.permit().acts and not binding.uncertain and open_deep(path):
+            how = bound_to_own(binding.interposed)
+            subject = name or os.path.basename(path)
+            frame = caller_frame()
+            self._core.reporter.repaired(INTERPOSED.id, "bind_own", subject, how, frame=frame)
+        else:
+            self._tell(binding, name or os.path.basename(path), path, known)
+
+    def after(self, libraries: list[Library], scope: Scope, known: dict[str, Stranger]) -> None:
+        """Tell of libraries that were mapped unseen, and are bound to strangers.
+
+        Raises:
+            ImportOrderError: in `strict`, from an import.
+        """
+        from cudaguard.elf.resident import Resident
+
+        unknown = [one for one in scope.strangers if not known[one.file].is_known]
+        scope = scope._replace(strangers=tuple(unknown))
+        found: dict[str, Binding] = {}
+        with Resident() as resident:
+            for library in libraries if unknown else ():
+                file = library.file
+                to = _to(file, scope, known)
+                try:
+                    own = needs_of(library, resident) if to.strangers else []
+                    if own:
+                        memory = resident.memory
+                        found[file] = binding_of(own[:1], own[1:], to, memory, self._codes)
+                except own_errors(OSError):  # unloaded meanwhile
+                    continue
+        for file, binding in found.items():
+            if binding.interposed:
+                self._tell(binding, os.path.basename(file), file, known)
+
+    def _tell(self, binding: Binding, victim: str, path: str, known: dict[str, Stranger]) -> None:
+        for culprit, taken in _by_culprit(binding.interposed, known).items():
+            why = binding.uncertain if self._core.permit().acts else ""
+            runtime = runtime_among(dict.fromkeys(one.by for one in taken))
+            finding = interposed(victim, taken, known[taken[0].by], runtime, why)
+            stop: ImportOrderError | Later = LATER
+            if is_importing():
+                stop = ImportOrderError(finding.as_error(), name=victim, path=path)
+            is_first = culprit not in self._told
+            self._told.add(culprit)
+            frame = caller_frame()
+            self._core.reporter.found(finding, frame, stop=stop, only_logged=not is_first)
+
+
+def _to(file: str, scope: Scope, known: dict[str, Stranger]) -> Scope:
+    """Return the scope with those strangers that are strangers to a file."""
+    strangers = [
+        library
+        for library in scope.strangers
+        for stranger in (known[library.file],)
+        # Parts of a package find one another by the global scope.
+        if not (stranger.is_let_be or _is_of(stranger.package, file))
+    ]
+    return scope._replace(strangers=tuple(strangers))
+
+
+def _is_of(package: str, file: str) -> bool:
+    """Return True if a file lies in the folders of a package."""
+    return bool(package) and any(f"{os.sep}{package}{end}{os.sep}" in file for end in ("", ".libs"))
+
+
+def _by_culprit(
+    names: Iterable[Interposed], known: dict[str, Stranger]
+) -> dict[tuple[str, str], list[Interposed]]:
+    """Return the names by the line and package that brought them, but those that a rule knows."""
+    found: dict[tuple[str, str], list[Interposed]] = {}
+    for one in sorted(names, key=lambda one: list(known).index(one.by)):
+        stranger = known[one.by]
+        if not stranger.is_known:
+            found.setdefault((stranger.where, stranger.package), []).append(one)
+    return found
