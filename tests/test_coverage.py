@@ -31,7 +31,9 @@ ORDERS = {rule.id for rule in RULES if rule.needs and "context" not in rule.need
 # What may answer with this grade: a rule of that grade, or a function that is called.
 REPAIRS = {
     # CG812 binds libraries to their own symbols, whatever rules know.
-    "prevented": {id for id, grade in GRADE_OF.items() if grade == "automatic"} | ORDERS | {"CG812"},
+    "prevented": {id for id, grade in GRADE_OF.items() if grade == "automatic"}
+    | ORDERS
+    | {"CG812"},
     "prevented-on-request": {id for id, grade in GRADE_OF.items() if grade == "opt-in"} | FUNCTIONS,
 }
 NODE = re.compile(r"(?P<file>tests/[\w/]+\.py)::(?P<name>test_\w+)(?P<case>\[.+\])?")

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from cudaguard.core.repairs import Repairs
     from cudaguard.core.request import Outcomes, Request
 
+# What the loader says of a library that is older than the one that others were built with.
+_OUTDATED = (": undefined symbol: ", "' not found (required by ")
+
 
 class NativeRepairs:
     """What the rules in force want done when a library is opened or an extension is mapped.
@@ -82,14 +85,14 @@ class NativeRepairs:
         """
         missing, found, _ = str(error).partition(NOT_FOUND)
         refused, file = error.path, spec.origin
-        if not found or file is None or not isinstance(refused, str):
+        if file is None or not isinstance(refused, str):
             return False
         if os.path.abspath(refused) != os.path.abspath(file):
             return False
         from cudaguard.elf.reader import read_elf
 
-        is_news = missing not in read_elf(file).needed and self.provide(spec, (missing,))
-        return is_news or self.fetch(file, spec.name, error)
+        is_news = bool(found) and missing not in read_elf(file).needed
+        return (is_news and self.provide(spec, (missing,))) or self.fetch(file, spec.name, error)
 
     def fetch(self, file: str, name: str, error: Exception) -> bool:
         """Have opened what a library or extension was refused for; True if something was done.
@@ -100,12 +103,14 @@ class NativeRepairs:
             error: The loader's.
         """
         missing, found, _ = str(error).partition(NOT_FOUND)
-        if not found or os.sep not in file or os.sep in missing:
+        if os.sep not in file or (found and os.sep in missing):
+            return False
+        if not found and not any(words in str(error) for words in _OUTDATED):
             return False
         return any(
-            self._repairs.do(entry, [one], name, file, missing, can_raise=True)
+            self._repairs.do(entry, [one], name, file, missing if found else "", can_raise=True)
             for one, entry, value in self._with_moment("lacking")
-            if matches(missing, (value,))
+            if not found or matches(missing, (value,))
         )
 
     def _map(self, entry: str, one: RuleEntry, spec: ModuleSpec, *more: object) -> int:

@@ -34,7 +34,7 @@ MOMENTS = {
     "pattern fits, while the watched module is not imported; is given the libraries",
     "first": "the first extension is about to be mapped that needs the library of that name",
     "lacking": "a library or extension with a path was refused for want of another, which the "
-    "pattern fits; is given its name",
+    "pattern fits; is given its name, empty where one that is there is too old",
     "masking": "an extension is about to be mapped without the RTLD_GLOBAL that was asked for",
     "opening": "a library that the pattern fits, or an extension of the watched package, is to be "
     "opened with RTLD_GLOBAL; is given what to call it, and whether it is a file; returns whether "

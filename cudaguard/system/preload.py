@@ -16,6 +16,7 @@ from cudaguard.elf.library_facts import version_of
 from cudaguard.elf.process import library_path
 from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import Place, SearchPath
+from cudaguard.elf.symbols import SharedObject, Wanted
 from cudaguard.files import os, own_errors
 from cudaguard.system.driver import has_kernel_driver
 from cudaguard.system.runtimes import runtime_of, stem_of
@@ -23,6 +24,8 @@ from cudaguard.system.runtimes import runtime_of, stem_of
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from cudaguard.elf.forecast import Lack
 
 # Where the wheels that bring CUDA's libraries have them, below a folder of sys.path.
 CUDA_FOLDERS = os.path.join("nvidia", "*", "lib")
@@ -86,6 +89,65 @@ def in_wheels(missing: str, asking: str) -> tuple[str, ...]:
     """
     found = {} if is_mapped(missing) else _in_wheel(missing)
     return _from_wheels(found, [asking, *found.values()]) if found else ()
+
+
+def newer_than_found(path: str) -> tuple[str, ...]:
+    """Return libraries that have what the ones that the loader finds lack, for a refused library.
+
+    None where an older one is mapped: it stays, and a second one would help nobody.
+
+    Args:
+        path: The library that was refused for a symbol, or a version of symbols.
+    """
+    from cudaguard.elf.forecast import forecast
+
+    found = forecast(path)
+    lacking = {*found.versions, *found.symbols}
+    chosen: dict[str, str] = {}
+    for lack in () if found.libraries else (*found.versions, *found.symbols):
+        if lack in lacking:
+            names = [_name_of(lack.library)] if lack.library else read_elf(lack.needed_by).needed
+            files = [f for n in names if not is_mapped(n) for f in _copies_of(n, lack.needed_by)]
+            for file in sorted(files, key=lambda file: version_of(file, _name_of(file)))[::-1]:
+                name, had = _name_of(file), _had(file, lacking)
+                if lack in had and name not in chosen:
+                    chosen[name] = file
+                    lacking -= had
+                    break
+    return () if lacking else tuple(chosen.values())
+
+
+def _copies_of(name: str, needed_by: str) -> list[str]:
+    """Return the files of that name in all places where a library or the environment has them."""
+    try:
+        with ElfFile(needed_by) as file:
+            place = Place(needed_by, file, None)
+    except own_errors(OSError):
+        return []
+    folders = [os.path.dirname(needed_by), *place.runpath, *place.rpath, *library_path()]
+    folders += [f"{sys.prefix}/lib", f"{sys.base_prefix}/lib"]
+    files = [f"{folder}/{name}" for folder in folders] + [SearchPath().find(name)]
+    files += _below(os.path.join(CUDA_FOLDERS, escape(name)))
+    return list(dict.fromkeys(os.path.realpath(file) for file in files if os.path.exists(file)))
+
+
+def _had(file: str, lacks: Iterable[Lack]) -> set[Lack]:
+    """Return which of some missing symbols and versions a library has."""
+    try:
+        with ElfFile(file) as opened:
+            symbols, name = SharedObject(opened), opened.soname
+            return {
+                lack
+                for lack in lacks
+                for text in (lack.name.encode(),)
+                if (
+                    _name_of(lack.library) == name and not symbols.lacks_version(text)
+                    if lack.library
+                    else symbols.defines(Wanted(text))
+                )
+            }
+    except own_errors(OSError):
+        return set()
 
 
 def unfound(name: str) -> tuple[str, ...]:

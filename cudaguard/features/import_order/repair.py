@@ -85,17 +85,22 @@ def fetch(request: Request, missing: str) -> Iterator[Outcome]:
 
     Args:
         request: For the library that was refused.
-        missing: The name that the loader has not found.
+        missing: The name that the loader has not found. Empty: it finds one that is too old, and a
+            newer one that is installed has what is missing.
     """
-    from cudaguard.system.preload import in_wheels, open_all
+    from cudaguard.system.preload import in_wheels, newer_than_found, open_all
 
+    if not request.permit.acts:
+        return
+    path = request.path or ""
+    files = in_wheels(missing, path) if missing else newer_than_found(path)
     # A program that catches the error has another way: it would compute on a GPU instead of it.
-    files = in_wheels(missing, request.path or "") if request.permit.acts else ()
     if not (files and ends_program()):
         return
     opened, _ = open_all(files)
+    why = "which does not find it" if missing else "which needs more than the one it would find has"
     for file in opened:
-        yield Done(file, f"loaded for {request.name}, which does not find it")
+        yield Done(file, f"loaded for {request.name}, {why}")
 
 
 def preload_static_tls(request: Request) -> Iterator[Outcome]:

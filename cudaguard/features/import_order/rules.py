@@ -167,15 +167,16 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         id="CG046",
-        title="a library needs one of CUDA's that is installed as a wheel, and does not find it",
+        title="a library does not find one of CUDA's that is installed as a wheel, or an older one",
         watch=("nvidia",),
         when={"platform": "linux"},
         # Only after the loader has refused it: what was found is as it was.
         actions=({"fetch_from_wheels": "lib*.so*"},),
         why=(
-            "The loader does not search site-packages/nvidia. A package that needs "
-            "libcudnn.so.9 or libcublas.so.12 from there loads only after torch. Before torch"
-            " it fails with 'cannot open shared object file'."
+            "The loader does not search site-packages/nvidia, and it searches LD_LIBRARY_PATH "
+            "before the folders of a package. A package that needs libcudnn.so.9 or libnccl.so.2 "
+            "fails with 'cannot open shared object file', or with 'undefined symbol' where it "
+            "gets an older copy."
         ),
         links=(
             "https://github.com/NVIDIA/TransformerEngine/issues/1853",
