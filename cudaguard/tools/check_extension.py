@@ -156,13 +156,7 @@ def execute(args: Namespace) -> int:
 
 
 def _judged(files: Mapping[str, bool], gpus: list[Pair], *, gpu_code: bool) -> list[Result]:
-    """Return what is reported of files.
-
-    Args:
-        files: Path -> True if it was named itself.
-        gpus: Compute capabilities.
-        gpu_code: True if a library is reported for its GPU code alone.
-    """
+    """Return what is reported of files."""
     from cudaguard.features.extensions.checks import (
         CERTAIN_OF_LIBRARIES,
         checked,

@@ -34,10 +34,6 @@ class Scratch:
         folder: Its path.
         lock: The descriptor that shows that its owner lives; -1 where there are no locks.
 
-    Args:
-        kind: What it is for, which stands in its name.
-        parent: Where it is to lie.
-
     Raises:
         OSError: None can be made (a full disk).
     """

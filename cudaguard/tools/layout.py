@@ -182,15 +182,7 @@ class Page:
         mark: str = "",
         parts: Sequence[str] = LABELS,
     ) -> None:
-        """Add a finding: what was found, then its parts, each under its label.
-
-        Args:
-            finding: As `Finding.to_dict` returns it, or a part of that.
-            lead: What stands before it.
-            indent: Columns before it.
-            mark: The style of its first word.
-            parts: Labels of what is told besides.
-        """
+        """Add a finding: what was found, then its parts, each under its label."""
         self.add(printable(finding["what"]), indent, lead=lead, mark=mark)
         for label, texts in labeled(finding):
             if label in parts:

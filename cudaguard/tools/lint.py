@@ -169,12 +169,7 @@ def _rules(config_file: str | None, facts: Facts) -> list[Rule]:
 
 
 class Project:
-    """Reads the files of a project, each once.
-
-    Args:
-        paths: The files and folders that were given: modules are searched there as well.
-        rules: Whose orders are checked.
-    """
+    """Reads the files of a project, each once."""
 
     def __init__(self, paths: Iterable[str], rules: Sequence[Rule]) -> None:
         folders = [path for path in paths if os.path.isdir(path)]

@@ -73,10 +73,6 @@ def _mode(word: str) -> Mode:
 class GuardedRun:
     """A run under the guard: installs it, reports the findings, uninstalls it.
 
-    Args:
-        mode: The mode asked for; None, as the environment says.
-        root: Folder of the project; files are named as seen from there.
-
     Raises:
         UsageError: Settings that cannot be used, or the user's warning filters forbid the guard.
     """

@@ -16,9 +16,9 @@ from cudaguard.tools.bisect.search import (
     among,
     ddmin,
     in_front,
+    is_like,
     shortest_prefix,
 )
-from cudaguard.tools.bisect.trials import is_like
 
 NAMES = tuple(f"m{number}" for number in range(1, 16))
 

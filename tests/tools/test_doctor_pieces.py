@@ -11,8 +11,7 @@ from cudaguard.features.duplicate_libraries.checks import cuda_of, overlaps
 from cudaguard.model import Finding
 from cudaguard.system.machine import look_at_driver
 from cudaguard.tools.doctor.checks import CHECKS, all_checks
-from cudaguard.tools.doctor.command import LEVELS, is_reached
-from cudaguard.tools.doctor.writing import bundle, document, lay_out
+from cudaguard.tools.doctor.command import LEVELS, bundle, document, is_reached, lay_out
 from cudaguard.tools.known import DETECTORS, RULES
 from cudaguard.tools.layout import Page
 

@@ -1,4 +1,4 @@
-"""What libraries mean by what they export as ``__cuda_array_interface__``, and what readers accept.
+"""What the readers of ``__cuda_array_interface__`` accept.
 
 Where a version is not known a profile is the careful one: what it asks for suits every version.
 "measured" is the release that was tried, "read" the one whose source was read; neither on a GPU.
@@ -9,70 +9,14 @@ from __future__ import annotations
 from functools import cache
 
 from cudaguard.core.patterns import closest
-from cudaguard.features.array_interface.interface import (
-    INTERFACE,
-    LEGACY_STREAM,
-    MISSING,
-    EntryError,
-)
-from cudaguard.files import os
 from cudaguard.model import KW_ONLY, Record
 from cudaguard.system.facts import Facts, in_range
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
     from types import ModuleType
     from typing import Any
-
-# --- Producers ------------------------------------------------------------------------------------
-
-# Those that mean the legacy default stream by 0, which the specification forbids.
-_ZERO_IS_LEGACY = ("numba", "numba_cuda", "cupy", "torch")
-# What numba means by 0 is not established where this variable is set.
-_PER_THREAD = "NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM"
-# Why an array of a library has no interface, and what to do.
-_ABSENT = {
-    "torch": "only dense tensors on a CUDA device have it: move it there with .cuda(), or make it "
-    "dense with .to_dense()",
-    "jax": "only arrays on one CUDA device have it: move it there with jax.device_put",
-    "jaxlib": "only arrays on one CUDA device have it: move it there with jax.device_put",
-    "nvidia.dali": "only data on the GPU has it: have the pipeline return it there, with .gpu()",
-}
-
-
-def zero_means(kind: type) -> int:
-    """Return the stream that a producer of that class means by 0.
-
-    Raises:
-        EntryError: That is not known.
-    """
-    library, rule = _library_of(kind, _ZERO_IS_LEGACY), ""
-    if library.startswith("numba") and os.environ.get(_PER_THREAD, "0").strip() not in ("", "0"):
-        rule = f"what numba.cuda means by 0 is not established where {_PER_THREAD} is set"
-    elif library:
-        return LEGACY_STREAM
-    remedy = (
-        "name the stream that is meant: normalize(..., stream=1) for the legacy default stream, 2 "
-        "for the per-thread one, or a handle"
-    )
-    raise EntryError("stream", 0, rule, remedy)
-
-
-def absent(kind: type) -> EntryError:
-    """Return what is wrong with an object of that class that has no interface."""
-    remedy = _ABSENT.get(_library_of(kind, _ABSENT), "hand over an array on a CUDA device")
-    return EntryError(INTERFACE, MISSING, "an array on a CUDA device must have it", remedy)
-
-
-def _library_of(kind: type, known: Collection[str]) -> str:
-    """Return which of the known libraries a class, or a base of it, lies in; "" if none."""
-    modules = [f"{base.__module__}." for base in kind.__mro__]
-    found = (name for name in known if any(module.startswith(f"{name}.") for module in modules))
-    return next(found, "")
-
-
-# --- Readers --------------------------------------------------------------------------------------
 
 ANY, FORWARD, DENSE = "any", "forward", "dense"
 
@@ -211,13 +155,12 @@ def consumer_for(asked: ModuleType | type | str) -> Consumer:
         ValueError: It is not known; the message has the nearest name and all names.
     """
     if isinstance(asked, str):
-        name = asked
+        name, meant = asked, _name_at(asked) or closest(asked.lower(), _BY_NAME)
     else:
         module = getattr(asked, "__module__" if isinstance(asked, type) else "__name__", "")
-        name = _name_at(module) if isinstance(module, str) else ""
+        name, meant = _name_at(module) if isinstance(module, str) else "", ""
     if name in _BY_NAME:
         return _as_installed(name)
-    meant = (_name_at(asked) or closest(asked.lower(), _BY_NAME)) if isinstance(asked, str) else ""
     hint = f"did you mean {meant!r}? Known" if meant else "known"
     raise ValueError(f"consumer {asked!r} is not known; {hint} are {', '.join(_BY_NAME)}")
 

@@ -17,13 +17,15 @@ from cudaguard.core.patterns import actions_of
 from cudaguard.core.request import Done, Refused, WouldDo
 from cudaguard.errors import ArrayInterfaceError
 from cudaguard.features.array_interface import findings
-from cudaguard.features.array_interface.canonical import as_dictionary, canonical, is_canonical
 from cudaguard.features.array_interface.consumers import AS_EXPORTED, consumer_at
 from cudaguard.features.array_interface.functions import View, prepare
 from cudaguard.features.array_interface.interface import (
     INTERFACE,
     MISSING,
     EntryError,
+    as_dictionary,
+    canonical,
+    is_canonical,
     name_of,
     shown,
 )
@@ -75,13 +77,6 @@ def _normalizing(
     request: Request, owner: Any, name: str, parameter: str, _: object, permit: Permit
 ) -> Any:
     """Return a function each call of which is given what its consumer reads correctly.
-
-    Args:
-        request: Asks for it.
-        owner: The module or class.
-        name: The function.
-        parameter: The parameter that takes the array: the first one, ``self`` apart.
-        permit: What may be done, at every call.
 
     Raises:
         AttributeError: There is no such function.

@@ -36,10 +36,6 @@ driver = Driver()
 def wait_for(stream: int, pointer: int) -> bool:
     """Wait for a stream; return False if nothing can be pending on it.
 
-    Args:
-        stream: The number of the stream.
-        pointer: Address of the data that is written on it.
-
     Raises:
         EntryError: The driver cannot do it, as while a graph is captured.
     """

@@ -45,11 +45,6 @@ def findings_of(torch: Torch, nvrtc: Nvrtc | None, devices: tuple[Pair, ...]) ->
     """Yield what is to be said of a torch on devices; nothing where all is fine.
 
     What is wrong only with devices that the program does not use by default is not warned of.
-
-    Args:
-        torch: What it was built for.
-        nvrtc: The NVRTC that it uses, or will; None if that is not known.
-        devices: Their compute capabilities, by ordinal.
     """
     default = local_rank(os.environ) or 0
     usable = {n: device for n, device in enumerate(devices) if has_code(torch, device)}

@@ -159,14 +159,9 @@ def no_code(
     *,
     is_usable: bool,
 ) -> Finding:
-    """A distribution of which no file has code for GPUs that are here.
+    """No file of a distribution has code for `gpus`: compute capabilities with device names.
 
-    Args:
-        dist: The distribution.
-        version: Its version.
-        gpus: The compute capabilities that are not served -> the names of the devices.
-        files: Its files with GPU code.
-        is_usable: True if it has code for another GPU that is here, as beside one for a display.
+    It is usable if it has code for another GPU that is here, as beside one for a display.
     """
     names = [f"{listed(sorted(set(some)))} (sm_{architecture(gpu)})" for gpu, some in gpus.items()]
     told = " ".join(f"--gpu sm_{architecture(device)}" for device in gpus)

@@ -100,13 +100,7 @@ def has_code(torch: Torch, device: Pair) -> bool:
 
 
 def can_compile(torch: Torch, nvrtc: Pair | None, device: Pair) -> bool:
-    """Return True if what torch compiles at run time works on a device, or if that is not known.
-
-    Args:
-        torch: The torch.
-        nvrtc: The release of the NVRTC that it will use, None if not known.
-        device: Its compute capability.
-    """
+    """Return True if what torch compiles at run time works on a device, or if that is not known."""
     return nvrtc not in KNOWN or asked_for(device, torch, nvrtc) in KNOWN[nvrtc]
 
 

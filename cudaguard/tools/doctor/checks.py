@@ -52,14 +52,7 @@ _LATER = {v for v, does in table.index.VERBS.items() if _AT_IMPORT.isdisjoint(do
 
 
 def known_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded: bool) -> Finding:
-    """Versions with a fault that a rule knows.
-
-    Args:
-        rule: It applies here.
-        versions: What of its versions is installed, as in ``decord 0.6.0``.
-        is_on: True if it is in force where the guard is.
-        is_guarded: True if every Python of this environment starts with the guard.
-    """
+    """Versions with a fault that a rule knows."""
     about, severity, command = ", ".join(versions) or rule.watch[0], "info", ""
     what = f"{about}: {rule.title or rule.why}"
     # A rule about arrays or builds breaks no import.

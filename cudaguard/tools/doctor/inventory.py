@@ -136,11 +136,7 @@ def gpus(root: str = "/") -> dict[str, str | int | list[str]]:
 
 
 def torch(version: str) -> dict[str, str]:
-    """Return how torch was built, by its own file; nothing where there is none.
-
-    Args:
-        version: Of the distribution.
-    """
+    """Return how torch was built, by its own file; nothing where there is none."""
     folder = folder_of("torch")
     if not version and not folder:
         return {}
@@ -212,11 +208,7 @@ def _address(dist: Distribution) -> str:
 
 
 def conda_packages(prefix: str = sys.prefix) -> tuple[list[Package], dict[str, str]]:
-    """Return the same of conda's packages, Python's and others; nothing outside of conda.
-
-    Args:
-        prefix: The folder of the environment.
-    """
+    """Return the same of conda's packages, Python's and others; nothing outside of conda."""
     compiled: list[Package] = []
     others = {}
     for name, version, build, document in documents(prefix):
@@ -370,10 +362,6 @@ def facts_of(report: Mapping[str, Any]) -> dict[Fact, str]:
 def compare(reports: Sequence[Values], labels: Sequence[str]) -> dict[str, Any]:
     """Return how reports differ, as plain data.
 
-    Args:
-        reports: The facts of each report, as `facts_of` returns them.
-        labels: Their names.
-
     Returns:
         ``reports``; ``groups``, the largest first, to which the others are compared;
         ``folded``, what differs and seldom matters.
@@ -415,12 +403,7 @@ def compare(reports: Sequence[Values], labels: Sequence[str]) -> dict[str, Any]:
 
 
 def write(found: Mapping[str, Any], page: Page) -> None:
-    """Write a comparison.
-
-    Args:
-        found: As `compare` returns it.
-        page: Where to; a verbose one gets what seldom matters too.
-    """
+    """Write a comparison."""
     first, *others = found["groups"]
     total, alike = len(found["reports"]), len(first["reports"])
     if not others:
