@@ -16,15 +16,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-STYLES = {
-    "bold": "1",
-    "dim": "2",
-    "red": "31",
-    "green": "32",
-    "yellow": "33",
-    "blue": "34",
-    "cyan": "36",
-}
+STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 34, "cyan": 36}
 _NARROWEST, _USUAL, _WIDEST = 40, 80, 120  # columns that text is wrapped to
 MOST = 5  # items of a list that are shown without --verbose
 HANGING = 2  # columns by which the second line of a paragraph is indented
@@ -128,8 +120,7 @@ class Page:
             whole: What follows them and is not broken: a line of source, a command.
             style: Of all; one of `STYLES`.
             mark: The style of the first word of the lead alone.
-            hanging: Columns that its other lines are indented by, beside `indent`; fewer are
-                taken in a narrow terminal.
+            hanging: Columns that its other lines are indented by; fewer in a narrow terminal.
         """
         said = f"{text} {whole}".strip() if whole else text
         if not (said or lead):
