@@ -50,22 +50,6 @@ print(hasattr(lib.Array(AttributeError()), "__cuda_array_interface__"), found())
     assert run(code) == [*["True None"] * 3, "False nothing"]
 
 
-def test_failure_of_our_own_never_breaks_an_export(run):
-    code = """
-install()
-import lib
-from cudaguard.features.array_interface import repair as array_entries
-def broken(*_):
-    raise ZeroDivisionError("ours")
-# Code of the guard, by its module: what another raises is not the guard's to contain.
-array_entries.is_canonical = type(broken)(broken.__code__, {"__name__": "cudaguard.sabotage"})
-array = lib.Array(interface(shape=[4]))
-print(array.__cuda_array_interface__ is array.interface, found())
-"""
-    assert run(code) == ["True CG807:warning"]
-    assert "correcting what lib.Array exports, for LOCAL1" in run.warnings[0]
-
-
 def known_producer(child, module):
     child.write(f"{module.replace('.', '/')}.py", """
 class Array:
@@ -83,13 +67,8 @@ class Array:
         ("numba.cuda.arrays", "stream=0", {}, "1 3"),
         ("numba.cuda.arrays", "stream=0", {"NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM": "1"}, "0 3"),
         ("numba.cuda.arrays", "stream=None", {}, "None 3"),
-        ("numba.cuda.arrays", "stream=2", {}, "2 3"),
-        ("numba.cuda.arrays", "", {}, "absent 3"),
         ("cupy.arrays", "stream=0", {}, "1 3"),
-        ("pycuda.arrays", "stream=5", {}, "5 3"),
-        ("pycuda.arrays", "stream=0", {}, "0 3"),
         ("elsewhere.arrays", "stream=0", {}, "0 3"),
-        ("elsewhere.arrays", "stream=None", {}, "None 3"),
     ],
 )
 def test_what_known_producers_mean_is_exported(run, module, changes, env, expected):
