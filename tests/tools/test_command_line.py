@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import io
-import json
 
 import pytest
 
-from cudaguard.tools.common import Progress, json_text
+from cudaguard.tools.common import Progress
 from cudaguard.tools.layout import has_color
 
 
@@ -44,12 +43,10 @@ def test_color(monkeypatch, stream, environ, expected):
     assert has_color(stream) is expected
 
 
-def test_number_of_the_schema_comes_first():
-    assert list(json.loads(json_text({"a": 1, "tool": "t"}))) == ["schema", "tool", "version", "a"]
-
-
-def test_progress_in_a_log_tells_what_has_ended(monkeypatch):
-    stream = io.StringIO()
+@pytest.mark.parametrize("log", [io.StringIO, Terminal])
+def test_progress_in_a_log_and_on_a_dumb_terminal_tells_what_has_ended(monkeypatch, log):
+    monkeypatch.setenv("TERM", "dumb")
+    stream = log()
     progress = Progress(stream)
     progress.running("one ...")
     progress.finished("one: works")
@@ -67,10 +64,3 @@ def test_progress_on_a_terminal_rewrites_one_line(monkeypatch):
     progress.running("x" * 500)
     assert stream.getvalue().startswith("\rlong line\rshort    \r     \r\rxxx")
     assert len(stream.getvalue().rpartition("\r")[2]) < 80
-
-
-def test_dumb_terminal_is_a_log(monkeypatch):
-    monkeypatch.setenv("TERM", "dumb")
-    stream = Terminal()
-    Progress(stream).running("x")
-    assert stream.getvalue() == ""

@@ -101,13 +101,6 @@ def test_driver_is_read_from_files(tmp_path):
     assert (nothing.kernel, nothing.devices) == ("", 0)
 
 
-def test_older_kernel_module_says_it_in_other_words(tmp_path):
-    said = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.256.02  Thu May  2 14:37:44 2024\n"
-    (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
-    (tmp_path / "proc/driver/nvidia/version").write_text(said)
-    assert look_at_driver(str(tmp_path)).kernel == "470.256.02"
-
-
 def told(report, *, verbose=False):
     page = Page(verbose=verbose)
     lay_out(report, page)
