@@ -44,44 +44,27 @@ _WORDS = {True: "would load", False: "would NOT load", None: "cannot be judged"}
 
 
 class OnGpu(NamedTuple):
-    """What becomes of a file's GPU code on a GPU.
+    """What becomes of a file's GPU code on a GPU."""
 
-    Args:
-        gpu: As in ``sm_90``.
-        ok: True, False, or None where it cannot be said.
-        by: The architecture whose code runs, as in ``sm_80``; empty if none does.
-        message: The same in words.
-    """
-
-    gpu: str
-    ok: bool | None
-    by: str
-    message: str
+    gpu: str  # as in sm_90
+    ok: bool | None  # None where it cannot be said
+    by: str  # the architecture whose code runs, as in sm_80; empty if none does
+    message: str  # the same in words
 
 
 class Result(NamedTuple):
-    """A file that was judged.
+    """A file that was judged."""
 
-    Args:
-        name: The file as it was named, or found below a folder that was.
-        check: Would it load?
-        given: Modules that were taken for imported.
-        is_named: True if the file was named itself.
-        architectures: What it has GPU code for.
-        gpus: What becomes of that on the GPUs that were asked for.
-        gpu_remedy: What to do where it has no code for one.
-        is_open: True for a library that may get what it lacks from who loads it: only its GPU code
-            is judged.
-    """
-
-    name: str
+    name: str  # as it was named, or found below a folder that was
     check: ExtensionCheck
-    given: tuple[str, ...]
-    is_named: bool
-    architectures: tuple[str, ...]
-    gpus: tuple[OnGpu, ...]
-    gpu_remedy: str
-    is_open: bool
+    given: tuple[str, ...]  # modules that were taken for imported
+    is_named: bool  # itself
+    architectures: tuple[str, ...]  # what it has GPU code for
+    gpus: tuple[OnGpu, ...]  # what becomes of that on the GPUs that were asked for
+    gpu_remedy: str  # what to do where it has no code for one
+    is_open: (
+        bool  # a library that may get what it lacks from who loads it: only its GPU code counts
+    )
 
     @property
     def lacks_gpus(self) -> tuple[OnGpu, ...]:
@@ -90,10 +73,7 @@ class Result(NamedTuple):
 
     @property
     def place(self) -> int:
-        """What is wrong (would not load, or has no code for a GPU) comes first, what is fine last.
-
-        In between is what cannot be judged.
-        """
+        """What is wrong comes first, then what cannot be judged, what is fine last."""
         if self.check.ok is False or self.lacks_gpus:
             return _WRONG
         return _FINE if self.check.ok or self.is_open else _OPEN

@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 class Scratch:
     """A new, private, temporary folder.
 
-    Attributes:
-        folder: Its path.
-        lock: The descriptor that shows that its owner lives; -1 where there are no locks.
+    Its `lock` is the descriptor that shows that its owner lives; -1 where there are no locks.
 
     Raises:
         OSError: None can be made (a full disk).
@@ -125,22 +123,12 @@ SCHEMA = 1  # of all JSON documents; the files lie in cudaguard/tools/schema
 class UsageError(Exception):
     """What a command cannot do as it was called; `main` says so, in JSON too where that was asked.
 
-    Args:
-        what: What is wrong.
-        wrong: The word that is wrong in the command line.
-        right: What was probably meant by it: the command line is shown with it.
-        command: What to run instead; by default the corrected call, or the help of the command.
-        status: The exit status.
+    `wrong` is a word of the command line, `right` what was probably meant by it: the line is shown
+    with that. `command` is what to run instead, by default that line, or the help.
     """
 
     def __init__(
-        self,
-        what: str,
-        *,
-        wrong: str = "",
-        right: str = "",
-        command: str = "",
-        status: int = USAGE,
+        self, what: str, *, wrong: str = "", right: str = "", command: str = "", status: int = USAGE
     ) -> None:
         super().__init__(what)
         self.remedy = f"did you mean {right}?" if right else ""

@@ -74,14 +74,9 @@ def columns_of(stream: TextIO) -> int:
 
 
 class Page:
-    """Text for one stream, a paragraph at a time.
+    """Text for one stream, a paragraph at a time; without a stream, for a file.
 
-    Args:
-        stream: Where it goes; None for a text of which nothing is known, as in a file.
-        verbose: True if lists are shown whole.
-
-    Attributes:
-        is_cut: True once a list was not.
+    A verbose one shows lists whole; `is_cut` is True once a list was not.
     """
 
     def __init__(self, stream: TextIO | None = None, *, verbose: bool = False) -> None:
@@ -113,14 +108,9 @@ class Page:
     ) -> None:
         """Add a paragraph; nothing if there are no words.
 
-        Args:
-            text: Its words.
-            indent: Columns before it.
-            lead: What stands before the words: a mark, a label, columns of a table.
-            whole: What follows them and is not broken: a line of source, a command.
-            style: Of all; one of `STYLES`.
-            mark: The style of the first word of the lead alone.
-            hanging: Columns that its other lines are indented by; fewer in a narrow terminal.
+        A `lead` (a mark, a label, columns of a table) stands before them; what follows them `whole`
+        is not broken: a line of source, a command. The style `mark` is that of the first word of
+        the lead alone. Other lines are indented by `hanging` columns, fewer in a narrow terminal.
         """
         said = f"{text} {whole}".strip() if whole else text
         if not (said or lead):
@@ -173,7 +163,7 @@ class Page:
         mark: str = "",
         parts: Sequence[str] = LABELS,
     ) -> None:
-        """Add a finding: what was found, then its parts, each under its label."""
+        """Add a finding as `Finding.to_dict` returns it: what was found, then parts with labels."""
         self.add(printable(finding["what"]), indent, lead=lead, mark=mark)
         for label, texts in labeled(finding):
             if label in parts:

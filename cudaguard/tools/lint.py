@@ -216,23 +216,14 @@ class Project:
 
 
 class Misplaced(NamedTuple):
-    """Two statements in the wrong order.
+    """Two statements in the wrong order."""
 
-    Args:
-        rule: The rule that forbids it.
-        first: The statement that must come first, and comes second.
-        then: The statement that comes too early.
-        needed: The module that the rule wants first.
-        early: The module that is imported too early.
-        is_kept: Would the guard keep the order? Else it warns.
-    """
-
-    rule: Rule
-    first: Import
-    then: Import
-    needed: str
-    early: str
-    is_kept: bool
+    rule: Rule  # that forbids it
+    first: Import  # must come first, and comes second
+    then: Import  # comes too early
+    needed: str  # the module that the rule wants first
+    early: str  # the module that is imported too early
+    is_kept: bool  # the guard would keep the order, else it warns
 
 
 def misplaced(steps: Sequence[Import | Effect], rules: Iterable[Rule]) -> list[Misplaced]:

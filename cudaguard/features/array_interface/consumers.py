@@ -22,40 +22,24 @@ ANY, FORWARD, DENSE = "any", "forward", "dense"
 
 
 class Consumer(Record):
-    """A library that reads the interface.
+    """A library that reads the interface."""
 
-    Args:
-        name: What people call it, and `cudaguard.normalize` takes.
-        packages: Those that its functions and classes lie in; left out: the one of its name.
-        heeds_stream: True if it waits for the stream that the array names.
-        takes_no_stream: True if ``stream`` may be there and None.
-        least_version: Oldest version of the interface that it takes.
-        boolean: How it wants the type of truth values spelled.
-        misreads: What it takes for something else or refuses in ``typestr``: ``>`` (more than one
-            byte, the first the highest) or the letter of a kind.
-        strides: ``any``, ``forward`` (no negative ones, and multiples of the element's size) or
-            ``dense`` (C order without gaps).
-        takes_mask: True if it looks at masks; no library does.
-        takes_read_only: True if it takes arrays that are read-only.
-        dists: Distributions that have it, where its version matters.
-        since: Pairs of a version range and the fields that differ in it.
-        evidence: How all of this is known.
-    """
-
-    name: str
-    packages: tuple[str, ...] = ()
+    name: str  # what people call it, and `cudaguard.normalize` takes
+    packages: tuple[str, ...] = ()  # of its functions and classes; left out: the one of its name
     _: KW_ONLY
-    heeds_stream: bool = True
-    takes_no_stream: bool = True
-    least_version: int = 0
-    boolean: str = "|b1"
+    heeds_stream: bool = True  # it waits for the stream that the array names
+    takes_no_stream: bool = True  # `stream` may be there and None
+    least_version: int = 0  # of the interface
+    boolean: str = "|b1"  # how it wants the type of truth values spelled
+    # What it refuses or misreads in `typestr`: > (big-endian) or the letter of a kind.
     misreads: str = ""
+    # FORWARD: no negative ones, and multiples of the element's size; DENSE: C order without gaps.
     strides: str = ANY
-    takes_mask: bool = False
+    takes_mask: bool = False  # no library does
     takes_read_only: bool = True
-    dists: tuple[str, ...] = ()
-    since: tuple[tuple[str, Mapping[str, Any]], ...] = ()
-    evidence: tuple[str, ...] = ()
+    dists: tuple[str, ...] = ()  # that have it, where its version matters
+    since: tuple[tuple[str, Mapping[str, Any]], ...] = ()  # version range, fields that differ in it
+    evidence: tuple[str, ...] = ()  # how all of this is known
 
     def owns(self, kind: type) -> bool:
         """Return True if a class, or a base of it, is one of the consumer's own."""

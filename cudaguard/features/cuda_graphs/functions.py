@@ -144,10 +144,7 @@ def _storage_of(tensor: Any) -> int | None:
 def _with_tensors(value: Any, replace: Any, done: dict[int, tuple[Any, Any]]) -> Any:
     """Return a value with something else in place of its tensors; itself if nothing has changed.
 
-    Args:
-        value: A tensor, a container, or anything else, which stays as it is.
-        replace: Given a tensor, returns what to put in its place.
-        done: Objects, which it keeps alive, and what has become of them, by their ids.
+    `done` has objects, which it keeps alive, and what has become of them, by their ids.
     """
     if id(value) in done:
         return done[id(value)][1]

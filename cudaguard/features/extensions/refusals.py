@@ -54,21 +54,13 @@ def truncated(
 
 
 class Refusal(NamedTuple):
-    """What is to be told of a load that the loader has refused.
+    """What is to be reported of a load that the loader has refused."""
 
-    Args:
-        said: The loader's words.
-        finding: Why, and what to do.
-        place: The line of the program that asked for it.
-        missing: The libraries that were not found.
-        is_carried: True if an error of ours was raised that says it.
-    """
-
-    said: str
+    said: str  # by the loader
     finding: Finding
-    place: UserLine | None
-    missing: tuple[str, ...] = ()
-    is_carried: bool = False
+    place: UserLine | None  # that asked for it
+    missing: tuple[str, ...] = ()  # libraries that were not found
+    is_carried: bool = False  # an error of ours was raised that says it
 
 
 def extension_refused(spec: ModuleSpec, error: ImportError) -> tuple[Refusal, ImportError] | None:

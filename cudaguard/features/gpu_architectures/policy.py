@@ -70,15 +70,10 @@ _OLDEST, _NEWEST = 3, 29  # major versions of compute capability
 
 
 class Torch(NamedTuple):
-    """A torch that was built for CUDA.
+    """A torch that was built for CUDA."""
 
-    Args:
-        release: As it says itself, ``2.6.0+cu124``.
-        flags: What it has code for, as in ``("sm_80", "compute_90")``; empty if not known.
-    """
-
-    release: str
-    flags: tuple[str, ...]
+    release: str  # as it says itself, 2.6.0+cu124
+    flags: tuple[str, ...]  # what it has code for: sm_80, compute_90; empty if not known
 
 
 def architecture(device: Pair) -> int:

@@ -33,20 +33,12 @@ MOST_PERMUTED = 4  # imports; beyond that only the likely orders are tried
 
 
 class Answer(Record):
-    """What a search has found.
+    """What a search has found."""
 
-    Args:
-        failing: The smallest order found that fails.
-        working: An order of the same imports, or with what they need, that works; empty if
-            none was found.
-        first: The imports that must come first for it to work.
-        then: The imports that they must precede; empty if that is the program itself.
-    """
-
-    failing: Names
-    working: Names = ()
-    first: Names = ()
-    then: Names = ()
+    failing: Names  # the smallest order found that fails
+    working: Names = ()  # an order of the same imports, or with what they need; if one was found
+    first: Names = ()  # the imports that must come first for it to work
+    then: Names = ()  # those that they must precede; empty if that is the program itself
 
 
 def ddmin(items: Sequence[str], holds: Callable[[Names], bool]) -> Names:
@@ -222,17 +214,11 @@ class TestedProgram:
 
 
 class Try(NamedTuple):
-    """How one child ended, and what it had noted before.
+    """How one child ended, and what it had noted before."""
 
-    Args:
-        failure: How it failed; of no kind, if it did not.
-        notes: Pairs of (what, module name) from its journal.
-        evidence: The lines that tell most of what it printed.
-    """
-
-    failure: Failure
-    notes: list[tuple[str, str]]
-    evidence: tuple[str, ...]
+    failure: Failure  # of no kind, if it did not fail
+    notes: list[tuple[str, str]]  # pairs of (what, module name) from its journal
+    evidence: tuple[str, ...]  # the lines that tell most of what it printed
 
     def imports(self) -> list[str]:
         """Return what the program asked to be imported, in its order."""

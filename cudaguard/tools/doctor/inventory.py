@@ -257,17 +257,11 @@ _WRITE = "cudaguard doctor --bundle FILE.md"
 
 
 class Fact(NamedTuple):
-    """What is compared.
+    """What is compared."""
 
-    Args:
-        kind: One of `KINDS`.
-        name: Of what.
-        matters: False for what seldom makes a program work on one host and crash on another.
-    """
-
-    kind: str
+    kind: str  # one of `KINDS`
     name: str
-    matters: bool
+    matters: bool  # False for what seldom makes a program work on one host and crash on another
 
 
 def execute(args: Namespace) -> int:
