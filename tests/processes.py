@@ -52,6 +52,11 @@ class Child:
         path.write_text(textwrap.dedent(text), encoding="utf-8")
         return path
 
+    def distribution(self, name: str, version: str = "1.0") -> None:
+        """Write the metadata of a distribution, which has no files."""
+        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        self.write(f"{name.replace('-', '_')}-{version}.dist-info/METADATA", text)
+
     def command(
         self,
         *command: object,

@@ -99,9 +99,9 @@ def test_commands_look_at_libraries_that_a_package_opens_itself(site, is_old_fir
     assert ("libcusparse.so.12: would NOT load [older-library]" in done.stdout) is is_old_first
     assert (f"without it: {site.old}" in done.stdout) is is_old_first
     assert "2 checked" in done.stdout
-    info = "sparsepkg-1.0.dist-info"
-    site.write(f"{info}/METADATA", "Metadata-Version: 2.1\nName: sparsepkg\nVersion: 1.0\n")
-    site.write(f"{info}/RECORD", "sparsepkg/lib/libcusparse.so.12,,\nsparsepkg/__init__.py,,\n")
+    site.distribution("sparsepkg")
+    files = "sparsepkg/lib/libcusparse.so.12,,\nsparsepkg/__init__.py,,\n"
+    site.write("sparsepkg-1.0.dist-info/RECORD", files)
     program = "import sys; from cudaguard.tools.main import main; sys.path.insert(0, '.'); main()"
     done = site.command(
         sys.executable, "-c", program, "doctor", "--only", "CG902", env=env, check=False
