@@ -152,7 +152,7 @@ def _judged(files: Mapping[str, bool], gpus: list[Pair], *, gpu_code: bool) -> l
         load_demangler()
         found.update((path, checked(path, settled)) for path in unnamed)
     results = []
-    for path, (check, its) in found.items():
+    for path, (check, given) in found.items():
         architectures, answers = _on_gpus(path, gpus) if check.ok is not None else ((), ())
         # A library of a folder may get what it lacks from who loads it.
         may_get = check.ok is not True and check.cause not in CERTAIN_OF_LIBRARIES
@@ -164,7 +164,7 @@ def _judged(files: Mapping[str, bool], gpus: list[Pair], *, gpu_code: bool) -> l
             Result(
                 path,
                 check.replace(path=os.path.abspath(path), ok=None if is_open else check.ok),
-                its,
+                given,
                 files[path],
                 architectures,
                 answers,

@@ -65,8 +65,8 @@ def remove_abandoned(parent: str) -> None:
     for folder in found:
         lock = _locked(folder)
         if lock >= 0:
-            its = os.fstat(lock)  # only this user can have put things in it
-            if its.st_uid == os.geteuid() and not its.st_mode & 0o077:
+            state = os.fstat(lock)  # only this user can have put things in it
+            if state.st_uid == os.geteuid() and not state.st_mode & 0o077:
                 _remove(folder)
             os.close(lock)
 
@@ -188,7 +188,7 @@ def execute(args: Namespace) -> int:
         return status
     path = named(path)
     is_new = not os.path.lexists(path)
-    with _told(path):
+    with _reported_as_usage(path):
         os.close(open_to_write(path))  # now, not when minutes have been spent
     shown, sys.stdout = sys.stdout, Document()
     try:
@@ -201,13 +201,13 @@ def execute(args: Namespace) -> int:
         raise
     finally:
         sys.stdout = shown
-    with _told(path):
+    with _reported_as_usage(path):
         write_text(path, text)
     return status
 
 
 @contextmanager
-def _told(path: str) -> Iterator[None]:
+def _reported_as_usage(path: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:

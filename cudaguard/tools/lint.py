@@ -105,11 +105,11 @@ def execute(args: Namespace) -> int:
         show(json_text(document))
     else:
         for one in found:
-            page, told = Page(sys.stdout), printable_data(one)
-            page.add(f"{told['path']}:{told['line']}: {told['rule']} {told['what']}", style="bold")
-            page.labeled("why", told["why"], _INDENT)
-            page.labeled("guard", _DOES[told["guard"]].format(told["needed"]["module"]), _INDENT)
-            for number, line in enumerate(told["write"]):
+            page, data = Page(sys.stdout), printable_data(one)
+            page.add(f"{data['path']}:{data['line']}: {data['rule']} {data['what']}", style="bold")
+            page.labeled("why", data["why"], _INDENT)
+            page.labeled("guard", _DOES[data["guard"]].format(data["needed"]["module"]), _INDENT)
+            for number, line in enumerate(data["write"]):
                 page.add("", _INDENT, lead="       " if number else "write: ", whole=line)
             show(str(page))
         findings = f"{len(found)} finding{'s' * (len(found) != 1)}"

@@ -410,10 +410,10 @@ class Study:
         self._found["evidence"] = list(behind.last.evidence)
         self._ask_the_guard()
 
-    def _see_it_fail(self, command: list[str], names: Names, told: str) -> Try | None:
+    def _see_it_fail(self, command: list[str], names: Names, title: str) -> Try | None:
         """Run it until it fails, as often as asked for; return that run."""
         for _ in range(self._args.repeats):
-            tried = self._trials.run(command, names, told)
+            tried = self._trials.run(command, names, title)
             if tried.failure.kind:
                 self._found["verdict"] = "unexplained"
                 self._found["failure"] = tried.failure._asdict()
@@ -473,12 +473,12 @@ class Study:
             cures = self._works_guarded("with the rule", CUDAGUARD_CONFIG=path)
         self._found["rule"] = {"id": id, "toml": text, "cures": cures}
 
-    def _works_guarded(self, told: str, **variables: str) -> bool:
+    def _works_guarded(self, title: str, **variables: str) -> bool:
         """Return True if it works under the guard, as often as asked for."""
         names = () if self._tested.words else tuple(self._found["imports"])
         command = self._tested.command(with_program=bool(self._tested.words))
-        told = f"{self._tested.shown or ', '.join(names)} {told}"
+        title = f"{self._tested.shown or ', '.join(names)} {title}"
         return not any(
-            self._trials.run(command, names, told, variables).failure.kind
+            self._trials.run(command, names, title, variables).failure.kind
             for _ in range(self._args.repeats)
         )

@@ -245,7 +245,7 @@ class Trials:
         self,
         command: Sequence[str],
         names: Sequence[str],
-        told: str,
+        title: str,
         guard: Mapping[str, str] | None = None,
     ) -> Try:
         """Run one child that makes imports first; `guard` has variables, None: it is off."""
@@ -258,7 +258,7 @@ class Trials:
             del environ["CUDAGUARD"]
             environ = {**guarded_environment("fix", environ), **guard}
         environ.update({IMPORTS_VARIABLE: ",".join(names), JOURNAL_VARIABLE: journal})
-        head = f"run {self.runs}: {told}"
+        head = f"run {self.runs}: {title}"
         self.progress.running(f"{head} ...")
         ended = run_command(command, environ, self._limit)
         failure = ended.failure()
@@ -283,12 +283,12 @@ class Oracle:
         command: Sequence[str],
         seen: Try,
         names: Names | None,
-        told: str = "{}",
+        title: str = "{}",
     ) -> None:
         self._trials = trials
         self._command = command
         self._failure = seen.failure
-        self._told = told
+        self._title = title
         self._known = {names: BAD} if names is not None else {}
         self.last = seen  # the last one that failed in the way looked for
 
@@ -307,8 +307,8 @@ class Oracle:
     def _try(self, names: Names) -> str:
         verdict = GOOD
         for _ in range(self._trials.repeats):
-            told = self._told.format(", ".join(names) or "nothing")
-            tried = self._trials.run(self._command, names, told)
+            title = self._title.format(", ".join(names) or "nothing")
+            tried = self._trials.run(self._command, names, title)
             if is_like(tried.failure, self._failure):
                 self.last = tried
                 return BAD

@@ -371,7 +371,7 @@ def compare(reports: Sequence[Values], labels: Sequence[str]) -> dict[str, Any]:
         alike.setdefault(values, []).append(number)
     groups = sorted(alike.values(), key=len, reverse=True)  # of equal ones the first
     reference = reports[groups[0][0]]
-    told = []
+    parts = []
     for group in groups:
         here = reports[group[0]]
         pairs = ((fact, reference.get(fact, ""), here.get(fact, "")) for fact in differing)
@@ -380,7 +380,7 @@ def compare(reports: Sequence[Values], labels: Sequence[str]) -> dict[str, Any]:
             for fact, there, value in pairs
             if fact.matters and there != value
         ]
-        told.append({"reports": [labels[number] for number in group], "differences": differences})
+        parts.append({"reports": [labels[number] for number in group], "differences": differences})
     folded = []
     for fact in (one for one in differing if not one.matters):
         spread: dict[str, list[str]] = {}  # which reports have which value
@@ -391,7 +391,7 @@ def compare(reports: Sequence[Values], labels: Sequence[str]) -> dict[str, Any]:
         folded.append({"kind": fact.kind, "name": fact.name, "values": which})
     return {
         "reports": list(labels),
-        "groups": told,
+        "groups": parts,
         "folded": folded,
     }
 
