@@ -201,10 +201,7 @@ def _on_gpus(path: str, gpus: list[Pair]) -> tuple[tuple[str, ...], tuple[OnGpu,
 def _files_of(what: str) -> list[tuple[str, bool]]:
     """Return the files that an argument stands for, and True for one that is named itself.
 
-    A path wins over a name.
-
-    Raises:
-        UsageError: It stands for nothing.
+    A path wins over a name. A `UsageError` says that it stands for nothing.
     """
     from cudaguard.features.extensions.checks import is_extension, is_library
     from cudaguard.system.facts import distribution

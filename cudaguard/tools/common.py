@@ -28,12 +28,9 @@ if TYPE_CHECKING:
 
 
 class Scratch:
-    """A new, private, temporary folder.
+    """A new, private, temporary folder; an OSError if none can be made.
 
     Its `lock` is the descriptor that shows that its owner lives; -1 where there are no locks.
-
-    Raises:
-        OSError: None can be made (a full disk).
     """
 
     def __init__(self, kind: str, parent: str) -> None:

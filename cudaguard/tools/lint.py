@@ -139,12 +139,7 @@ class Versions(Facts):
 
 
 def _rules(config_file: str | None, facts: Facts) -> list[Rule]:
-    """Return the rules whose order is checked.
-
-    Raises:
-        ConfigError: The configuration file cannot be used.
-        RuleError: A rule in it is malformed.
-    """
+    """Return the rules whose order is checked; raises what is wrong with the configuration file."""
     from cudaguard import config
     from cudaguard.api import active_rules
     from cudaguard.core.decide import may_apply

@@ -68,20 +68,12 @@ class Parser(ArgumentParser):
         super().__init__(*args, **{**own, **options})
 
     def error(self, message: str, wrong: str = "", right: str = "") -> NoReturn:
-        """Raise what is wrong.
-
-        Raises:
-            UsageError: Always.
-        """
+        """Raise a `UsageError`; a word was wrong, and another probably meant."""
         command = "" if right else f"{self.prog} --help"
         raise UsageError(message, wrong=wrong, right=right, command=command)
 
     def refuse_unknown(self, words: Sequence[str], args: Namespace) -> NoReturn:
-        """Raise an error about words that no argument takes.
-
-        Raises:
-            UsageError: Always.
-        """
+        """Raise a `UsageError` about words that no argument takes."""
         known = [*self._option_string_actions]
         for action in self._actions:  # those of the task that was chosen
             task = getattr(args, action.dest, None)
@@ -178,8 +170,7 @@ def _run(words: list[str], own: list[str]) -> int:
 def _refuse(words: Sequence[str], own: Sequence[str], tool: str, error: UsageError) -> int:
     """Say what is wrong on standard error, as a JSON document too if one was asked for.
 
-    Returns:
-        The exit status.
+    `own` is the part of the command line without a program and its arguments.
     """
     import shlex
 

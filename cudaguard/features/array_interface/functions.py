@@ -122,11 +122,7 @@ def validate(obj: Any) -> list[Finding]:
 
 
 def prepare(obj: Any, cai: Any, consumer: Consumer, reporter: Reporter, stream: Any = AUTO) -> Any:
-    """Return what to give a consumer for an array whose interface was read; see `normalize`.
-
-    Raises:
-        ArrayInterfaceError: As for `normalize`.
-    """
+    """Return what to give a consumer for an array whose interface was read; see `normalize`."""
     owner = obj.owner if type(obj) is View else obj
     kind = type(owner)
     is_given = stream is not AUTO
@@ -151,11 +147,7 @@ def prepare(obj: Any, cai: Any, consumer: Consumer, reporter: Reporter, stream: 
 
 
 def _number_of(stream: Any) -> int | None:
-    """Return the number of the stream that the caller of `normalize` means; None for None.
-
-    Raises:
-        EntryError: It stands for no stream.
-    """
+    """Return the number of the stream that the caller of `normalize` means, or an `EntryError`."""
     if stream is None or type(stream) is int:
         return stream
     try:

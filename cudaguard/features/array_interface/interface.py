@@ -157,11 +157,7 @@ _ABSENT = {
 
 
 def zero_means(kind: type) -> int:
-    """Return the stream that a producer of that class means by 0.
-
-    Raises:
-        EntryError: That is not known.
-    """
+    """Return the stream that a producer of that class means by 0; an `EntryError` if unknown."""
     library, rule = _library_of(kind, _ZERO_IS_LEGACY), ""
     if library.startswith("numba") and os.environ.get(_PER_THREAD, "0").strip() not in ("", "0"):
         rule = f"what numba.cuda means by 0 is not established where {_PER_THREAD} is set"
@@ -254,10 +250,8 @@ def is_canonical(cai: Any, consumer: Consumer) -> bool:
 def canonical(cai: Any, consumer: Consumer, kind: type, stream: Any = AUTO) -> Interface:
     """Return the interface of a class in the form that a consumer reads; itself if it is in it.
 
-    The stream is what the caller says of it: None for no pending work, or a number.
-
-    Raises:
-        EntryError: There is no such form, or it would be a guess.
+    The stream is what the caller says of it: None for no pending work, or a number. An `EntryError`
+    says why there is no such form, or that it would be a guess.
     """
     given = as_dictionary(cai)
     if given.get("stream", MISSING) is None and not consumer.takes_no_stream:
@@ -537,11 +531,7 @@ def _read_mask(value: Any) -> object:
 
 
 def as_dictionary(value: Any) -> dict[Any, Any]:
-    """Return an interface as a plain dictionary.
-
-    Raises:
-        EntryError: It is no mapping.
-    """
+    """Return an interface as a plain dictionary; an `EntryError` if it is no mapping."""
     if isinstance(value, dict):
         return dict(dict.items(value))  # what C code sees, whatever the sub-class says
     from collections.abc import Mapping

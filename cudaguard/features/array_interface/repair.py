@@ -78,9 +78,7 @@ def _normalizing(
 ) -> Any:
     """Return a function each call of which is given what its consumer reads correctly.
 
-    Raises:
-        AttributeError: There is no such function.
-        TypeError: It cannot be replaced.
+    AttributeError: there is no such function. TypeError: it cannot be replaced.
     """
     original = getattr(owner, name)
     if isinstance(original, type):

@@ -36,8 +36,7 @@ class ExtensionDetector:
     def truncated(self, path: str, name: str | None) -> None:
         """Keep the process alive: the loader would map a file that ends too early, and read on.
 
-        Raises:
-            ExtensionError: in `fix` and `strict`; in the other modes it is told only.
+        Raises an ExtensionError in `fix` and `strict`; in the other modes it is told only.
         """
         from cudaguard.features.extensions.refusals import truncated
 

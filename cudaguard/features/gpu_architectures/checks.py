@@ -103,8 +103,7 @@ def ending_words(ending: Ending, limit: float) -> str:
 def machine_by_child(site: Site) -> dict[str, Any]:
     """Return what `look_at_machine` does in a child, which NVML may crash or keep waiting.
 
-    Raises:
-        RuntimeError: It does not answer, so that nothing is known.
+    Raises a RuntimeError if it does not answer: then nothing is known.
     """
     ending = try_imports((), site.environ, site.limit, code=_ASK_NVML)
     machine: dict[str, Any] | None = ending.answer

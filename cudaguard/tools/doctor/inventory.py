@@ -279,11 +279,7 @@ def execute(args: Namespace) -> int:
 
 
 def read_facts(path: str) -> dict[Fact, str]:
-    """Return the facts of the report in a bundle, with their values as texts.
-
-    Raises:
-        UsageError: It cannot be read, or is none.
-    """
+    """Return the facts of the report in a bundle; a `UsageError` if it is none."""
     report = None
     try:
         # The block of JSON that a bundle ends with: its fence is longer than any within.
@@ -356,9 +352,8 @@ def facts_of(report: Mapping[str, Any]) -> dict[Fact, str]:
 def compare(reports: Sequence[Values], labels: Sequence[str]) -> dict[str, Any]:
     """Return how reports differ, as plain data.
 
-    Returns:
-        ``reports``; ``groups``, the largest first, to which the others are compared;
-        ``folded``, what differs and seldom matters.
+    Its groups, the largest first, have what they differ in from that one; ``folded`` is what seldom
+    matters.
     """
     known = sorted(
         {fact for one in reports for fact in one},
