@@ -139,12 +139,13 @@ def consumer_for(asked: ModuleType | type | str) -> Consumer:
         ValueError: It is not known; the message has the nearest name and all names.
     """
     if isinstance(asked, str):
-        name, meant = asked, _name_at(asked) or closest(asked.lower(), _BY_NAME)
+        name = asked
     else:
         module = getattr(asked, "__module__" if isinstance(asked, type) else "__name__", "")
-        name, meant = _name_at(module) if isinstance(module, str) else "", ""
+        name = _name_at(module) if isinstance(module, str) else ""
     if name in _BY_NAME:
         return _as_installed(name)
+    meant = (_name_at(asked) or closest(asked.lower(), _BY_NAME)) if isinstance(asked, str) else ""
     hint = f"did you mean {meant!r}? Known" if meant else "known"
     raise ValueError(f"consumer {asked!r} is not known; {hint} are {', '.join(_BY_NAME)}")
 
