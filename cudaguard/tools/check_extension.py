@@ -136,7 +136,10 @@ def execute(args: Namespace) -> int:
 
 
 def _judged(files: Mapping[str, bool], gpus: list[Pair], *, gpu_code: bool) -> list[Result]:
-    """Return what is reported of files."""
+    """Return what is reported of files, given with True for those that were named themselves.
+
+    With `gpu_code`, a library is reported for its GPU code alone.
+    """
     from cudaguard.features.extensions.checks import (
         CERTAIN_OF_LIBRARIES,
         checked,

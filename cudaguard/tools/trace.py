@@ -145,7 +145,10 @@ _OF_CUDA = ("CG814", "CG815")  # findings that say what an event of the driver s
 def document_of(
     launch: Launch, ended: ProgramEnd, folder: str, *, with_arguments: bool = True
 ) -> dict[str, Any]:
-    """Return the trace as JSON-ready data, without the number of the schema."""
+    """Return the trace as JSON-ready data, without the number of the schema.
+
+    Without arguments it names programs alone, and shows no lines of source.
+    """
     if not with_arguments:
         launch = launch._replace(program=launch.program.without_arguments())
     processes = processes_of(read_events(os.path.join(folder, JOURNAL)), ended.pid)
@@ -231,7 +234,7 @@ def libraries_of(process: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def processes_of(lines: Iterable[Line], pid: int) -> list[dict[str, Any]]:
-    """Return the processes of a program, each with its steps in the order in which they began."""
+    """Return the processes of a program, that of `pid` first, with their steps as they began."""
     found: dict[int, list[_Process]] = {}
     began = 0.0
     for line in lines:

@@ -42,7 +42,10 @@ class Answer(Record):
 
 
 def ddmin(items: Sequence[str], holds: Callable[[Names], bool]) -> Names:
-    """Return a part of `items`, in their order, that holds and no item of which can be left out."""
+    """Return a part of `items`, in their order, that holds and no item of which can be left out.
+
+    That all of them hold says the caller: `holds` is asked of parts that are neither empty nor all.
+    """
     left = tuple(items)
     parts = 2
     while len(left) > 1:
@@ -83,7 +86,10 @@ def shortest_prefix(names: Names, trial: Trial) -> int:
 
 
 def among(names: Names, trial: Trial, length: int = 0) -> Answer:
-    """Search where a trial imports the names it is given, and nothing else."""
+    """Search where a trial imports the names it is given, and nothing else.
+
+    `length` is how many imports of `names` it takes to fail, if that is known.
+    """
     length = length or shortest_prefix(names, trial)
     culprit = names[length - 1]
     if trial((culprit,)) == BAD:
