@@ -13,6 +13,7 @@ from contextlib import suppress
 from glob import escape, glob
 from typing import NamedTuple
 
+from cudaguard.core.findings import counted
 from cudaguard.files import LARGEST, read_bytes
 from cudaguard.system.facts import Facts
 from cudaguard.system.import_graph import ImportGraph
@@ -112,8 +113,7 @@ def execute(args: Namespace) -> int:
             for number, line in enumerate(data["write"]):
                 page.add("", _INDENT, lead="       " if number else "write: ", whole=line)
             show(str(page))
-        findings = f"{len(found)} finding{'s' * (len(found) != 1)}"
-        note("lint", f"{findings} in {len(files)} file{'s' * (len(files) != 1)}")
+        note("lint", f"{counted(len(found), 'findings')} in {counted(len(files), 'files')}")
     return BROKEN if unreadable else FOUND if found else OK
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cudaguard.system.child import Failure, error_of
+from cudaguard.tools.bisect.command import is_like
 from cudaguard.tools.bisect.search import (
     BAD,
     GOOD,
@@ -16,7 +17,6 @@ from cudaguard.tools.bisect.search import (
     among,
     ddmin,
     in_front,
-    is_like,
     shortest_prefix,
 )
 

@@ -11,21 +11,26 @@ import json
 import os
 import shlex
 import sys
+from contextlib import suppress
 from time import monotonic
+from typing import NamedTuple
 
-from cudaguard.files import write_text
+from cudaguard.core.findings import counted
+from cudaguard.files import LARGEST, read_bytes, write_text
 from cudaguard.files.text import printable_data
+from cudaguard.system.child import run_command, telling_lines
 from cudaguard.system.packages import LOCAL, STANDARD, distributions_of, origin_of
 from cudaguard.system.shareable import program_alone
 from cudaguard.system.source import imports_of_file
 from cudaguard.tools.bisect import search
-from cudaguard.tools.bisect.search import BAD, GOOD, Oracle, TestedProgram, Trials, failure_words
+from cudaguard.tools.bisect.search import BAD, GOOD, UNSURE
 from cudaguard.tools.common import (
     BROKEN,
     CANNOT_SAY,
     FORMATS,
     FOUND,
     OK,
+    Progress,
     Scratch,
     UsageError,
     add_verbose,
@@ -44,7 +49,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-    from cudaguard.tools.bisect.search import Answer, Names, Try
+    from cudaguard.system.child import Failure
+    from cudaguard.tools.bisect.search import Answer, Names
 
 TIME_LIMIT = 300.0  # seconds for one run
 STATUS = {"works": OK, "unexplained": CANNOT_SAY, "by-chance": CANNOT_SAY}
@@ -228,8 +234,7 @@ def write(document: Mapping[str, Any], page: Page) -> None:
 
 
 def _remarks(document: Mapping[str, Any]) -> Iterable[str]:
-    runs = f"{document['runs']} run{'' if document['runs'] == 1 else 's'}"
-    runs += f" in {document['seconds']:.1f} s"
+    runs = f"{counted(document['runs'], 'runs')} in {document['seconds']:.1f} s"
     if document["unsure"]:
         runs += f", {document['unsure']} of which failed in another way"
     yield f"{runs}."
@@ -306,6 +311,134 @@ def _is(names: Sequence[str]) -> str:
     return "are" if len(names) > 1 else "is"
 
 
+# --- What is run, and how it failed ---------------------------------------------------------------
+
+RUNNER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_bisect", "runner.py")
+# Damaged memory ends in one of these or another, by chance.
+CRASHES = frozenset(("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP"))
+
+
+def is_like(one: Failure, other: Failure) -> bool:
+    """Return True if that is the same failure, as far as can be told from outside."""
+    if one.kind == other.kind == "signal":
+        return one == other or {one.text, other.text} <= CRASHES
+    return one.kind == other.kind and _essence(one.text) == _essence(other.text)
+
+
+def _essence(error: str) -> str:
+    """Return what two messages of one fault share: numbers and addresses differ from run to run."""
+    name, _, text = error.partition(":")
+    if not name.endswith(("ImportError", "ModuleNotFoundError", "OSError")):
+        return name
+    words = text.split()
+    return " ".join([name, *(word for word in words if not any(c.isdigit() for c in word))])
+
+
+def failure_words(kind: str, text: str) -> str:
+    """Return how it fails, as the end of a sentence; see `cudaguard.system.child.Failure`."""
+    return {
+        "": "works",
+        "hang": "does not end within the time limit",
+        "signal": f"crashes with {text}",
+        "error": f"fails with {text}",
+        "exit": f"ends with status {text}",
+    }[kind]
+
+
+class TestedProgram:
+    """A script or ``-m MODULE``, and its arguments; or, without words, imports alone."""
+
+    def __init__(self, program: Sequence[str]) -> None:
+        self.is_module = program[:1] == ["-m"]
+        self.words = list(program[1:] if self.is_module else program)
+        if self.words and not self.is_module:
+            self.words[0] = os.path.abspath(self.words[0])
+        self.shown = " ".join(program)
+
+    def command(self, *, with_program: bool) -> list[str]:
+        """Return the command line of a child: the program, or the imports alone."""
+        kind = "module" if self.is_module else "script"
+        what = [kind, *self.words] if with_program else ["imports", self._first_folder()]
+        return [sys.executable, RUNNER, *what]
+
+    def path(self) -> list[str]:
+        """Return the folders in which the program finds its modules."""
+        # In front of ours is the current folder, or that of the command itself.
+        rest = sys.path if getattr(sys.flags, "safe_path", False) else sys.path[1:]
+        is_safe = os.environ.get("PYTHONSAFEPATH") and hasattr(sys.flags, "safe_path")
+        return [*rest] if is_safe else [self._first_folder(), *rest]
+
+    def _first_folder(self) -> str:
+        """Return what Python puts in front of the program's path."""
+        if self.words and not self.is_module:
+            return os.path.dirname(os.path.realpath(self.words[0]))
+        return os.getcwd()
+
+
+class Try(NamedTuple):
+    """How one child ended, and what it had noted before."""
+
+    failure: Failure  # of no kind, if it did not fail
+    notes: list[tuple[str, str]]  # pairs of (what, module name) from its journal
+    evidence: tuple[str, ...]  # the lines that tell most of what it printed
+
+    def imports(self) -> list[str]:
+        """Return what the program asked to be imported, in its order."""
+        return list(dict.fromkeys(name for what, name in self.notes if what == "import"))
+
+    def begun(self, names: Names) -> int:
+        """Return how many of these imports had begun when it failed in one of them, else 0."""
+        what, name = self.notes[-1] if self.notes else ("", "")
+        return names.index(name) + 1 if what == "start" and name in names else 0
+
+
+class Oracle:
+    """Answers whether one order of imports fails as the program does in the run `seen`.
+
+    `names` is the order that failed there; None if that was another command.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        command: Sequence[str],
+        seen: Try,
+        names: Names | None,
+        title: str = "{}",
+    ) -> None:
+        self._study = study
+        self._command = command
+        self._failure = seen.failure
+        self._title = title
+        self._known = {names: BAD} if names is not None else {}
+        self.last = seen  # the last one that failed in the way looked for
+
+    def __call__(self, names: Names) -> str:
+        """Try one order, as often as asked for: one failure settles it."""
+        if names not in self._known:
+            self._known[names] = self._try(names)
+        return self._known[names]
+
+    def is_steady(self, answer: Answer) -> bool:
+        """Return True if what fails fails again, and what works works again."""
+        # Without an order of its own that fails, the program as it is must.
+        failing = answer.failing if self._known.get(answer.failing) == BAD else ()
+        return self._try(failing) == BAD and self._try(answer.working) == GOOD
+
+    def _try(self, names: Names) -> str:
+        verdict = GOOD
+        for _ in range(self._study.repeats):
+            title = self._title.format(", ".join(names) or "nothing")
+            tried = self._study.run(self._command, names, title)
+            if is_like(tried.failure, self._failure):
+                self.last = tried
+                return BAD
+            if tried.failure.kind:
+                verdict = UNSURE
+        self._study.unsure += verdict == UNSURE
+        return verdict
+
+
 # --- the course: see it fail, search, prove what was found ----------------------------------------
 
 OURS = "cudaguard"  # putting it elsewhere would show nothing: the guard is off in the runs
@@ -318,7 +451,9 @@ class Study:
         self._args = args
         self._folder = folder
         self._tested = TestedProgram(args.program)
-        self._trials = Trials(args.timeout, args.repeats, folder)
+        self.repeats = args.repeats
+        self.progress = Progress()
+        self.runs = self.unsure = 0
         self._found: dict[str, Any] = {
             "program": list(args.program),
             "verdict": "works",
@@ -347,12 +482,12 @@ class Study:
                 command = self._tested.command(with_program=False)
                 seen = self._see_it_fail(command, names, ", ".join(names))
                 if seen is not None:
-                    oracle = Oracle(self._trials, command, seen, names)
+                    oracle = Oracle(self, command, seen, names)
                     self._conclude(search.among(names, oracle, seen.begun(names)), oracle)
         finally:
-            self._trials.progress.clear()
-        self._found["runs"] = self._trials.runs
-        self._found["unsure"] = self._trials.unsure
+            self.progress.clear()
+        self._found["runs"] = self.runs
+        self._found["unsure"] = self.unsure
         self._found["seconds"] = round(monotonic() - started, 1)
 
     def document(self, *, with_arguments: bool = True) -> dict[str, Any]:
@@ -389,8 +524,8 @@ class Study:
         said = () if self._tested.is_module else imports_of_file(self._tested.words[0])
         names_said = dict.fromkeys(one.module for one in said)
         named = [name for name in names_said if origin_of(name, path) != STANDARD]
-        alone = Oracle(self._trials, self._tested.command(with_program=False), seen, None)
-        behind = Oracle(self._trials, command, seen, (), f"{{}}, then {self._tested.shown}")
+        alone = Oracle(self, self._tested.command(with_program=False), seen, None)
+        behind = Oracle(self, command, seen, (), f"{{}}, then {self._tested.shown}")
         orders = [names for names in dict.fromkeys((foreign, every)) if names]
         for names in orders:
             if alone(names) == BAD:
@@ -412,13 +547,43 @@ class Study:
 
     def _see_it_fail(self, command: list[str], names: Names, title: str) -> Try | None:
         """Run it until it fails, as often as asked for; return that run."""
-        for _ in range(self._args.repeats):
-            tried = self._trials.run(command, names, title)
+        for _ in range(self.repeats):
+            tried = self.run(command, names, title)
             if tried.failure.kind:
                 self._found["verdict"] = "unexplained"
                 self._found["failure"] = tried.failure._asdict()
                 return tried
         return None
+
+    def run(
+        self,
+        command: Sequence[str],
+        names: Sequence[str],
+        title: str,
+        guard: Mapping[str, str] | None = None,
+    ) -> Try:
+        """Run one child that makes imports first; `guard` has variables, None: it is off."""
+        self.runs += 1
+        journal = os.path.join(self._folder, f"{self.runs}.txt")
+        environ = {**os.environ, "CUDAGUARD": "off", "PYTHONFAULTHANDLER": "1"}
+        if guard is not None:
+            from cudaguard.tools.run.launch import guarded_environment
+
+            del environ["CUDAGUARD"]
+            environ = {**guarded_environment("fix", environ), **guard}
+        environ["CUDAGUARD_BISECT_IMPORTS"] = ",".join(names)
+        environ["CUDAGUARD_BISECT_JOURNAL"] = journal
+        head = f"run {self.runs}: {title}"
+        self.progress.running(f"{head} ...")
+        ended = run_command(command, environ, self._args.timeout)
+        failure = ended.failure()
+        self.progress.finished(f"{head}: {failure_words(*failure)}")
+        text = ""
+        with suppress(OSError):  # the child ended before it could note anything
+            text = read_bytes(journal, LARGEST).decode("utf-8", "replace")
+        pairs = (line.partition(" ") for line in text.split("\n") if line)
+        notes = [(what, name) for what, _, name in pairs]
+        return Try(failure, notes, telling_lines(ended.errors, RUNNER))
 
     # --- what follows -----------------------------------------------------------------------------
 
@@ -479,6 +644,5 @@ class Study:
         command = self._tested.command(with_program=bool(self._tested.words))
         title = f"{self._tested.shown or ', '.join(names)} {title}"
         return not any(
-            self._trials.run(command, names, title, variables).failure.kind
-            for _ in range(self._args.repeats)
+            self.run(command, names, title, variables).failure.kind for _ in range(self.repeats)
         )

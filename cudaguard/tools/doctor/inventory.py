@@ -81,25 +81,23 @@ def inventory(site: Site) -> dict[str, Any]:
 def system(root: str = "/") -> dict[str, str | int]:
     """Return what is below Python, in the file system that begins at root."""
     cpu = _text(root, "proc/cpuinfo")
-    name = re.search(r'^PRETTY_NAME="?([^"\n]+)', _text(root, "etc/os-release"), re.MULTILINE)
-    model = re.search(r"^model name\s*:[ \t]*(.+)$", cpu, re.MULTILINE)
-    has = re.search(r"^(?:flags|Features)\s*:[ \t]*(.+)$", cpu, re.MULTILINE)
-    memory = re.search(r"^MemTotal:\s*(\d+) kB$", _text(root, "proc/meminfo"), re.MULTILINE)
+    has = _found(r"^(?:flags|Features)\s*:[ \t]*(.+)$", cpu).split()
+    memory = _found(r"^MemTotal:\s*(\d+) kB$", _text(root, "proc/meminfo"))
     release = platform.uname()
     try:
         libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (AttributeError, OSError, ValueError):  # musl
         libc = " ".join(platform.libc_ver()).strip()
     return {
-        "os": name[1] if name else release.system,
+        "os": _found(r'^PRETTY_NAME="?([^"\n]+)', _text(root, "etc/os-release")) or release.system,
         "kernel": release.release,
         "machine": release.machine,
         "libc": libc,
         "kind": ", ".join(kinds_of_machine(root)),
-        "cpu": model[1].strip() if model else "",
-        "instructions": " ".join(filter(has[1].split().__contains__, _VECTOR)) if has else "",
+        "cpu": _found(r"^model name\s*:[ \t]*(.+)$", cpu).strip(),
+        "instructions": " ".join(filter(has.__contains__, _VECTOR)),
         "cpus": cores(),
-        "memory_bytes": int(memory[1]) * 1024 if memory else 0,
+        "memory_bytes": int(memory or 0) * 1024,
     }
 
 
@@ -159,11 +157,11 @@ def tools(environ: Mapping[str, str]) -> dict[str, str]:
     home = environ.get("CUDA_HOME") or environ.get("CUDA_PATH")
     if home and os.access(os.path.join(home, "bin", "nvcc"), os.X_OK):
         nvcc = os.path.join(home, "bin", "nvcc")
-    cuda = re.search(r"release (\d+\.\d+)", _said(nvcc, "--version")) if nvcc else None
+    cuda = _found(r"release (\d+\.\d+)", _said(nvcc, "--version")) if nvcc else ""
     scripts = os.path.dirname(sys.executable)  # of an environment that may not be active
     return {
         "gcc": f"{gcc or 'other'} ({compiler})" if compiler else "",
-        "nvcc": f"{cuda[1] if cuda else 'unknown'} ({nvcc})" if nvcc else "",
+        "nvcc": f"{cuda or 'unknown'} ({nvcc})" if nvcc else "",
         "ninja": shutil.which("ninja") or shutil.which("ninja", path=scripts) or "",
     }
 
@@ -184,8 +182,7 @@ def packages(dists: Iterable[Distribution]) -> tuple[list[Package], dict[str, st
     compiled: list[Package] = []
     others = {}
     for dist in sorted(dists, key=lambda dist: dist.key):
-        tag = re.search(r"^Tag:\s*(\S+)\s*$", _text(dist.metadata, "WHEEL"), re.MULTILINE)
-        build = tag[1] if tag else ""
+        build = _found(r"^Tag:\s*(\S+)\s*$", _text(dist.metadata, "WHEEL"))
         if build.endswith("-none-any"):
             others[dist.name] = dist.version
         else:
@@ -222,6 +219,11 @@ def conda_packages(prefix: str = sys.prefix) -> tuple[list[Package], dict[str, s
         else:
             compiled.append({"name": name, "version": version, "build": build, "source": channel})
     return compiled, others
+
+
+def _found(pattern: str, text: str) -> str:
+    match = re.search(pattern, text, re.MULTILINE)
+    return match[1] if match else ""
 
 
 def _text(root: str, path: str) -> str:
