@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from cudaguard.model import Rule
 
 SPLIT = "# isort: split"  # what has isort and ruff sort what stands above and below it apart
-CONTEXT = "context"  # a rule may need one; no import brings it
 _INDENT = 4  # columns before the parts of a finding
 _PIN = re.compile(
     r"""(?:^|["'])[ \t]{0,9}([A-Za-z0-9][\w.-]{0,99})(?:\[[^\]\n]{0,99}\])?"""
@@ -234,7 +233,7 @@ def misplaced(steps: Sequence[Import | Effect], rules: Iterable[Rule]) -> list[M
 
 def _pairs(rule: Rule) -> Iterator[tuple[str, str]]:
     """Yield (first, then) for each order that a rule asks for."""
-    needs = [name for name in rule.needs if name != CONTEXT]
+    needs = [name for name in rule.needs if name != "context"]  # no import brings one
     yield from zip(needs, needs[1:])
     for watched in rule.watch:
         yield from ((need, watched) for need in needs)

@@ -262,14 +262,14 @@ class _Process:
             "parent": start.parent,
             "program": list(start.program),
             "mode": "",
-            "began": _rounded(first.time - zero),
+            "began": round(first.time - zero, 6),
             "ended": None,
             "steps": self._steps,
         }
 
     def take(self, line: Line) -> None:
         """Take in the next line."""
-        event, at = line.event, _rounded(line.time - self._zero)
+        event, at = line.event, round(line.time - self._zero, 6)
         stack = self._open.setdefault(line.thread, [])
         if isinstance(event, Begun):
             kind = event.kind
@@ -288,7 +288,7 @@ class _Process:
             for index in reversed(range(len(stack))):
                 step = stack[index]
                 if step["kind"] in kinds and event.name in (step["name"], step["file"]):
-                    step["seconds"] = _rounded(at - step["at"])
+                    step["seconds"] = round(at - step["at"], 6)
                     step["state"] = "failed" if event.is_failed else "done"
                     del stack[index:]  # the innermost of that name, and what it has left open
                     break
@@ -338,10 +338,6 @@ class _Process:
         if self._steps and self._steps[-1]["kind"] in ("start", "unseen"):
             return self._steps[-1]
         return self._step("unseen" if self._steps else "start", "", at, line)
-
-
-def _rounded(seconds: float) -> float:
-    return round(seconds, 6)
 
 
 def native_only(process: Mapping[str, Any]) -> dict[str, Any]:
@@ -477,7 +473,7 @@ def rows_of(process: Mapping[str, Any]) -> list[Step]:
             continue
         for key in ("names", "mapped"):
             last[key] = [*last[key], *row[key]]
-        last["seconds"] = _rounded(last["seconds"] + row["seconds"])
+        last["seconds"] = round(last["seconds"] + row["seconds"], 6)
     return rows
 
 
