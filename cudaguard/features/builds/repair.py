@@ -28,36 +28,38 @@ _NVCC_ANSWERS = 20.0  # seconds; compilers behind wrappers and network file syst
 
 
 def prepare_builds(request: Request) -> None:
-    """Replace torch's choice of architectures, if this torch has it under the known name.
-
-    Without a visible GPU the function has nothing to build for, and fails.
-    """
+    """Replace torch's choice of architectures, if this torch has it under the known name."""
     cpp_extension = sys.modules.get(request.name)
     original = peek(cpp_extension, _FUNCTION)
-    if request.name != MODULE or original is None or not sys.platform.startswith("linux"):
-        return
+    if request.name == MODULE and original is not None and sys.platform.startswith("linux"):
+        request.replacements.put(
+            request,
+            f"{MODULE}.{_FUNCTION}",
+            cpp_extension,
+            _FUNCTION,
+            lambda _, permit: with_architectures(request, original, permit),
+        )
 
-    def make(_: object, permit: Permit) -> Any:
-        @functools.wraps(original)
-        def _get_cuda_arch_flags(*args: Any, **keywords: Any) -> Any:
-            try:
-                return original(*args, **keywords)
-            except IndexError:
-                found = _architectures() if permit.acts else []
-                if not found:
-                    raise
-            value = ";".join(f"{number // 10}.{number % 10}" for number in found) + "+PTX"
-            how = "taken for a build, as no GPU is visible that torch could build for"
-            done = Done(f"{_ARCHITECTURES}={value}", how, stays=False)
-            request.tell(done, frame_outside_of("torch"))
-            kinds = [(number, f"sm_{number}") for number in found]
-            kinds.append((found[-1], f"compute_{found[-1]}"))
-            return sorted(f"-gencode=arch=compute_{number},code={kind}" for number, kind in kinds)
 
-        return _get_cuda_arch_flags
+def with_architectures(request: Request, original: Any, permit: Permit) -> Any:
+    """Return torch's function, which without a visible GPU has nothing to build for, and fails."""
 
-    place = f"{MODULE}.{_FUNCTION}"
-    request.replacements.put(request, place, cpp_extension, _FUNCTION, make)
+    @functools.wraps(original)
+    def _get_cuda_arch_flags(*args: Any, **keywords: Any) -> Any:
+        try:
+            return original(*args, **keywords)
+        except IndexError:
+            found = _architectures() if permit.acts else []
+            if not found:
+                raise
+        value = ";".join(f"{number // 10}.{number % 10}" for number in found) + "+PTX"
+        how = "taken for a build, as no GPU is visible that torch could build for"
+        request.tell(Done(f"{_ARCHITECTURES}={value}", how, stays=False), frame_outside_of("torch"))
+        kinds = [(number, f"sm_{number}") for number in found]
+        kinds.append((found[-1], f"compute_{found[-1]}"))
+        return sorted(f"-gencode=arch=compute_{number},code={kind}" for number, kind in kinds)
+
+    return _get_cuda_arch_flags
 
 
 def _architectures() -> list[int]:
