@@ -7,9 +7,11 @@ import subprocess
 import sys
 import sysconfig
 import textwrap
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -52,6 +54,11 @@ class Child:
         path.write_text(textwrap.dedent(text), encoding="utf-8")
         return path
 
+    def distribution(self, name: str, version: str = "1.0") -> None:
+        """Write the metadata of a distribution, which has no files."""
+        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        self.write(f"{name.replace('-', '_')}-{version}.dist-info/METADATA", text)
+
     def command(
         self,
         *command: object,
@@ -75,6 +82,37 @@ class Child:
         if check:
             assert done.returncode == 0, f"status {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
+
+    def signaled(
+        self,
+        *command: object,
+        number: int,
+        once: Callable[[int], object],
+        env: dict[str, str] | None = None,
+        whole_group: bool = False,
+    ) -> subprocess.CompletedProcess[str]:
+        """Send a command a signal once something is true of its pid; return how it ended."""
+        process = subprocess.Popen(
+            [str(part) for part in command],
+            env=clean_environment(TMPDIR=str(self.folder), **(env or {})),
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            deadline = time.monotonic() + 60
+            while not once(process.pid):
+                assert time.monotonic() < deadline, "it has not begun"
+                time.sleep(0.02)
+            (os.killpg if whole_group else os.kill)(process.pid, number)
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+            process.wait()
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
 
     def python(
         self,

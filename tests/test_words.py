@@ -35,7 +35,8 @@ SPELLING = re.compile(rf"\b_*(?:{'|'.join(BRITISH)})\b", re.IGNORECASE)
 
 # Commands whose words stand beside what uses them.
 ONE_MODULE = {("main",), ("lint",), ("check_extension",), ("doctor", "inventory"),
-              ("doctor", "writing"), ("doctor", "checks"), ("run", "crash")}  # fmt: skip
+              ("doctor", "command"), ("doctor", "checks"), ("bisect", "command"),
+              ("run", "crash")}  # fmt: skip
 
 
 def is_text(path: Path) -> bool:

@@ -44,44 +44,27 @@ _WORDS = {True: "would load", False: "would NOT load", None: "cannot be judged"}
 
 
 class OnGpu(NamedTuple):
-    """What becomes of a file's GPU code on a GPU.
+    """What becomes of a file's GPU code on a GPU."""
 
-    Args:
-        gpu: As in ``sm_90``.
-        ok: True, False, or None where it cannot be said.
-        by: The architecture whose code runs, as in ``sm_80``; empty if none does.
-        message: The same in words.
-    """
-
-    gpu: str
-    ok: bool | None
-    by: str
-    message: str
+    gpu: str  # as in sm_90
+    ok: bool | None  # None where it cannot be said
+    by: str  # the architecture whose code runs, as in sm_80; empty if none does
+    message: str  # the same in words
 
 
 class Result(NamedTuple):
-    """A file that was judged.
+    """A file that was judged."""
 
-    Args:
-        name: The file as it was named, or found below a folder that was.
-        check: Would it load?
-        given: Modules that were taken for imported.
-        is_named: True if the file was named itself.
-        architectures: What it has GPU code for.
-        gpus: What becomes of that on the GPUs that were asked for.
-        gpu_remedy: What to do where it has no code for one.
-        is_open: True for a library that may get what it lacks from who loads it: only its GPU code
-            is judged.
-    """
-
-    name: str
+    name: str  # as it was named, or found below a folder that was
     check: ExtensionCheck
-    given: tuple[str, ...]
-    is_named: bool
-    architectures: tuple[str, ...]
-    gpus: tuple[OnGpu, ...]
-    gpu_remedy: str
-    is_open: bool
+    given: tuple[str, ...]  # modules that were taken for imported
+    is_named: bool  # itself
+    architectures: tuple[str, ...]  # what it has GPU code for
+    gpus: tuple[OnGpu, ...]  # what becomes of that on the GPUs that were asked for
+    gpu_remedy: str  # what to do where it has no code for one
+    is_open: (
+        bool  # a library that may get what it lacks from who loads it: only its GPU code counts
+    )
 
     @property
     def lacks_gpus(self) -> tuple[OnGpu, ...]:
@@ -90,10 +73,7 @@ class Result(NamedTuple):
 
     @property
     def place(self) -> int:
-        """What is wrong (would not load, or has no code for a GPU) comes first, what is fine last.
-
-        In between is what cannot be judged.
-        """
+        """What is wrong comes first, then what cannot be judged, what is fine last."""
         if self.check.ok is False or self.lacks_gpus:
             return _WRONG
         return _FINE if self.check.ok or self.is_open else _OPEN
@@ -156,12 +136,9 @@ def execute(args: Namespace) -> int:
 
 
 def _judged(files: Mapping[str, bool], gpus: list[Pair], *, gpu_code: bool) -> list[Result]:
-    """Return what is reported of files.
+    """Return what is reported of files, given with True for those that were named themselves.
 
-    Args:
-        files: Path -> True if it was named itself.
-        gpus: Compute capabilities.
-        gpu_code: True if a library is reported for its GPU code alone.
+    With `gpu_code`, a library is reported for its GPU code alone.
     """
     from cudaguard.features.extensions.checks import (
         CERTAIN_OF_LIBRARIES,
@@ -178,7 +155,7 @@ def _judged(files: Mapping[str, bool], gpus: list[Pair], *, gpu_code: bool) -> l
         load_demangler()
         found.update((path, checked(path, settled)) for path in unnamed)
     results = []
-    for path, (check, its) in found.items():
+    for path, (check, given) in found.items():
         architectures, answers = _on_gpus(path, gpus) if check.ok is not None else ((), ())
         # A library of a folder may get what it lacks from who loads it.
         may_get = check.ok is not True and check.cause not in CERTAIN_OF_LIBRARIES
@@ -190,7 +167,7 @@ def _judged(files: Mapping[str, bool], gpus: list[Pair], *, gpu_code: bool) -> l
             Result(
                 path,
                 check.replace(path=os.path.abspath(path), ok=None if is_open else check.ok),
-                its,
+                given,
                 files[path],
                 architectures,
                 answers,
@@ -227,10 +204,7 @@ def _on_gpus(path: str, gpus: list[Pair]) -> tuple[tuple[str, ...], tuple[OnGpu,
 def _files_of(what: str) -> list[tuple[str, bool]]:
     """Return the files that an argument stands for, and True for one that is named itself.
 
-    A path wins over a name.
-
-    Raises:
-        UsageError: It stands for nothing.
+    A path wins over a name. A `UsageError` says that it stands for nothing.
     """
     from cudaguard.features.extensions.checks import is_extension, is_library
     from cudaguard.system.facts import distribution

@@ -28,18 +28,9 @@ if TYPE_CHECKING:
 
 
 class Scratch:
-    """A new, private, temporary folder.
+    """A new, private, temporary folder; an OSError if none can be made.
 
-    Attributes:
-        folder: Its path.
-        lock: The descriptor that shows that its owner lives; -1 where there are no locks.
-
-    Args:
-        kind: What it is for, which stands in its name.
-        parent: Where it is to lie.
-
-    Raises:
-        OSError: None can be made (a full disk).
+    Its `lock` is the descriptor that shows that its owner lives; -1 where there are no locks.
     """
 
     def __init__(self, kind: str, parent: str) -> None:
@@ -71,8 +62,8 @@ def remove_abandoned(parent: str) -> None:
     for folder in found:
         lock = _locked(folder)
         if lock >= 0:
-            its = os.fstat(lock)  # only this user can have put things in it
-            if its.st_uid == os.geteuid() and not its.st_mode & 0o077:
+            state = os.fstat(lock)  # only this user can have put things in it
+            if state.st_uid == os.geteuid() and not state.st_mode & 0o077:
                 _remove(folder)
             os.close(lock)
 
@@ -129,22 +120,12 @@ SCHEMA = 1  # of all JSON documents; the files lie in cudaguard/tools/schema
 class UsageError(Exception):
     """What a command cannot do as it was called; `main` says so, in JSON too where that was asked.
 
-    Args:
-        what: What is wrong.
-        wrong: The word that is wrong in the command line.
-        right: What was probably meant by it: the command line is shown with it.
-        command: What to run instead; by default the corrected call, or the help of the command.
-        status: The exit status.
+    `wrong` is a word of the command line, `right` what was probably meant by it: the line is shown
+    with that. `command` is what to run instead, by default that line, or the help.
     """
 
     def __init__(
-        self,
-        what: str,
-        *,
-        wrong: str = "",
-        right: str = "",
-        command: str = "",
-        status: int = USAGE,
+        self, what: str, *, wrong: str = "", right: str = "", command: str = "", status: int = USAGE
     ) -> None:
         super().__init__(what)
         self.remedy = f"did you mean {right}?" if right else ""
@@ -204,7 +185,7 @@ def execute(args: Namespace) -> int:
         return status
     path = named(path)
     is_new = not os.path.lexists(path)
-    with _told(path):
+    with _reported_as_usage(path):
         os.close(open_to_write(path))  # now, not when minutes have been spent
     shown, sys.stdout = sys.stdout, Document()
     try:
@@ -217,13 +198,13 @@ def execute(args: Namespace) -> int:
         raise
     finally:
         sys.stdout = shown
-    with _told(path):
+    with _reported_as_usage(path):
         write_text(path, text)
     return status
 
 
 @contextmanager
-def _told(path: str) -> Iterator[None]:
+def _reported_as_usage(path: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:

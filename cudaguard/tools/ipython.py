@@ -17,11 +17,7 @@ _START_AGAIN = (
 
 
 def load_ipython_extension(ipython: Any) -> None:
-    """Install the guard for the rest of the session, and say what is too late for it.
-
-    Args:
-        ipython: The shell, which calls this.
-    """
+    """Install the guard for the rest of the session, and say what is too late for it."""
     from cudaguard import install
     from cudaguard.api import status
     from cudaguard.core.findings import TOO_LATE
@@ -42,11 +38,7 @@ def load_ipython_extension(ipython: Any) -> None:
 
 
 def unload_ipython_extension(ipython: Any) -> None:
-    """Uninstall the guard.
-
-    Args:
-        ipython: The shell, which calls this.
-    """
+    """Uninstall the guard."""
     from cudaguard.api import uninstall
 
     uninstall()

@@ -16,15 +16,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-STYLES = {
-    "bold": "1",
-    "dim": "2",
-    "red": "31",
-    "green": "32",
-    "yellow": "33",
-    "blue": "34",
-    "cyan": "36",
-}
+STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 34, "cyan": 36}
 _NARROWEST, _USUAL, _WIDEST = 40, 80, 120  # columns that text is wrapped to
 MOST = 5  # items of a list that are shown without --verbose
 HANGING = 2  # columns by which the second line of a paragraph is indented
@@ -82,14 +74,9 @@ def columns_of(stream: TextIO) -> int:
 
 
 class Page:
-    """Text for one stream, a paragraph at a time.
+    """Text for one stream, a paragraph at a time; without a stream, for a file.
 
-    Args:
-        stream: Where it goes; None for a text of which nothing is known, as in a file.
-        verbose: True if lists are shown whole.
-
-    Attributes:
-        is_cut: True once a list was not.
+    A verbose one shows lists whole; `is_cut` is True once a list was not.
     """
 
     def __init__(self, stream: TextIO | None = None, *, verbose: bool = False) -> None:
@@ -121,15 +108,9 @@ class Page:
     ) -> None:
         """Add a paragraph; nothing if there are no words.
 
-        Args:
-            text: Its words.
-            indent: Columns before it.
-            lead: What stands before the words: a mark, a label, columns of a table.
-            whole: What follows them and is not broken: a line of source, a command.
-            style: Of all; one of `STYLES`.
-            mark: The style of the first word of the lead alone.
-            hanging: Columns that its other lines are indented by, beside `indent`; fewer are
-                taken in a narrow terminal.
+        A `lead` (a mark, a label, columns of a table) stands before them; what follows them `whole`
+        is not broken: a line of source, a command. The style `mark` is that of the first word of
+        the lead alone. Other lines are indented by `hanging` columns, fewer in a narrow terminal.
         """
         said = f"{text} {whole}".strip() if whole else text
         if not (said or lead):
@@ -182,15 +163,7 @@ class Page:
         mark: str = "",
         parts: Sequence[str] = LABELS,
     ) -> None:
-        """Add a finding: what was found, then its parts, each under its label.
-
-        Args:
-            finding: As `Finding.to_dict` returns it, or a part of that.
-            lead: What stands before it.
-            indent: Columns before it.
-            mark: The style of its first word.
-            parts: Labels of what is told besides.
-        """
+        """Add a finding as `Finding.to_dict` returns it: what was found, then parts with labels."""
         self.add(printable(finding["what"]), indent, lead=lead, mark=mark)
         for label, texts in labeled(finding):
             if label in parts:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from glob import escape, glob
 from typing import NamedTuple
 
+from cudaguard.core.findings import counted
 from cudaguard.files import LARGEST, read_bytes
 from cudaguard.system.facts import Facts
 from cudaguard.system.import_graph import ImportGraph
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from cudaguard.model import Rule
 
 SPLIT = "# isort: split"  # what has isort and ruff sort what stands above and below it apart
-CONTEXT = "context"  # a rule may need one; no import brings it
 _INDENT = 4  # columns before the parts of a finding
 _PIN = re.compile(
     r"""(?:^|["'])[ \t]{0,9}([A-Za-z0-9][\w.-]{0,99})(?:\[[^\]\n]{0,99}\])?"""
@@ -105,15 +105,14 @@ def execute(args: Namespace) -> int:
         show(json_text(document))
     else:
         for one in found:
-            page, told = Page(sys.stdout), printable_data(one)
-            page.add(f"{told['path']}:{told['line']}: {told['rule']} {told['what']}", style="bold")
-            page.labeled("why", told["why"], _INDENT)
-            page.labeled("guard", _DOES[told["guard"]].format(told["needed"]["module"]), _INDENT)
-            for number, line in enumerate(told["write"]):
+            page, data = Page(sys.stdout), printable_data(one)
+            page.add(f"{data['path']}:{data['line']}: {data['rule']} {data['what']}", style="bold")
+            page.labeled("why", data["why"], _INDENT)
+            page.labeled("guard", _DOES[data["guard"]].format(data["needed"]["module"]), _INDENT)
+            for number, line in enumerate(data["write"]):
                 page.add("", _INDENT, lead="       " if number else "write: ", whole=line)
             show(str(page))
-        findings = f"{len(found)} finding{'s' * (len(found) != 1)}"
-        note("lint", f"{findings} in {len(files)} file{'s' * (len(files) != 1)}")
+        note("lint", f"{counted(len(found), 'findings')} in {counted(len(files), 'files')}")
     return BROKEN if unreadable else FOUND if found else OK
 
 
@@ -139,12 +138,7 @@ class Versions(Facts):
 
 
 def _rules(config_file: str | None, facts: Facts) -> list[Rule]:
-    """Return the rules whose order is checked.
-
-    Raises:
-        ConfigError: The configuration file cannot be used.
-        RuleError: A rule in it is malformed.
-    """
+    """Return the rules whose order is checked; raises what is wrong with the configuration file."""
     from cudaguard import config
     from cudaguard.api import active_rules
     from cudaguard.core.decide import may_apply
@@ -169,12 +163,7 @@ def _rules(config_file: str | None, facts: Facts) -> list[Rule]:
 
 
 class Project:
-    """Reads the files of a project, each once.
-
-    Args:
-        paths: The files and folders that were given: modules are searched there as well.
-        rules: Whose orders are checked.
-    """
+    """Reads the files of a project, each once."""
 
     def __init__(self, paths: Iterable[str], rules: Sequence[Rule]) -> None:
         folders = [path for path in paths if os.path.isdir(path)]
@@ -221,23 +210,14 @@ class Project:
 
 
 class Misplaced(NamedTuple):
-    """Two statements in the wrong order.
+    """Two statements in the wrong order."""
 
-    Args:
-        rule: The rule that forbids it.
-        first: The statement that must come first, and comes second.
-        then: The statement that comes too early.
-        needed: The module that the rule wants first.
-        early: The module that is imported too early.
-        is_kept: Would the guard keep the order? Else it warns.
-    """
-
-    rule: Rule
-    first: Import
-    then: Import
-    needed: str
-    early: str
-    is_kept: bool
+    rule: Rule  # that forbids it
+    first: Import  # must come first, and comes second
+    then: Import  # comes too early
+    needed: str  # the module that the rule wants first
+    early: str  # the module that is imported too early
+    is_kept: bool  # the guard would keep the order, else it warns
 
 
 def misplaced(steps: Sequence[Import | Effect], rules: Iterable[Rule]) -> list[Misplaced]:
@@ -253,7 +233,7 @@ def misplaced(steps: Sequence[Import | Effect], rules: Iterable[Rule]) -> list[M
 
 def _pairs(rule: Rule) -> Iterator[tuple[str, str]]:
     """Yield (first, then) for each order that a rule asks for."""
-    needs = [name for name in rule.needs if name != CONTEXT]
+    needs = [name for name in rule.needs if name != "context"]  # no import brings one
     yield from zip(needs, needs[1:])
     for watched in rule.watch:
         yield from ((need, watched) for need in needs)

@@ -55,7 +55,7 @@ COMMANDS = {
 }
 WITH_PROGRAM = ("run", "trace", "bisect")  # followed by a program with options of its own
 MODULES = {
-    name: f"{name}.command" if name in (*WITH_PROGRAM, "doctor") else name.replace("-", "_")
+    name: f"{name}.command" if name in ("run", "doctor", "bisect") else name.replace("-", "_")
     for name in COMMANDS
 }
 
@@ -68,29 +68,12 @@ class Parser(ArgumentParser):
         super().__init__(*args, **{**own, **options})
 
     def error(self, message: str, wrong: str = "", right: str = "") -> NoReturn:
-        """Raise what is wrong.
-
-        Args:
-            message: In words.
-            wrong: The word that is.
-            right: What was probably meant by it.
-
-        Raises:
-            UsageError: Always.
-        """
+        """Raise a `UsageError`; a word was wrong, and another probably meant."""
         command = "" if right else f"{self.prog} --help"
         raise UsageError(message, wrong=wrong, right=right, command=command)
 
     def refuse_unknown(self, words: Sequence[str], args: Namespace) -> NoReturn:
-        """Raise an error about words that no argument takes.
-
-        Args:
-            words: All of them.
-            args: What was understood.
-
-        Raises:
-            UsageError: Always.
-        """
+        """Raise a `UsageError` about words that no argument takes."""
         known = [*self._option_string_actions]
         for action in self._actions:  # those of the task that was chosen
             task = getattr(args, action.dest, None)
@@ -187,14 +170,7 @@ def _run(words: list[str], own: list[str]) -> int:
 def _refuse(words: Sequence[str], own: Sequence[str], tool: str, error: UsageError) -> int:
     """Say what is wrong on standard error, as a JSON document too if one was asked for.
 
-    Args:
-        words: The command line.
-        own: Its part that is ours, without a program and its arguments.
-        tool: The command; empty if there is none of that name.
-        error: What is wrong.
-
-    Returns:
-        The exit status.
+    `own` is the part of the command line without a program and its arguments.
     """
     import shlex
 

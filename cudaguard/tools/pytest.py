@@ -73,12 +73,7 @@ def _mode(word: str) -> Mode:
 class GuardedRun:
     """A run under the guard: installs it, reports the findings, uninstalls it.
 
-    Args:
-        mode: The mode asked for; None, as the environment says.
-        root: Folder of the project; files are named as seen from there.
-
-    Raises:
-        UsageError: Settings that cannot be used, or the user's warning filters forbid the guard.
+    pytest's UsageError says why settings or the user's warning filters forbid the guard.
     """
 
     def __init__(self, mode: Mode | None, root: str) -> None:

@@ -106,7 +106,7 @@ def _disagreements(rules: Sequence[Rule], switches: Mapping[str, bool]) -> list[
     facts = Facts()
     for name in sorted({name for rule in rules for name in rule.watch}):
         for problem in plan(name, registry.rules_of, registry.is_users, facts).problems:
-            told = f"rules contradict one another, and none of them is followed: {problem}"
-            if told not in problems:
-                problems.append(told)
+            clash = f"rules contradict one another, and none of them is followed: {problem}"
+            if clash not in problems:
+                problems.append(clash)
     return problems

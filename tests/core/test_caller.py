@@ -28,7 +28,7 @@ def call_from(module, function):
         ("elf.reader", True),
         ("core.dlopen", False),
         ("core.loader", False),
-        ("features.cuda_graphs.copies", False),
+        ("features.cuda_graphs.functions", False),
         ("tools.main", False),
     ],
 )

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import shlex
 import signal
-import subprocess
 import sys
-import time
 
 import pytest
 
 from cudaguard.tools.main import main
 
-from ..conftest import clean_environment
 from ..documents import valid
 
 BISECT = (sys.executable, "-m", "cudaguard", "bisect")
@@ -296,18 +293,13 @@ def test_own_install_of_the_program_is_off(bisect, child, planted):
 def test_children_end_with_a_search_that_is_ended(child):
     child.write("train.py", "import os, time\nopen('pid', 'w').write(str(os.getpid()))\n"
                 "time.sleep(600)\n")  # fmt: skip
-    search = subprocess.Popen(
-        [*BISECT, "train.py"], cwd=child.folder, env=clean_environment(),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
     pid = child.folder / "pid"
-    deadline = time.monotonic() + 60
-    while not (pid.exists() and pid.read_text()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    search.terminate()
-    out, err = search.communicate(timeout=60)
-    assert (search.returncode, out) == (128 + signal.SIGTERM, b"")
-    assert b"Traceback" not in err
+    done = child.signaled(
+        *BISECT, "train.py", number=signal.SIGTERM,
+        once=lambda _: pid.exists() and pid.read_text(),
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "")
+    assert "Traceback" not in done.stderr
     assert not _runs(pid.read_text())
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cudaguard.system.child import Failure, error_of
+from cudaguard.tools.bisect.command import is_like
 from cudaguard.tools.bisect.search import (
     BAD,
     GOOD,
@@ -18,7 +19,6 @@ from cudaguard.tools.bisect.search import (
     in_front,
     shortest_prefix,
 )
-from cudaguard.tools.bisect.trials import is_like
 
 NAMES = tuple(f"m{number}" for number in range(1, 16))
 

@@ -9,7 +9,6 @@ import sys
 
 import pytest
 
-from cudaguard.tools.known import RULES
 from cudaguard.tools.main import COMMANDS, MODULES, Parser
 
 from ..documents import valid
@@ -55,10 +54,6 @@ def test_help_and_version_import_nothing_heavy(child, arguments):
     *_, last = child.python(code).stdout.splitlines()
     assert set(last.split()) & set(HEAVY) == set()
     assert "argparse" in last
-
-
-def test_list_is_one_line_per_rule(child):
-    assert len(child.command(*CUDAGUARD, "rules", "list").stdout.splitlines()) == len(RULES)
 
 
 def options_of(parser):

@@ -17,15 +17,12 @@ from ..features.extensions.conftest import Builder
 from .doctor import Planted
 from .doctor import planted as planted
 
-needs_compiler = pytest.mark.skipif(
-    not sys.platform.startswith("linux") or shutil.which("cc") is None,
-    reason="needs Linux and a C compiler",
-)
-
 
 @pytest.fixture
 def build(planted):
     """Compiles into the folder of planted distributions."""
+    if not sys.platform.startswith("linux") or shutil.which("cc") is None:
+        pytest.skip("needs Linux and a C compiler")
     return Builder(planted.folder)
 
 
@@ -100,7 +97,6 @@ def test_versions_without_the_fault_are_not_told_of(planted):
 # --- CG902: extensions -------------------------------------------------------------------
 
 
-@needs_compiler
 def test_extension_for_another_torch_is_found_with_its_symbols(planted, build):
     """It links libc10, asks for CUDA's half of it, and for a function that nobody has."""
     for name in ("libc10.so", "libc10_cuda.so"):
@@ -121,7 +117,6 @@ def test_extension_for_another_torch_is_found_with_its_symbols(planted, build):
     assert found["command"] == f"cudaguard check-extension {planted.folder}/flashy/_C.so"
 
 
-@needs_compiler
 def test_extension_of_an_editable_install_is_looked_at(planted, build, tmp_path):
     """Its files stand in no RECORD."""
     source = tmp_path / "source"
@@ -136,7 +131,6 @@ def test_extension_of_an_editable_install_is_looked_at(planted, build, tmp_path)
     assert "not found: libcudart.so.12" in findings[0]["evidence"]
 
 
-@needs_compiler
 def test_what_links_neither_torch_nor_cuda_is_left_alone(planted, build):
     build("other/native.so", "int absent(void); int call(void) { return absent(); }")
     planted.distribution("other", files=("other/native.so",))
@@ -152,7 +146,6 @@ def links(planted, build, package, *sonames, version="1.0"):
     shutil.rmtree(planted.folder / "tmp")
 
 
-@needs_compiler
 def test_lack_of_a_driver_alone_is_no_fault_of_a_package(planted, build):
     if Path("/proc/driver/nvidia/version").exists():
         pytest.skip("this machine has a driver")
@@ -160,7 +153,6 @@ def test_lack_of_a_driver_alone_is_no_fault_of_a_package(planted, build):
     assert planted.one("CG902") == ("ok", [])
 
 
-@needs_compiler
 def test_library_in_a_wheel_that_the_package_opens_by_its_path(planted, build):
     """As cupy does; without the wheel it is a warning, as a part of the package may do without."""
     links(planted, build, "alpha", "libcusolver.so.11")
@@ -173,7 +165,6 @@ def test_library_in_a_wheel_that_the_package_opens_by_its_path(planted, build):
     assert planted.one("CG902") == ("ok", [])
 
 
-@needs_compiler
 def test_one_finding_for_all_extensions_of_a_package_with_one_cause(planted, build):
     for number in range(5):
         library = build("libcublas.so.12", "int x;", "-Wl,-soname,libcublas.so.12")
@@ -197,7 +188,6 @@ def opened(planted, build, package, *majors):
     planted.distribution(package, "2.6.0", files=files)
 
 
-@needs_compiler
 @pytest.mark.parametrize(
     ("majors", "is_told"), [((13,), True), ((12,), False), ((11, 12, 13), False)]
 )
@@ -211,7 +201,6 @@ def test_library_for_another_cuda_that_a_package_opens_itself(planted, build, ma
     assert [built_for in one["what"] for one in findings] == [True] * is_told
 
 
-@needs_compiler
 def test_library_for_another_cuda_that_is_installed_as_well(planted, build):
     torch(planted, "2.8.0+cu128", "'12.8'")
     opened(planted, build, "engine", 13)
@@ -251,7 +240,6 @@ def cublas(planted, build):
     return made
 
 
-@needs_compiler
 @pytest.mark.parametrize("torchs", [("cublasLtCreate",), ("cublasLtCreate", STATUS)])
 def test_extension_that_gets_an_older_part_from_torch(planted, cublas, torchs):
     cublas(torchs)
@@ -270,7 +258,6 @@ def test_extension_that_gets_an_older_part_from_torch(planted, cublas, torchs):
     assert done.returncode == 0, done.stderr
 
 
-@needs_compiler
 @pytest.mark.parametrize("is_fitting_too", [False, True])
 def test_torch_of_another_python(planted, build, is_fitting_too):
     """As that of a simulator, which is on PYTHONPATH."""
@@ -324,7 +311,6 @@ def shared_twice(planted, build, first="9.1.0", second="9.5.0", name="libcudnn")
         planted.distribution(package, files=files)
 
 
-@needs_compiler
 def test_one_name_that_leads_to_two_files(planted, build):
     shared_twice(planted, build)
     status, findings = planted.one("CG903")
@@ -341,7 +327,6 @@ def test_one_name_that_leads_to_two_files(planted, build):
     assert found["command"] == "cudaguard bisect --imports alpha,beta"
 
 
-@needs_compiler
 def test_folder_of_the_variable_before_the_wheel(planted, build, tmp_path):
     soname = "libcudnn.so.9"
     wheel = build(f"nvidia/cudnn/lib/{soname}", "int v = 95;", f"-Wl,-soname,{soname}")
@@ -463,9 +448,8 @@ def second(child, tmp_path):
     return Planted(child, tmp_path / "second")
 
 
-@needs_compiler
 @pytest.mark.parametrize("version", ["2.5.0", "2.4.0"])
-def test_torch_that_hides_the_one_an_extension_was_built_for(planted, second, version):
+def test_torch_that_hides_the_one_an_extension_was_built_for(planted, build, second, version):
     planted.distribution("torch", "2.4.0")
     second.distribution("torch", version)
     links(second, Builder(second.folder), "engine", "libc10.so", "libtorch.so")
@@ -483,8 +467,7 @@ def test_torch_that_hides_the_one_an_extension_was_built_for(planted, second, ve
     assert found["command"].endswith("pip uninstall torch")
 
 
-@needs_compiler
-def test_torch_of_the_user_hides_that_of_a_container(child, second, tmp_path):
+def test_torch_of_the_user_hides_that_of_a_container(child, build, second, tmp_path):
     base = tmp_path / "home/.local"
     (base / "lib").mkdir(parents=True)
     user = Planted(child, base / "lib/site-packages")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
-import time
 
 import pytest
 
 from cudaguard.system.child import WITHOUT_FOLDER
 
-from ..conftest import clean_environment
 from ..decord_fault import needs_decord
 from .doctor import DOCTOR
 from .doctor import planted as planted
@@ -114,23 +111,12 @@ def test_interrupted_it_leaves_no_child_behind(planted, child, number, status):
         "torch/__init__.py",
         "open('pid', 'w').write(str(__import__('os').getpid()))\nwhile 1: pass",
     )
-    doctor = subprocess.Popen(
-        [*DOCTOR, "--only", "CG912", "--deep"], cwd=child.folder,
-        env={**clean_environment(), "PYTHONPATH": str(planted.folder)},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    file = child.folder / "pid"
+    done = child.signaled(
+        *DOCTOR, "--only", "CG912", "--deep", number=number,
+        env={"PYTHONPATH": str(planted.folder)}, once=lambda _: file.exists() and file.read_text(),
     )  # fmt: skip
-    try:
-        file = child.folder / "pid"
-        deadline = time.monotonic() + 60
-        while not (file.exists() and file.read_text()) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        pid = int(file.read_text())
-        doctor.send_signal(number)
-        out, err = doctor.communicate(timeout=60)
-    finally:
-        doctor.kill()
-        doctor.wait()
-    assert (doctor.returncode, out) == (status, "")
-    assert "Traceback" not in err
+    assert (done.returncode, done.stdout) == (status, "")
+    assert "Traceback" not in done.stderr
     with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
+        os.kill(int(file.read_text()), 0)

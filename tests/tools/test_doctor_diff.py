@@ -10,8 +10,8 @@ from cudaguard.core.checks import CheckResult
 from cudaguard.model import Finding
 from cudaguard.system.packages import Site
 from cudaguard.tools.common import UsageError, json_text
+from cudaguard.tools.doctor.command import bundle, document
 from cudaguard.tools.doctor.inventory import compare, facts_of, inventory, labels, read_facts, write
-from cudaguard.tools.doctor.writing import bundle, document
 from cudaguard.tools.layout import Page
 
 from ..documents import valid

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 
 import pytest
 
-from ..conftest import clean_environment
 from ..dead_disk import dead_disk
 from .doctor import DOCTOR
 from .doctor import planted as planted
@@ -43,19 +41,14 @@ def test_metadata_on_a_dead_disk(planted, stuck, child):
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interrupted_while_it_waits(planted, stuck, child, number, status):
     """Nothing stays behind."""
-    doctor = subprocess.Popen(
-        DOCTOR, cwd=child.folder, env=clean_environment(PYTHONPATH=str(planted.folder)),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    children = f"/proc/{doctor.pid}/task/{doctor.pid}/children"
-    deadline = time.monotonic() + 60
     waiting = []
-    while not waiting and time.monotonic() < deadline:
-        with open(children) as file:
-            waiting = file.read().split()
-    time.sleep(0.5)
-    doctor.send_signal(number)
-    out, err = doctor.communicate(timeout=60)
-    assert (doctor.returncode, out, "Traceback" in err) == (status, "", False)
-    assert waiting
+
+    def waits(pid):
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            waiting[:] = file.read().split()
+        return waiting and not time.sleep(0.5)
+
+    env = {"PYTHONPATH": str(planted.folder)}
+    done = child.signaled(*DOCTOR, number=number, once=waits, env=env)
+    assert (done.returncode, done.stdout, "Traceback" in done.stderr) == (status, "", False)
     assert not os.path.exists(f"/proc/{waiting[0]}")

@@ -11,8 +11,7 @@ from cudaguard.features.duplicate_libraries.checks import cuda_of, overlaps
 from cudaguard.model import Finding
 from cudaguard.system.machine import look_at_driver
 from cudaguard.tools.doctor.checks import CHECKS, all_checks
-from cudaguard.tools.doctor.command import LEVELS, is_reached
-from cudaguard.tools.doctor.writing import bundle, document, lay_out
+from cudaguard.tools.doctor.command import LEVELS, bundle, document, is_reached, lay_out
 from cudaguard.tools.known import DETECTORS, RULES
 from cudaguard.tools.layout import Page
 
@@ -100,13 +99,6 @@ def test_driver_is_read_from_files(tmp_path):
     assert (driver.kernel, driver.devices) == ("580.65.06", 1)
     nothing = look_at_driver(str(tmp_path / "nowhere"))
     assert (nothing.kernel, nothing.devices) == ("", 0)
-
-
-def test_older_kernel_module_says_it_in_other_words(tmp_path):
-    said = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.256.02  Thu May  2 14:37:44 2024\n"
-    (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
-    (tmp_path / "proc/driver/nvidia/version").write_text(said)
-    assert look_at_driver(str(tmp_path)).kernel == "470.256.02"
 
 
 def told(report, *, verbose=False):

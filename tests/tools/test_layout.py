@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from cudaguard.files.text import RULE_LINE
 from cudaguard.model import Finding
-from cudaguard.tools.layout import MOST, Document, Page, width_of
+from cudaguard.tools.common import Progress
+from cudaguard.tools.layout import MOST, Document, Page, has_color, width_of
 
 
 class Screen(io.StringIO):
@@ -121,3 +122,56 @@ def test_finding_has_the_words_that_it_has_everywhere():
     page = Page()
     page.finding(finding.to_dict(), "found: ", parts=("run",))
     assert str(page) == "found: what\\x1b[2J\n  run: run it"
+
+
+# --- color and progress ---------------------------------------------------------------------------
+
+CLOSED = io.StringIO()
+CLOSED.close()
+
+
+@pytest.mark.parametrize(
+    ("stream", "environ", "expected"),
+    [
+        (Screen(), {}, True),
+        (Screen(), {"TERM": "dumb"}, False),
+        (Screen(), {"NO_COLOR": "1"}, False),
+        (Screen(), {"NO_COLOR": ""}, True),
+        (Screen(), {"NO_COLOR": "1", "FORCE_COLOR": "1"}, False),
+        (Screen(), {"FORCE_COLOR": "0"}, False),
+        (io.StringIO(), {}, False),
+        (io.StringIO(), {"FORCE_COLOR": "1"}, True),
+        (io.StringIO(), {"FORCE_COLOR": ""}, False),
+        (CLOSED, {}, False),
+        (None, {}, False),  # pythonw, or a closed descriptor
+    ],
+)
+def test_color(monkeypatch, stream, environ, expected):
+    for name in ("NO_COLOR", "FORCE_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert has_color(stream) is expected
+
+
+@pytest.mark.parametrize("log", [io.StringIO, Screen])
+def test_progress_in_a_log_and_on_a_dumb_terminal_tells_what_has_ended(monkeypatch, log):
+    monkeypatch.setenv("TERM", "dumb")
+    stream = log()
+    progress = Progress(stream)
+    progress.running("one ...")
+    progress.finished("one: works")
+    progress.clear()
+    assert stream.getvalue() == "one: works\n"
+
+
+def test_progress_on_a_terminal_rewrites_one_line(monkeypatch):
+    monkeypatch.delenv("TERM", raising=False)
+    stream = Screen()
+    progress = Progress(stream)
+    progress.running("long line")
+    progress.finished("short")
+    progress.clear()
+    progress.running("x" * 500)
+    assert stream.getvalue().startswith("\rlong line\rshort    \r     \r\rxxx")
+    assert len(stream.getvalue().rpartition("\r")[2]) < 80

@@ -16,7 +16,7 @@ from ..conftest import clean_environment
 from ..terminals import Terminal
 from .doctor import planted as planted
 from .test_doctor_checks import build as build
-from .test_doctor_checks import needs_compiler, torch
+from .test_doctor_checks import torch
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 CUDAGUARD = (sys.executable, "-m", "cudaguard")
@@ -110,7 +110,6 @@ def broken(planted, build):
 STARTS = ("cudaguard ", "broken ", "fail ", "warning ", "note ", "ok ", "skipped ")
 
 
-@needs_compiler
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", WIDTHS)
 def test_doctor(broken, screen, columns):
@@ -140,7 +139,6 @@ def test_doctor_is_short_where_all_is_well(screen, editable_python):
     assert len([line for line in whole.lines if line.startswith("skipped ")]) >= 3
 
 
-@needs_compiler
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", NARROW)
 def test_check_extension(broken, screen, columns):

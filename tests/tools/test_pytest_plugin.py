@@ -24,6 +24,7 @@ RULES = """
     why = "it computes wrong numbers"
 """
 SHOWS_ORDER = "import sys\ndef test_order(): assert 'needed' in sys.modules\n"
+OURS_ARE_ERRORS = "[pytest]\nfilterwarnings = error::cudaguard.CudaGuardWarning\n"
 IMPORTS_FAULTY = "import faulty\ndef test_it(): pass\n"
 # Independent of whether the metadata of the environment already has the entry point.
 PLUGIN = ("-p", "cudaguard.tools.pytest", "-p", "no:cacheprovider")
@@ -204,9 +205,7 @@ def test_filters_that_make_warnings_errors_do_not_break_imports(suite):
 
 
 def test_filters_that_name_our_category_do(suite):
-    suite.child.write(
-        "pytest.ini", "[pytest]\nfilterwarnings = error::cudaguard.CudaGuardWarning\n"
-    )
+    suite.child.write("pytest.ini", OURS_ARE_ERRORS)
     suite.child.write("test_it.py", IMPORTS_FAULTY)
     assert suite.run()[0] == 0
     status, text = suite.run("--cudaguard")
@@ -214,9 +213,7 @@ def test_filters_that_name_our_category_do(suite):
 
 
 def test_a_guard_that_such_filters_do_not_let_come_up_is_one_plain_error(suite):
-    suite.child.write(
-        "pytest.ini", "[pytest]\nfilterwarnings = error::cudaguard.CudaGuardWarning\n"
-    )
+    suite.child.write("pytest.ini", OURS_ARE_ERRORS)
     suite.child.write("other_plugin.py", "import target\n")
     suite.child.write("test_it.py", "def test(): pass\n")
     status, text = suite.run("-p", "other_plugin", "--cudaguard")
@@ -284,9 +281,7 @@ def test_place_is_in_junit(suite):
 
 def test_finding_that_is_an_error_for_the_user_ends_no_session(suite):
     """Raised where the plug-in looks, it would be an internal error of pytest's."""
-    suite.child.write(
-        "pytest.ini", "[pytest]\nfilterwarnings = error::cudaguard.CudaGuardWarning\n"
-    )
+    suite.child.write("pytest.ini", OURS_ARE_ERRORS)
     suite.child.write("test_it.py", "def test_one(): import faulty\ndef test_two(): pass\n")
     status, text = suite.run("--cudaguard-mode=strict")
     assert (status, "INTERNALERROR" in text) == (1, False)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
-import time
 
 import pytest
 
 from cudaguard.tools.common import Scratch, remove_abandoned
-
-from ..conftest import clean_environment
 
 CUDAGUARD = (sys.executable, "-m", "cudaguard")
 WAITING = "import time; open('begun', 'a').close(); time.sleep(60)"
@@ -26,21 +22,13 @@ def left(folder):
 def killed(child):
     """Starts a command, waits until its program runs, and kills it; what it has left."""
 
-    def killed(*arguments, run_meanwhile=None):
+    def killed(*arguments, run_meanwhile=lambda: None):
         child.write("wait.py", WAITING)
         begun = child.folder / "begun"
-        command = subprocess.Popen(
-            [*CUDAGUARD, *arguments, "wait.py"], cwd=child.folder, start_new_session=True,
-            env=clean_environment(TMPDIR=str(child.folder)), stderr=subprocess.DEVNULL,
+        child.signaled(
+            *CUDAGUARD, *arguments, "wait.py", number=signal.SIGKILL, whole_group=True,
+            once=lambda _: begun.exists() and not run_meanwhile(),
         )  # fmt: skip
-        deadline = time.monotonic() + 60
-        while not begun.exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        if run_meanwhile is not None:
-            run_meanwhile()
-        os.killpg(command.pid, signal.SIGKILL)
-        command.wait()
         begun.unlink()
         return left(child.folder)
 

@@ -130,27 +130,13 @@ def test_interrupted_while_a_child_runs(child, arguments, after):
     child.write("slow.py", slow)
     child.write("torch/__init__.py", slow)
     env = {"PYTHONPATH": str(child.folder)}  # doctor's children leave the working directory out
-    has_begun = (child.folder / "begun").exists
-    assert interrupted(child, arguments, has_begun, after, env) == (
-        130,
-        f"cudaguard {arguments[0]}: interrupted\n",
-    )
-
-
-def interrupted(child, arguments, has_begun, after, env=()):
-    """Press Ctrl-C some time after a command has begun; return its status and what it said."""
-    command = subprocess.Popen(
-        [*CUDAGUARD, *arguments], cwd=child.folder, text=True, stdout=subprocess.DEVNULL,
-        env=clean_environment(TMPDIR=str(child.folder), **dict(env)), stderr=subprocess.PIPE,
-        start_new_session=True,
+    begun = child.folder / "begun"
+    done = child.signaled(
+        *CUDAGUARD, *arguments, number=signal.SIGINT, env=env, whole_group=True,
+        once=lambda _: begun.exists() and not time.sleep(after),
     )  # fmt: skip
-    deadline = time.monotonic() + 60
-    while not has_begun() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    time.sleep(after)
-    os.killpg(command.pid, signal.SIGINT)
-    _, err = command.communicate(timeout=60)
-    return command.returncode, err
+    said = f"cudaguard {arguments[0]}: interrupted\n"
+    assert (done.returncode, done.stderr) == (130, said)
 
 
 def test_interrupted_before_it_has_begun(child):

@@ -5,16 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 import signal
-import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ..documents import valid
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from ..hooks.conftest import compiler as compiler
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="programs are supervised on Linux only"
@@ -24,30 +20,13 @@ CRASHING = "#include <stdlib.h>\n__attribute__((constructor)) static void die(vo
 TAKER = "void jpeg_CreateDecompress(void) {}\n"  # a name by which libjpeg is told
 
 
-@pytest.fixture(scope="session")
-def library(tmp_path_factory):
-    """Compiles a shared object; returns its path. `needs` are others that it is linked to."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("there is no C compiler (cc)")
+@pytest.fixture
+def library(compiler):
+    """Compiles a shared object; returns its path."""
 
-    def build(name: str, source: str = "", *needs: Path, soname: str = "") -> Path:
-        folder = tmp_path_factory.mktemp("built")
-        code, path = folder / "code.c", folder / name
-        code.write_text(source or f"int in_{re.sub('[^a-z]', '_', name)}(void) {{ return 1; }}\n")
-        command = [
-            compiler,
-            "-shared",
-            "-fPIC",
-            "-Wl,--no-as-needed,--build-id",
-            "-o",
-            path,
-            code,
-            *needs,
-        ]
-        command += [f"-Wl,-soname,{soname}"] if soname else []
-        subprocess.run(command, check=True, timeout=120, capture_output=True)
-        return path
+    def build(name, source="", *flags):
+        source = source or f"int in_{re.sub('[^a-z]', '_', name)}(void) {{ return 1; }}\n"
+        return compiler.library(name, source, "-Wl,--no-as-needed", *flags)
 
     return build
 
@@ -144,7 +123,7 @@ def test_wrong_usage_starts_nothing(child, arguments, problem):
 
 
 def test_load_by_ctypes_has_its_line_its_modules_and_what_came_along(traced, child, library):
-    inner = library("libinner.so", soname="libinner.so.3")
+    inner = library("libinner.so", "", "-Wl,-soname,libinner.so.3")
     outer = library("libouter.so", "", inner)
     shutil.copy(inner, inner.parent / "libinner.so.3")
     child.write("pack/__init__.py", "from pack import deep\n")

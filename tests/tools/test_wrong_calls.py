@@ -90,6 +90,7 @@ WRONG = [
     "rules --format json",
     "explain --format json",
     "bisect --format json no_such_file.py",
+    "bisect --format json -o /no/such/folder/x.json --imports a,b",
     "trace --format json train.py",
 ]
 
@@ -127,9 +128,3 @@ def test_no_command_shows_the_help(cudaguard):
     assert (status, out) == (2, "")
     assert all(f"\n    {command}" in err for command in COMMANDS)
     assert set(COMMANDS) == set(MODULES)
-
-
-def test_file_that_cannot_be_written_is_an_error_in_json_too(cudaguard):
-    status, out, err = cudaguard("bisect --format json -o /no/such/folder/x.json --imports a,b")
-    assert (status, valid("error", out)["status"]) == (2, 2)
-    assert "there is no such folder" in err

@@ -1,4 +1,4 @@
-"""What libraries mean by what they export as ``__cuda_array_interface__``, and what readers accept.
+"""What the readers of ``__cuda_array_interface__`` accept.
 
 Where a version is not known a profile is the careful one: what it asks for suits every version.
 "measured" is the release that was tried, "read" the one whose source was read; neither on a GPU.
@@ -9,109 +9,37 @@ from __future__ import annotations
 from functools import cache
 
 from cudaguard.core.patterns import closest
-from cudaguard.features.array_interface.interface import (
-    INTERFACE,
-    LEGACY_STREAM,
-    MISSING,
-    EntryError,
-)
-from cudaguard.files import os
 from cudaguard.model import KW_ONLY, Record
 from cudaguard.system.facts import Facts, in_range
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
     from types import ModuleType
     from typing import Any
-
-# --- Producers ------------------------------------------------------------------------------------
-
-# Those that mean the legacy default stream by 0, which the specification forbids.
-_ZERO_IS_LEGACY = ("numba", "numba_cuda", "cupy", "torch")
-# What numba means by 0 is not established where this variable is set.
-_PER_THREAD = "NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM"
-# Why an array of a library has no interface, and what to do.
-_ABSENT = {
-    "torch": "only dense tensors on a CUDA device have it: move it there with .cuda(), or make it "
-    "dense with .to_dense()",
-    "jax": "only arrays on one CUDA device have it: move it there with jax.device_put",
-    "jaxlib": "only arrays on one CUDA device have it: move it there with jax.device_put",
-    "nvidia.dali": "only data on the GPU has it: have the pipeline return it there, with .gpu()",
-}
-
-
-def zero_means(kind: type) -> int:
-    """Return the stream that a producer of that class means by 0.
-
-    Raises:
-        EntryError: That is not known.
-    """
-    library, rule = _library_of(kind, _ZERO_IS_LEGACY), ""
-    if library.startswith("numba") and os.environ.get(_PER_THREAD, "0").strip() not in ("", "0"):
-        rule = f"what numba.cuda means by 0 is not established where {_PER_THREAD} is set"
-    elif library:
-        return LEGACY_STREAM
-    remedy = (
-        "name the stream that is meant: normalize(..., stream=1) for the legacy default stream, 2 "
-        "for the per-thread one, or a handle"
-    )
-    raise EntryError("stream", 0, rule, remedy)
-
-
-def absent(kind: type) -> EntryError:
-    """Return what is wrong with an object of that class that has no interface."""
-    remedy = _ABSENT.get(_library_of(kind, _ABSENT), "hand over an array on a CUDA device")
-    return EntryError(INTERFACE, MISSING, "an array on a CUDA device must have it", remedy)
-
-
-def _library_of(kind: type, known: Collection[str]) -> str:
-    """Return which of the known libraries a class, or a base of it, lies in; "" if none."""
-    modules = [f"{base.__module__}." for base in kind.__mro__]
-    found = (name for name in known if any(module.startswith(f"{name}.") for module in modules))
-    return next(found, "")
-
-
-# --- Readers --------------------------------------------------------------------------------------
 
 ANY, FORWARD, DENSE = "any", "forward", "dense"
 
 
 class Consumer(Record):
-    """A library that reads the interface.
+    """A library that reads the interface."""
 
-    Args:
-        name: What people call it, and `cudaguard.normalize` takes.
-        packages: Those that its functions and classes lie in; left out: the one of its name.
-        heeds_stream: True if it waits for the stream that the array names.
-        takes_no_stream: True if ``stream`` may be there and None.
-        least_version: Oldest version of the interface that it takes.
-        boolean: How it wants the type of truth values spelled.
-        misreads: What it takes for something else or refuses in ``typestr``: ``>`` (more than one
-            byte, the first the highest) or the letter of a kind.
-        strides: ``any``, ``forward`` (no negative ones, and multiples of the element's size) or
-            ``dense`` (C order without gaps).
-        takes_mask: True if it looks at masks; no library does.
-        takes_read_only: True if it takes arrays that are read-only.
-        dists: Distributions that have it, where its version matters.
-        since: Pairs of a version range and the fields that differ in it.
-        evidence: How all of this is known.
-    """
-
-    name: str
-    packages: tuple[str, ...] = ()
+    name: str  # what people call it, and `cudaguard.normalize` takes
+    packages: tuple[str, ...] = ()  # of its functions and classes; left out: the one of its name
     _: KW_ONLY
-    heeds_stream: bool = True
-    takes_no_stream: bool = True
-    least_version: int = 0
-    boolean: str = "|b1"
+    heeds_stream: bool = True  # it waits for the stream that the array names
+    takes_no_stream: bool = True  # `stream` may be there and None
+    least_version: int = 0  # of the interface
+    boolean: str = "|b1"  # how it wants the type of truth values spelled
+    # What it refuses or misreads in `typestr`: > (big-endian) or the letter of a kind.
     misreads: str = ""
+    # FORWARD: no negative ones, and multiples of the element's size; DENSE: C order without gaps.
     strides: str = ANY
-    takes_mask: bool = False
+    takes_mask: bool = False  # no library does
     takes_read_only: bool = True
-    dists: tuple[str, ...] = ()
-    since: tuple[tuple[str, Mapping[str, Any]], ...] = ()
-    evidence: tuple[str, ...] = ()
+    dists: tuple[str, ...] = ()  # that have it, where its version matters
+    since: tuple[tuple[str, Mapping[str, Any]], ...] = ()  # version range, fields that differ in it
+    evidence: tuple[str, ...] = ()  # how all of this is known
 
     def owns(self, kind: type) -> bool:
         """Return True if a class, or a base of it, is one of the consumer's own."""

@@ -87,15 +87,7 @@ def not_conforming(producer: str, fault: EntryError) -> Finding:
 
 
 def converted(producer: str, consumer: str, changes: str, rule: str, *, is_done: bool) -> Finding:
-    """An array was converted to a form that a consumer reads correctly, or ought to be.
-
-    Args:
-        producer: Class of the array.
-        consumer: Its name.
-        changes: What is different in the entries.
-        rule: Id of the rule that asks for it.
-        is_done: False where the mode forbids repairs.
-    """
+    """An array was converted to a form that a consumer reads correctly, or ought to be."""
     if is_done:
         return CONVERTED.found(
             f"cudaguard corrected {producer} for {consumer}: {changes}.",

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from cudaguard.core.lifecycle import activation
 from cudaguard.features.array_interface import findings
-from cudaguard.features.array_interface.canonical import (
-    as_dictionary,
-    canonical,
-    is_canonical,
-    read_interface,
-    whole_number,
-)
-from cudaguard.features.array_interface.consumers import (
-    ANYONE,
-    absent,
-    consumer_for,
-    zero_means,
-)
+from cudaguard.features.array_interface.consumers import ANYONE, consumer_for
 from cudaguard.features.array_interface.interface import (
     AUTO,
     EntryError,
+    absent,
+    as_dictionary,
+    canonical,
+    is_canonical,
     name_of,
+    read_interface,
+    whole_number,
+    zero_means,
 )
 from cudaguard.files import program_errors
 from cudaguard.hooks.caller import caller_frame
@@ -44,10 +39,6 @@ class View:
 
     It has no other protocol, so that nobody takes it for the array itself or finds another way
     into it. The interface is as it was when the view was made.
-
-    Args:
-        owner: The array.
-        interface: What to show.
     """
 
     __slots__ = ("__weakref__", "_interface", "owner")
@@ -131,11 +122,7 @@ def validate(obj: Any) -> list[Finding]:
 
 
 def prepare(obj: Any, cai: Any, consumer: Consumer, reporter: Reporter, stream: Any = AUTO) -> Any:
-    """Return what to give a consumer for an array whose interface was read; see `normalize`.
-
-    Raises:
-        ArrayInterfaceError: As for `normalize`.
-    """
+    """Return what to give a consumer for an array whose interface was read; see `normalize`."""
     owner = obj.owner if type(obj) is View else obj
     kind = type(owner)
     is_given = stream is not AUTO
@@ -160,14 +147,7 @@ def prepare(obj: Any, cai: Any, consumer: Consumer, reporter: Reporter, stream: 
 
 
 def _number_of(stream: Any) -> int | None:
-    """Return the number of the stream that the caller of `normalize` means; None for None.
-
-    Args:
-        stream: A number, or a stream object of cuda.core, torch, CuPy, numba or PyCUDA.
-
-    Raises:
-        EntryError: It stands for no stream.
-    """
+    """Return the number of the stream that the caller of `normalize` means, or an `EntryError`."""
     if stream is None or type(stream) is int:
         return stream
     try:

@@ -17,13 +17,15 @@ from cudaguard.core.patterns import actions_of
 from cudaguard.core.request import Done, Refused, WouldDo
 from cudaguard.errors import ArrayInterfaceError
 from cudaguard.features.array_interface import findings
-from cudaguard.features.array_interface.canonical import as_dictionary, canonical, is_canonical
 from cudaguard.features.array_interface.consumers import AS_EXPORTED, consumer_at
 from cudaguard.features.array_interface.functions import View, prepare
 from cudaguard.features.array_interface.interface import (
     INTERFACE,
     MISSING,
     EntryError,
+    as_dictionary,
+    canonical,
+    is_canonical,
     name_of,
     shown,
 )
@@ -76,16 +78,7 @@ def _normalizing(
 ) -> Any:
     """Return a function each call of which is given what its consumer reads correctly.
 
-    Args:
-        request: Asks for it.
-        owner: The module or class.
-        name: The function.
-        parameter: The parameter that takes the array: the first one, ``self`` apart.
-        permit: What may be done, at every call.
-
-    Raises:
-        AttributeError: There is no such function.
-        TypeError: It cannot be replaced.
+    AttributeError: there is no such function. TypeError: it cannot be replaced.
     """
     original = getattr(owner, name)
     if isinstance(original, type):

@@ -36,12 +36,7 @@ driver = Driver()
 def wait_for(stream: int, pointer: int) -> bool:
     """Wait for a stream; return False if nothing can be pending on it.
 
-    Args:
-        stream: The number of the stream.
-        pointer: Address of the data that is written on it.
-
-    Raises:
-        EntryError: The driver cannot do it, as while a graph is captured.
+    An `EntryError` says why the driver cannot do it, as while a graph is captured.
     """
     if not pointer or not driver.state().is_initialized:
         return False

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import functools
 import sys
 
 from cudaguard.core.lifecycle import activation
+from cudaguard.core.passing_errors import error_passes
 from cudaguard.errors import GraphError
-from cudaguard.features.cuda_graphs.copies import (
-    disable_graphs,
-    place_in,
-    protect,
-    uses_graphs,
-)
+from cudaguard.files import program_errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
 
     F = TypeVar("F")
     Strategy = Literal["clone", "no-graphs"]
+
+    from cudaguard.core.reports import Reporter
 
 _STRATEGIES = ("clone", "no-graphs")
 
@@ -70,3 +71,203 @@ def graph_safe(fn: F, *, strategy: Strategy = "clone") -> F:
         return fn
     protected: F = protect(activation.core.reporter, fn)
     return protected
+
+
+def protect(reporter: Reporter, compiled: Any) -> Any:
+    """Return a callable, or the same module, whose results are copied.
+
+    While torch compiles a caller, nothing of this is there. A step is never marked: that is what
+    lets results be overwritten.
+    """
+    if not isinstance(compiled, sys.modules["torch"].nn.Module):
+        return _wrap(reporter, compiled)
+    name = place_in(compiled) or "forward"
+    setattr(compiled, name, _wrap(reporter, getattr(compiled, name)))
+    return compiled
+
+
+def _wrap(reporter: Reporter, function: Any) -> Any:
+    function = getattr(function, "_cudaguard_of", function)  # one layer, not two
+    is_compiling = sys.modules["torch"].compiler.is_compiling
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return function(*args, **kwargs)
+        try:
+            result = function(*args, **kwargs)
+        except RuntimeError as error:
+            error_passes(reporter, error)
+            raise
+        try:
+            return copied(result, (args, kwargs))
+        except program_errors(Exception) as error:
+            reporter.broken("copying the result of a compiled call", error)
+            return result
+
+    call._cudaguard_of = function  # type: ignore[attr-defined]  # for `compiled.inner`
+    return call
+
+
+# --- Copies ---------------------------------------------------------------------------------------
+
+
+def copied(result: Any, arguments: Any) -> Any:
+    """Return a result with its tensors copied; itself if it has none.
+
+    What lies in the memory of the arguments is the caller's own, and is handed on as it is.
+    """
+    torch: Any = sys.modules["torch"]
+    own: set[int | None] = set()
+
+    def take_note(tensor: Any) -> Any:
+        own.add(_storage_of(tensor))
+        return tensor
+
+    def copy_of(tensor: Any) -> Any:
+        storage = _storage_of(tensor)
+        is_own = storage in own and storage is not None
+        return tensor if is_own or isinstance(tensor, torch.nn.Parameter) else tensor.clone()
+
+    _with_tensors(arguments, take_note, {})
+    return _with_tensors(result, copy_of, {})
+
+
+def _storage_of(tensor: Any) -> int | None:
+    """Return what tells whose memory a tensor lies in; None if it has none of its own."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (AttributeError, NotImplementedError, RuntimeError):
+        return None
+
+
+def _with_tensors(value: Any, replace: Any, done: dict[int, tuple[Any, Any]]) -> Any:
+    """Return a value with something else in place of its tensors; itself if nothing has changed.
+
+    `done` has objects, which it keeps alive, and what has become of them, by their ids.
+    """
+    if id(value) in done:
+        return done[id(value)][1]
+    if isinstance(value, sys.modules["torch"].Tensor):
+        new = replace(value)
+    else:
+        items = _items_of(value)
+        done[id(value)] = (value, value)  # for a container within itself
+        changed = {}
+        for key, item in items.items():
+            twin = _with_tensors(item, replace, done)
+            if twin is not item:
+                changed[key] = twin
+        new = _rebuilt(value, {**items, **changed}, changed) if changed else value
+    done[id(value)] = (value, new)
+    return new
+
+
+def _items_of(value: Any) -> dict[Any, Any]:
+    """Return what is in a container, by key, place or name; nothing for other objects."""
+    if isinstance(value, dict):
+        return dict(value)
+    if isinstance(value, (list, tuple)):
+        return dict(enumerate(value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        return {name: getattr(value, name) for name in names if hasattr(value, name)}
+    return {}
+
+
+def _rebuilt(value: Any, items: dict[Any, Any], changed: dict[Any, Any]) -> Any:
+    """Return a container of the same class with other items."""
+    kind: Any = type(value)
+    if isinstance(value, (dict, list)):
+        twin = copy.copy(value)
+        for key, item in changed.items():
+            twin[key] = item
+        return twin
+    if hasattr(kind, "n_sequence_fields"):  # a named tuple of C, as torch.return_types
+        return kind(items.values())
+    # Whatever its own constructor takes, and frozen ones, too.
+    if isinstance(value, tuple):
+        twin = tuple.__new__(kind, items.values())
+        changed = {}
+    else:
+        twin, changed = object.__new__(kind), items
+    getattr(twin, "__dict__", {}).update(getattr(value, "__dict__", {}))
+    for name, item in changed.items():
+        object.__setattr__(twin, name, item)
+    return twin
+
+
+# --- What ``torch.compile`` has returned: whether it uses CUDA graphs, and how it does without ----
+# torch is asked where it is there; nothing is imported and nothing is compiled for it. The compiler
+# of a callable stands in its closure, which is private to torch; it reads its options when it
+# compiles.
+#
+# Source: torch 2.13, ``torch/__init__.py`` (``compile``, ``_TorchCompileInductorWrapper``),
+# ``torch/_dynamo/eval_frame.py``.
+
+_OPTION = "triton.cudagraphs"
+_BACKEND = "cudagraphs"
+_MOST_WRAPPERS = 8  # wrappers around a compiler or a compiled callable that are looked through
+
+
+def uses_graphs(compiled: Any) -> bool | None:
+    """Return whether a compiled function, method or module uses CUDA graphs, None if unknown."""
+    compiler = _compiler_of(compiled)
+    if _name_of(compiler) == _BACKEND:
+        return True
+    options = getattr(compiler, "config", None)
+    if not isinstance(options, dict):
+        return None
+    config = getattr(sys.modules.get("torch._inductor.config"), "triton", None)
+    value = options.get(_OPTION, getattr(config, "cudagraphs", None))
+    return None if value is None else bool(value)
+
+
+def disable_graphs(compiled: Any) -> bool:
+    """Have it compiled without CUDA graphs, all else as it was; return False if that cannot be.
+
+    What is compiled of it already stays as it is, until torch is reset.
+    """
+    compiler = _compiler_of(compiled)
+    options = getattr(compiler, "config", None)
+    if _name_of(compiler) == _BACKEND or not isinstance(options, dict):
+        return False
+    options[_OPTION] = False
+    return True
+
+
+def _compiler_of(compiled: Any) -> Any:
+    """Return the compiler that a compiled callable was made with, None where it is not found."""
+    for _ in range(_MOST_WRAPPERS):  # modules compiled in place, and wrappers of ours
+        attributes = getattr(compiled, "__dict__", {})
+        below = attributes.get(place_in(compiled) or "_cudaguard_of")
+        if below is None:
+            break
+        compiled = below
+    compiler = getattr(getattr(compiled, "__dict__", {}).get("dynamo_ctx"), "callback", None)
+    code, cells = getattr(compiled, "__code__", None), getattr(compiled, "__closure__", None)
+    if compiler is None and code is not None and cells and "callback" in code.co_freevars:
+        compiler = cells[code.co_freevars.index("callback")].cell_contents
+    for _ in range(_MOST_WRAPPERS):
+        below = getattr(compiler, "_torchdynamo_orig_backend", None)
+        if below is None or isinstance(getattr(compiler, "config", None), dict):
+            break
+        compiler = below
+    return compiler
+
+
+def _name_of(compiler: Any) -> str:
+    return str(getattr(compiler, "compiler_name", getattr(compiler, "__name__", "")))
+
+
+def place_in(module: Any) -> str:
+    """Return the attribute in which a module has what was compiled in place, or nothing.
+
+    torch itself puts it into the one, programs put it into the other.
+    """
+    attributes = getattr(module, "__dict__", {})
+    if attributes.get("_compiled_call_impl") is not None:
+        return "_compiled_call_impl"
+    forward = attributes.get("forward")
+    is_compiled = hasattr(forward, "_torchdynamo_orig_callable")
+    return "forward" if is_compiled and "_orig_mod" not in attributes.get("_modules", {}) else ""

@@ -8,7 +8,7 @@ import sys
 from cudaguard.core.decide import applies
 from cudaguard.core.patterns import actions_of
 from cudaguard.features.cuda_graphs import findings
-from cudaguard.features.cuda_graphs.copies import disable_graphs, protect, uses_graphs
+from cudaguard.features.cuda_graphs.functions import disable_graphs, protect, uses_graphs
 from cudaguard.files import own_errors
 from cudaguard.hooks.caller import frame_outside_of
 from cudaguard.system.facts import Facts

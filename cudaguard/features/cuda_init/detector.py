@@ -58,11 +58,7 @@ _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
 class CudaDetector:
-    """Watches the driver; once CUDA is in the process, also forks and the environment.
-
-    Args:
-        core: Is told.
-    """
+    """Watches the driver; once CUDA is in the process, also forks and the environment."""
 
     _is_registered = False  # once per process: at-fork functions stay for good
 

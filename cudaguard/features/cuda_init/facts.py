@@ -27,24 +27,13 @@ OURSELVES = "cudaguard"  # as the actor of a change
 
 
 class Change(Record):
-    """One thing that happened to the driver of this process.
+    """One thing that happened to the driver of this process."""
 
-    Args:
-        kind: ``initialized`` or ``context``.
-        device: Ordinal of the device that got a context; -1 for ``initialized``.
-        actor: The module that was being imported, or that loaded a library; empty if it happened
-            outside of all that is watched.
-        how: ``import``, ``load``, ``request`` (by the guard itself), ``before`` (the guard could
-            look) or, without an actor, empty.
-        where: ``file:line`` of the user's code behind it; empty with the actor.
-        pid: The process.
-    """
-
-    kind: str
-    device: int
-    actor: str
-    how: str
-    where: str
+    kind: str  # initialized, or context
+    device: int  # ordinal of the one that got a context; -1 for initialized
+    actor: str  # the module that was being imported, or that loaded a library; empty if unwatched
+    how: str  # import, load, request (of our own), before (we could look); empty without an actor
+    where: str  # file:line of the user's code behind it; empty with the actor
     pid: int
 
 
@@ -52,19 +41,13 @@ class Change(Record):
 
 
 class Moment(NamedTuple):
-    """When a variable is read for good.
+    """When a variable is read for good."""
 
-    Args:
-        text: The moment, as in ``torch is imported``.
-        module: The module that reads it then; empty where the driver does.
-        is_past: Returns True of that module, once it is imported, if it has read the variable.
-        setting: Part of the value that is read then; empty for all of it.
-    """
-
-    text: str
-    module: str = ""
+    text: str  # as in "torch is imported"
+    module: str = ""  # that reads it then; empty where the driver does
+    # Returns True of that module, once it is imported, if it has read the variable.
     is_past: Callable[[Any], bool] = lambda module: module is not None
-    setting: str = ""
+    setting: str = ""  # part of the value that is read then; empty for all of it
 
     def has_come(self) -> bool:
         """Return True if the module has read its variables."""
@@ -132,24 +115,16 @@ class Expectation(NamedTuple):
 
     There a library starts processes that are to use CUDA themselves, finds out that it is too late,
     or sets up what CUDA in use has fixed. None of them can say who it was that used CUDA first.
-
-    Args:
-        module: Where it is.
-        function: Its name there.
-        does: What the library does or finds there, after its name.
-        consequence: What follows where CUDA has been used.
-        links: Reports of programs that broke there.
-        is_meant: Returns False for calls of it to which CUDA does not matter.
-        remedy: What to do, if it is something else than for most.
     """
 
     module: str
     function: str
-    does: str
-    consequence: str
-    links: tuple[str, ...]
+    does: str  # what the library does or finds there, after its name
+    consequence: str  # where CUDA has been used
+    links: tuple[str, ...]  # reports of programs that broke there
+    # Returns False for calls of it to which CUDA does not matter.
     is_meant: Callable[[Arguments, Keywords], bool] = lambda *_: True
-    remedy: str = ""
+    remedy: str = ""  # if it is another one than for most
 
 
 def _are_several(arguments: Arguments, keywords: Keywords) -> bool:

@@ -135,13 +135,7 @@ def initialized(change: Change, link: str = "") -> Finding:
 
 
 def context_created(change: Change, devices: int, rank: int | None) -> Finding:
-    """A primary context has become active.
-
-    Args:
-        change: Who did it, where, and on which device.
-        devices: How many are visible.
-        rank: The local rank of this process, None without a launcher.
-    """
+    """A primary context has become active; the local rank is None without a launcher."""
     # A rank beyond them has been given devices of its own.
     if rank is None or rank == change.device or devices <= max(rank, 1):
         return CONTEXT.found(f"{_beginning(change)}.", severity="info", consequence="", remedy="")
@@ -184,14 +178,7 @@ def no_context(why: str, error: Exception) -> Finding:
 
 
 def used_after_fork(how: str, first: Change, where: str, error: str = "") -> Finding:
-    """A forked child uses CUDA.
-
-    Args:
-        how: What it does, as in "torch initializes CUDA".
-        first: Who initialized CUDA in its parent.
-        where: The line that uses it.
-        error: What a library says of it.
-    """
+    """A forked child uses CUDA; `how` says what it does, as in "torch initializes CUDA"."""
     return FORK.found(
         f"{how}{_at(where)} in a process forked after CUDA was initialized.",
         f"in parent process {first.pid}: {said(first, where=True)}",
@@ -225,16 +212,7 @@ def not_untouched(one: Expectation, changes: Sequence[Change], where: str) -> Fi
 def too_late_to_set(
     name: str, value: str | None, used: str, moment: str, where: str, first: Change | None
 ) -> Finding:
-    """A variable was set when nobody reads it any more.
-
-    Args:
-        name: The variable.
-        value: What it is set to; None for unset.
-        used: What this process uses, in words.
-        moment: When it was read.
-        where: The line that probably sets it.
-        first: Who initialized CUDA, where that is the moment.
-    """
+    """A variable was set to a value, or unset (None), when nobody reads it any more."""
     action = "unset" if value is None else f"set to {value!r}"
     reader, _, event = moment.partition(" is ")
     return LATE_VARIABLE.found(

@@ -88,13 +88,9 @@ def create(core: Dispatch, device: int | str | None) -> ContextHandle:
 
 
 def create_if_allowed(core: Dispatch, rule: str, target: str, device: str = "") -> None:
-    """Create a context as a prerequisite, where the setting allows it; one that fails is told of.
+    """Create a context as a prerequisite, where the setting allows it; report one that fails.
 
-    Args:
-        core: Knows the setting, and is told.
-        rule: Id of the rule that needs one; empty where the setting itself asks for it.
-        target: The module that it is needed before.
-        device: The device that the setting asks for; empty for a rule.
+    A rule names no device, and a setting that asks for one no rule.
     """
     if not device:
         # A worker that was forked may never use CUDA, and each context costs memory.

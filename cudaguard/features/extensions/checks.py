@@ -153,9 +153,7 @@ def is_library(file: str) -> bool:
 def checked(file: str, settled: dict[object, Settled]) -> tuple[ExtensionCheck, tuple[str, ...]]:
     """Return the check of a file, and the modules that it took for imported.
 
-    Args:
-        file: The extension.
-        settled: What is known of the libraries of those before, empty at first; is added to.
+    What is known of the libraries of files before is in `settled`, which is added to.
     """
     given: tuple[str, ...] = ()
     while True:

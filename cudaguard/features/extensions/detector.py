@@ -27,11 +27,7 @@ _TLS = "static TLS block"
 
 
 class ExtensionDetector:
-    """Looks at loads that are refused, and at files that end too early.
-
-    Args:
-        core: Is told.
-    """
+    """Looks at loads that are refused, and at files that end too early."""
 
     def __init__(self, core: Dispatch) -> None:
         self._core = core
@@ -40,12 +36,7 @@ class ExtensionDetector:
     def truncated(self, path: str, name: str | None) -> None:
         """Keep the process alive: the loader would map a file that ends too early, and read on.
 
-        Args:
-            path: The file.
-            name: The module, if it is one.
-
-        Raises:
-            ExtensionError: in `fix` and `strict`; in the other modes it is told only.
+        Raises an ExtensionError in `fix` and `strict`; in the other modes it is told only.
         """
         from cudaguard.features.extensions.refusals import truncated
 

@@ -63,14 +63,7 @@ def truncated(check: ExtensionCheck, where: str) -> Finding:
 
 
 def not_loaded(check: ExtensionCheck, said: str, where: str, *, is_import: bool) -> Finding:
-    """The loader has refused an extension or library.
-
-    Args:
-        check: What is wrong with it.
-        said: The loader's words.
-        where: ``file:line`` that asked for it; may be empty.
-        is_import: True for an extension module.
-    """
+    """The loader has refused an extension or library."""
     return REFUSED.found(
         f"{check.message}.",
         f"{'imported' if is_import else 'loaded'} at {where}" if where else "",
@@ -91,11 +84,7 @@ def error_text(check: ExtensionCheck, said: str) -> str:
 def no_room(victim: str, wanted: int, users: Sequence[tuple[int, str]], where: str) -> Finding:
     """A library was refused, since others had taken all static TLS.
 
-    Args:
-        victim: Its file, or its name.
-        wanted: Bytes that it wants; 0 if that is not known.
-        users: Pairs of (bytes, file) of those that have some, the largest first.
-        where: ``file:line`` that asked for it; may be empty.
+    `wanted` is 0 if that is not known; `users` are pairs of bytes and file, the largest first.
     """
     name = os.path.basename(victim)
     largest = listed([os.path.basename(file) for _, file in users[:_SHOWN]]) if users else "others"
@@ -122,12 +111,8 @@ def would_not_load(
 ) -> Finding:
     """Extensions of a distribution that the loader would refuse, for one cause.
 
-    Args:
-        checks: What is wrong with each.
-        dist: The distribution.
-        version: Its version.
-        is_certain: False if something may load what they lack first.
-        beside_torch: True if they load as long as torch is not imported.
+    Not certain where something may load first what they lack. `beside_torch` are those that load as
+    long as torch is not imported.
     """
     first, more = checks[0], len(checks) - 1
     libraries = dict.fromkeys(one for check in checks for one in check.missing_libraries)
@@ -180,13 +165,7 @@ def torch_would_not_load(check: ExtensionCheck, version: str) -> Finding:
 
 
 def for_other_python(paths: Sequence[str], dist: str, version: str) -> Finding:
-    """A distribution that has extensions, and none that this Python would import.
-
-    Args:
-        paths: The extensions.
-        dist: The distribution.
-        version: Its version.
-    """
+    """A distribution that has extensions, and none that this Python would import."""
     versions = sorted({built_for_python(path) for path in paths})
     folder = os.path.dirname(os.path.dirname(paths[0]))
     named = os.environ.get("PYTHONPATH", "").split(os.pathsep)

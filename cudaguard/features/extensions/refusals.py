@@ -44,12 +44,7 @@ _OF_THE_FILE = (
 def truncated(
     path: str, name: str | None = None
 ) -> tuple[Finding, ExtensionError, FrameType | None] | None:
-    """Return what is wrong with a file that ends too early, and the error that says so.
-
-    Args:
-        path: The file.
-        name: The module, if it is one.
-    """
+    """Return what is wrong with a file that ends too early, and the error that says so."""
     check = judged(forecast(path))
     if check.cause != "truncated":
         return None
@@ -59,30 +54,17 @@ def truncated(
 
 
 class Refusal(NamedTuple):
-    """What is to be told of a load that the loader has refused.
+    """What is to be reported of a load that the loader has refused."""
 
-    Args:
-        said: The loader's words.
-        finding: Why, and what to do.
-        place: The line of the program that asked for it.
-        missing: The libraries that were not found.
-        is_carried: True if an error of ours was raised that says it.
-    """
-
-    said: str
+    said: str  # by the loader
     finding: Finding
-    place: UserLine | None
-    missing: tuple[str, ...] = ()
-    is_carried: bool = False
+    place: UserLine | None  # that asked for it
+    missing: tuple[str, ...] = ()  # libraries that were not found
+    is_carried: bool = False  # an error of ours was raised that says it
 
 
 def extension_refused(spec: ModuleSpec, error: ImportError) -> tuple[Refusal, ImportError] | None:
-    """Return why the loader has refused an extension, and an error that says so.
-
-    Args:
-        spec: The extension.
-        error: What the import has raised.
-    """
+    """Return why the loader has refused an extension, and an error that says so."""
     if error.path != spec.origin:  # not the loader's: it was mapped, and says so itself
         return None
     said = str(error)
@@ -98,10 +80,6 @@ def library_refused(path: str, said: str) -> Refusal | None:
     """Return why a library was not loaded by its path.
 
     Of one that is no extension for torch only what is certain: who has its functions is unknown.
-
-    Args:
-        path: The library.
-        said: The loader's words.
     """
     if NO_STATIC_TLS in said:
         return _no_static_tls(said)

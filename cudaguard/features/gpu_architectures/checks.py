@@ -19,10 +19,12 @@ from cudaguard.system.torch_build import copy_for, folder_of
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
     from cudaguard.elf.fat_binaries import GpuCode
     from cudaguard.features.gpu_architectures.policy import Pair
     from cudaguard.model import Finding
+    from cudaguard.system.child import Ending
     from cudaguard.system.packages import Result, Site
     from cudaguard.system.torch_build import Nvrtc
 
@@ -45,11 +47,6 @@ def findings_of(torch: Torch, nvrtc: Nvrtc | None, devices: tuple[Pair, ...]) ->
     """Yield what is to be said of a torch on devices; nothing where all is fine.
 
     What is wrong only with devices that the program does not use by default is not warned of.
-
-    Args:
-        torch: What it was built for.
-        nvrtc: The NVRTC that it uses, or will; None if that is not known.
-        devices: Their compute capabilities, by ordinal.
     """
     default = local_rank(os.environ) or 0
     usable = {n: device for n, device in enumerate(devices) if has_code(torch, device)}
@@ -92,13 +89,33 @@ def check(site: Site) -> Result:
     return findings, f"packages with GPU code: {len(found)}, compute capabilities here: {names}"
 
 
+def ending_words(ending: Ending, limit: float) -> str:
+    """Return how a child ended that failed, in a few words."""
+    how = {
+        "signal": f"dies of {ending.text}",
+        "hang": f"does not end within {limit:g} s",
+        "error": f"fails with {ending.text}",
+        "exit": f"ends with status {ending.text}",
+    }[ending.kind]
+    return f"{how} {f'in the import of {ending.at}' if ending.at else 'when the process ends'}"
+
+
+def machine_by_child(site: Site) -> dict[str, Any]:
+    """Return what `look_at_machine` does in a child, which NVML may crash or keep waiting.
+
+    Raises a RuntimeError if it does not answer: then nothing is known.
+    """
+    ending = try_imports((), site.environ, site.limit, code=_ASK_NVML)
+    machine: dict[str, Any] | None = ending.answer
+    if machine is None:
+        how = ending_words(ending, site.limit) if ending.kind else "has not answered"
+        raise RuntimeError(f"the child {how}: {' | '.join(ending.said)}".rstrip(": "))
+    return machine
+
+
 def _gpus(site: Site) -> dict[Pair, list[str]]:
     """Return compute capability -> the names of the devices that have it."""
-    ending = try_imports((), site.environ, site.limit, code=_ASK_NVML)
-    machine = ending.answer
-    if machine is None:
-        said = " | ".join((ending.text or ending.kind, *ending.said))
-        raise RuntimeError(f"the child that asks NVML gives no answer: {said}")
+    machine = machine_by_child(site)
     if machine["nvml"] == "missing":
         why = "NVML is missing" if machine["driver_library"] else "there is no NVIDIA driver"
         raise Skipped(why)

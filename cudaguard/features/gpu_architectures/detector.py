@@ -23,11 +23,7 @@ _QUEUED = "torch.cuda: looks at the architectures of GPUs when it initializes CU
 
 
 class ArchitectureDetector:
-    """Waits for torch to use CUDA.
-
-    Args:
-        core: Is told.
-    """
+    """Waits for torch to use CUDA."""
 
     def __init__(self, core: Dispatch) -> None:
         self._core = core

@@ -132,8 +132,8 @@ def named(devices: Mapping[int, Pair]) -> str:
 
 def build_remedy(dist: str, devices: Sequence[Pair]) -> str:
     """Return what to do about a library without code for devices."""
-    told = ";".join(map(dotted, devices))
-    build = f"build it with TORCH_CUDA_ARCH_LIST='{told}' (CMake: CMAKE_CUDA_ARCHITECTURES="
+    pairs = ";".join(map(dotted, devices))
+    build = f"build it with TORCH_CUDA_ARCH_LIST='{pairs}' (CMake: CMAKE_CUDA_ARCHITECTURES="
     numbers = ";".join(str(architecture(device)) for device in devices)
     return f"install a build of {dist} for this GPU, or {build}'{numbers}')"
 
@@ -159,17 +159,12 @@ def no_code(
     *,
     is_usable: bool,
 ) -> Finding:
-    """A distribution of which no file has code for GPUs that are here.
+    """No file of a distribution has code for `gpus`: compute capabilities with device names.
 
-    Args:
-        dist: The distribution.
-        version: Its version.
-        gpus: The compute capabilities that are not served -> the names of the devices.
-        files: Its files with GPU code.
-        is_usable: True if it has code for another GPU that is here, as beside one for a display.
+    It is usable if it has code for another GPU that is here, as beside one for a display.
     """
     names = [f"{listed(sorted(set(some)))} (sm_{architecture(gpu)})" for gpu, some in gpus.items()]
-    told = " ".join(f"--gpu sm_{architecture(device)}" for device in gpus)
+    options = " ".join(f"--gpu sm_{architecture(device)}" for device in gpus)
     shown = list(files.items())[:_SHOWN]
     return Finding(
         "CG918",
@@ -181,6 +176,6 @@ def no_code(
         ),
         consequence=f"its compiled kernels fail there with '{_FAILS}'.",
         remedy=build_remedy(dist, list(gpus)),
-        command=f"cudaguard check-extension {told} --verbose {dist}",
+        command=f"cudaguard check-extension {options} --verbose {dist}",
         links=("https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility",),
     )

@@ -70,15 +70,10 @@ _OLDEST, _NEWEST = 3, 29  # major versions of compute capability
 
 
 class Torch(NamedTuple):
-    """A torch that was built for CUDA.
+    """A torch that was built for CUDA."""
 
-    Args:
-        release: As it says itself, ``2.6.0+cu124``.
-        flags: What it has code for, as in ``("sm_80", "compute_90")``; empty if not known.
-    """
-
-    release: str
-    flags: tuple[str, ...]
+    release: str  # as it says itself, 2.6.0+cu124
+    flags: tuple[str, ...]  # what it has code for: sm_80, compute_90; empty if not known
 
 
 def architecture(device: Pair) -> int:
@@ -100,13 +95,7 @@ def has_code(torch: Torch, device: Pair) -> bool:
 
 
 def can_compile(torch: Torch, nvrtc: Pair | None, device: Pair) -> bool:
-    """Return True if what torch compiles at run time works on a device, or if that is not known.
-
-    Args:
-        torch: The torch.
-        nvrtc: The release of the NVRTC that it will use, None if not known.
-        device: Its compute capability.
-    """
+    """Return True if what torch compiles at run time works on a device, or if that is not known."""
     return nvrtc not in KNOWN or asked_for(device, torch, nvrtc) in KNOWN[nvrtc]
 
 

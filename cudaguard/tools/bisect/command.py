@@ -7,16 +7,31 @@ error; runs that fail in another way do not count.
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import sys
+from contextlib import suppress
+from time import monotonic
+from typing import NamedTuple
 
+from cudaguard.core.findings import counted
+from cudaguard.files import LARGEST, read_bytes, write_text
 from cudaguard.files.text import printable_data
+from cudaguard.system.child import run_command, telling_lines
+from cudaguard.system.packages import LOCAL, STANDARD, distributions_of, origin_of
+from cudaguard.system.shareable import program_alone
+from cudaguard.system.source import imports_of_file
+from cudaguard.tools.bisect import search
+from cudaguard.tools.bisect.search import BAD, GOOD, UNSURE
 from cudaguard.tools.common import (
     BROKEN,
     CANNOT_SAY,
     FORMATS,
     FOUND,
     OK,
+    Progress,
+    Scratch,
     UsageError,
     add_verbose,
     add_with_arguments,
@@ -25,11 +40,17 @@ from cudaguard.tools.common import (
     save,
     show,
 )
+from cudaguard.tools.layout import Page
 from cudaguard.tools.run import launch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+    from cudaguard.system.child import Failure
+    from cudaguard.tools.bisect.search import Answer, Names
 
 TIME_LIMIT = 300.0  # seconds for one run
 STATUS = {"works": OK, "unexplained": CANNOT_SAY, "by-chance": CANNOT_SAY}
@@ -90,10 +111,6 @@ def execute(args: Namespace) -> int:
 
     from cudaguard.errors import ConfigError
     from cudaguard.system.shareable import shareable
-    from cudaguard.tools.bisect.messages import write
-    from cudaguard.tools.bisect.study import Study
-    from cudaguard.tools.common import Scratch
-    from cudaguard.tools.layout import Page
 
     # So that a supervisor or a terminal that ends us does not leave our children behind.
     for ending in ("SIGTERM", "SIGHUP"):
@@ -150,3 +167,482 @@ def _problem(args: Namespace) -> str:
         if not os.path.isdir(os.path.dirname(path) or "."):
             return f"-o {path}: there is no such folder"
     return ""
+
+
+# --- the report -----------------------------------------------------------------------------------
+
+LONGEST_LIST = 8  # modules named in one sentence
+_INDENT = 2
+_LABEL = 7  # columns of a label
+_UNEXPLAINED = ("unexplained", "together")  # verdicts without an order that works
+
+
+def headline(document: Mapping[str, Any]) -> str:
+    """Return what was found, in one sentence."""
+    name = " ".join(document["program"]) or "Python"
+    verdict = document["verdict"]
+    if verdict == "works":
+        return f"{name} does not fail here: there is nothing to look for."
+    fails = f"{name} {failure_words(**document['failure'])}"
+    first, then, failing = (_listed(document[key]) for key in ("first", "then", "failing"))
+    if verdict == "order" and not document["then"]:
+        return f"{fails} unless {first} {_is(document['first'])} imported first of all."
+    if verdict == "order":
+        return f"{fails} when {then} {_is(document['then'])} imported before {first}."
+    if verdict == "needs":
+        return f"{fails} unless {first} {_is(document['first'])} imported before {then}."
+    if verdict == "together" and len(document["failing"]) == 1:
+        return (
+            f"{fails} when {failing} is imported, whatever is imported first. Import order is not "
+            "the cause: reinstall or rebuild it."
+        )
+    if verdict == "together":
+        return f"{fails} when {failing} are imported; no order was found that works."
+    if verdict == "by-chance":
+        return f"{fails}, but one order has both failed and worked: it fails by chance. Try -n 5."
+    if not document["imports"]:
+        return f"{fails}, and makes no imports whose order could be the cause."
+    return f"{fails} in every order that was tried: no order of imports cures it."
+
+
+def write(document: Mapping[str, Any], page: Page) -> None:
+    """Write the report: the verdict, what shows it, the next step."""
+    page.add(headline(document), style="green" if document["verdict"] == "works" else "bold")
+    page.blank()
+    rule = document["rule"]
+    versions = (f"{name} {version}" for name, version in document["versions"].items())
+    lists = (("fails", document["failing"]), ("works", document["working"]), ("with", versions))
+    said, more = page.cut(document["evidence"])
+    lines = [(label, ", ".join(names), "") for label, names in lists]
+    lines += [("says", "", line) for line in said]  # verbatim, so that a search finds it
+    found = [line for line in (*lines, ("", more, "")) if line[1] or line[2]]
+    for label, text, whole in found:
+        lead = f"{f'{label}:' if label else '':<{_LABEL}}"
+        page.add(text, _INDENT, lead=lead, whole=whole, hanging=_LABEL)
+    if found:
+        page.blank()
+    for remark in _remarks(document):
+        page.add(remark)
+    if rule:
+        page.blank()
+        page.add("The rule, for a cudaguard.toml:")
+        page.blank()
+        page.block(rule["toml"].rstrip(), 2 * _INDENT)
+    if document["command"]:
+        page.blank()
+        page.labeled("run", document["command"], 0)
+
+
+def _remarks(document: Mapping[str, Any]) -> Iterable[str]:
+    runs = f"{counted(document['runs'], 'runs')} in {document['seconds']:.1f} s"
+    if document["unsure"]:
+        runs += f", {document['unsure']} of which failed in another way"
+    yield f"{runs}."
+    name = " ".join(document["program"])
+    if document["working"] and document["program_works"] is False:
+        yield (
+            f"With that order {name} does not fail in this way, but does not end well either: "
+            "bisect again once the order is changed."
+        )
+    elif document["working"] and document["program_works"]:
+        yield f"With that order in front, {name} works."
+    guard, rule = document["guard"], document["rule"]
+    if guard and guard["cures"] and guard["rules"]:
+        yield (
+            f"The guard cures it already: {_listed(guard['rules'])}. Start the program with "
+            "`cudaguard run`, or set CUDAGUARD=fix."
+            + (" The rule below is not needed then." if rule else "")
+        )
+    elif guard and guard["cures"]:
+        yield "It does not fail under the guard (`cudaguard run`), though no rule says why."
+    elif guard:
+        yield "It fails under the guard as well: no rule that is in force cures it."
+    if rule and rule["cures"]:
+        yield "The rule below cures it: it does not fail under the guard with that rule."
+    elif rule and rule["cures"] is False:
+        yield "The rule below was tried, and does not cure it: change the order in the program."
+
+
+def next_command(document: Mapping[str, Any], limit: float) -> str:
+    """Return the command to run next; empty if there is none. A hang is what takes `limit` s."""
+    program = shlex.join(document["program"])
+    what = program or f"--imports {','.join(document['imports'])}"
+    if document["verdict"] == "by-chance":
+        return f"cudaguard bisect -n 5 {what}"
+    if document["guard"] and document["guard"]["cures"]:
+        return f"cudaguard run {program}" if program else "cudaguard doctor"
+    if document["rule"] and document["rule"]["cures"]:
+        return f"cudaguard bisect -o cudaguard.toml {what}"
+    if not program or document["verdict"] not in _UNEXPLAINED:
+        return ""
+    if document["failure"]["kind"] == "hang":  # with a limit, it says where and for what it waits
+        return f"cudaguard run --timeout {max(limit, 1):.0f} {program}"
+    return f"cudaguard run {program}"
+
+
+def rule_of(document: Mapping[str, Any], day: str) -> tuple[str, str]:
+    """Return the id of the rule that keeps the order, and the text of its configuration file."""
+    first, then = document["first"], document["then"]
+    shown = "-".join((*first, "before", *then)).upper()
+    id = "".join(sign if sign.isalnum() else "-" for sign in f"LOCAL-{shown}")
+    versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
+    found = {**document, "program": program_alone(document["program"])}
+    fields = {
+        "id": id,
+        "watch": list(then),
+        "needs": list(first),
+        "title": f"{_listed(first)} before {_listed(then)}",
+        "why": f"Found by cudaguard bisect: {headline(found)}",
+        "verified": f"{day}: {versions}" if versions else day,
+    }
+    # JSON escapes the same characters as TOML's basic strings do, but for one.
+    values = {key: json.dumps(value, ensure_ascii=False) for key, value in fields.items()}
+    lines = (f"{key} = {value}\n" for key, value in values.items())
+    return id, "[[rules]]\n" + "".join(lines).replace("\x7f", "\\u007F")
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) > LONGEST_LIST:
+        names = [*names[:LONGEST_LIST], f"{len(names) - LONGEST_LIST} more"]
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
+
+
+def _is(names: Sequence[str]) -> str:
+    return "are" if len(names) > 1 else "is"
+
+
+# --- What is run, and how it failed ---------------------------------------------------------------
+
+RUNNER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_bisect", "runner.py")
+# Damaged memory ends in one of these or another, by chance.
+CRASHES = frozenset(("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP"))
+
+
+def is_like(one: Failure, other: Failure) -> bool:
+    """Return True if that is the same failure, as far as can be told from outside."""
+    if one.kind == other.kind == "signal":
+        return one == other or {one.text, other.text} <= CRASHES
+    return one.kind == other.kind and _essence(one.text) == _essence(other.text)
+
+
+def _essence(error: str) -> str:
+    """Return what two messages of one fault share: numbers and addresses differ from run to run."""
+    name, _, text = error.partition(":")
+    if not name.endswith(("ImportError", "ModuleNotFoundError", "OSError")):
+        return name
+    words = text.split()
+    return " ".join([name, *(word for word in words if not any(c.isdigit() for c in word))])
+
+
+def failure_words(kind: str, text: str) -> str:
+    """Return how it fails, as the end of a sentence; see `cudaguard.system.child.Failure`."""
+    return {
+        "": "works",
+        "hang": "does not end within the time limit",
+        "signal": f"crashes with {text}",
+        "error": f"fails with {text}",
+        "exit": f"ends with status {text}",
+    }[kind]
+
+
+class TestedProgram:
+    """A script or ``-m MODULE``, and its arguments; or, without words, imports alone."""
+
+    def __init__(self, program: Sequence[str]) -> None:
+        self.is_module = program[:1] == ["-m"]
+        self.words = list(program[1:] if self.is_module else program)
+        if self.words and not self.is_module:
+            self.words[0] = os.path.abspath(self.words[0])
+        self.shown = " ".join(program)
+
+    def command(self, *, with_program: bool) -> list[str]:
+        """Return the command line of a child: the program, or the imports alone."""
+        kind = "module" if self.is_module else "script"
+        what = [kind, *self.words] if with_program else ["imports", self._first_folder()]
+        return [sys.executable, RUNNER, *what]
+
+    def path(self) -> list[str]:
+        """Return the folders in which the program finds its modules."""
+        # In front of ours is the current folder, or that of the command itself.
+        rest = sys.path if getattr(sys.flags, "safe_path", False) else sys.path[1:]
+        is_safe = os.environ.get("PYTHONSAFEPATH") and hasattr(sys.flags, "safe_path")
+        return [*rest] if is_safe else [self._first_folder(), *rest]
+
+    def _first_folder(self) -> str:
+        """Return what Python puts in front of the program's path."""
+        if self.words and not self.is_module:
+            return os.path.dirname(os.path.realpath(self.words[0]))
+        return os.getcwd()
+
+
+class Try(NamedTuple):
+    """How one child ended, and what it had noted before."""
+
+    failure: Failure  # of no kind, if it did not fail
+    notes: list[tuple[str, str]]  # pairs of (what, module name) from its journal
+    evidence: tuple[str, ...]  # the lines that tell most of what it printed
+
+    def imports(self) -> list[str]:
+        """Return what the program asked to be imported, in its order."""
+        return list(dict.fromkeys(name for what, name in self.notes if what == "import"))
+
+    def begun(self, names: Names) -> int:
+        """Return how many of these imports had begun when it failed in one of them, else 0."""
+        what, name = self.notes[-1] if self.notes else ("", "")
+        return names.index(name) + 1 if what == "start" and name in names else 0
+
+
+class Oracle:
+    """Answers whether one order of imports fails as the program does in the run `seen`.
+
+    `names` is the order that failed there; None if that was another command.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        command: Sequence[str],
+        seen: Try,
+        names: Names | None,
+        title: str = "{}",
+    ) -> None:
+        self._study = study
+        self._command = command
+        self._failure = seen.failure
+        self._title = title
+        self._known = {names: BAD} if names is not None else {}
+        self.last = seen  # the last one that failed in the way looked for
+
+    def __call__(self, names: Names) -> str:
+        """Try one order, as often as asked for: one failure settles it."""
+        if names not in self._known:
+            self._known[names] = self._try(names)
+        return self._known[names]
+
+    def is_steady(self, answer: Answer) -> bool:
+        """Return True if what fails fails again, and what works works again."""
+        # Without an order of its own that fails, the program as it is must.
+        failing = answer.failing if self._known.get(answer.failing) == BAD else ()
+        return self._try(failing) == BAD and self._try(answer.working) == GOOD
+
+    def _try(self, names: Names) -> str:
+        verdict = GOOD
+        for _ in range(self._study.repeats):
+            title = self._title.format(", ".join(names) or "nothing")
+            tried = self._study.run(self._command, names, title)
+            if is_like(tried.failure, self._failure):
+                self.last = tried
+                return BAD
+            if tried.failure.kind:
+                verdict = UNSURE
+        self._study.unsure += verdict == UNSURE
+        return verdict
+
+
+# --- the course: see it fail, search, prove what was found ----------------------------------------
+
+OURS = "cudaguard"  # putting it elsewhere would show nothing: the guard is off in the runs
+
+
+class Study:
+    """One search."""
+
+    def __init__(self, args: Namespace, folder: str) -> None:
+        self._args = args
+        self._folder = folder
+        self._tested = TestedProgram(args.program)
+        self.repeats = args.repeats
+        self.progress = Progress()
+        self.runs = self.unsure = 0
+        self._found: dict[str, Any] = {
+            "program": list(args.program),
+            "verdict": "works",
+            "failure": None,
+            "imports": [],
+            "failing": [],
+            "working": [],
+            "first": [],
+            "then": [],
+            "program_works": None,
+            "versions": {},
+            "evidence": [],
+            "guard": None,
+            "rule": None,
+        }
+
+    def search(self) -> None:
+        """Search; what is found is in `document` then."""
+        started = monotonic()
+        try:
+            if self._args.imports is None:
+                self._from_program()
+            else:
+                names = tuple(dict.fromkeys(map(str.strip, self._args.imports.split(","))))
+                self._found["imports"] = list(names)
+                command = self._tested.command(with_program=False)
+                seen = self._see_it_fail(command, names, ", ".join(names))
+                if seen is not None:
+                    oracle = Oracle(self, command, seen, names)
+                    self._conclude(search.among(names, oracle, seen.begun(names)), oracle)
+        finally:
+            self.progress.clear()
+        self._found["runs"] = self.runs
+        self._found["unsure"] = self.unsure
+        self._found["seconds"] = round(monotonic() - started, 1)
+
+    def document(self, *, with_arguments: bool = True) -> dict[str, Any]:
+        """Return what was found; without arguments, the program alone, and not what it printed."""
+        found = self._found
+        if not with_arguments:
+            found = {**found, "program": program_alone(found["program"]), "evidence": []}
+        return {
+            "tool": "bisect",
+            "what": headline(found),
+            **found,
+            "command": next_command(found, self._args.timeout),
+        }
+
+    # --- what is run ------------------------------------------------------------------------------
+
+    def _from_program(self) -> None:
+        command = self._tested.command(with_program=True)
+        seen = self._see_it_fail(command, (), self._tested.shown)
+        if seen is None:
+            return
+        program = self._tested.words[0] if self._tested.is_module else ""
+        path = self._tested.path()
+        origins = {
+            name: origin_of(name, path)
+            for name in seen.imports()
+            if name != program and name.partition(".")[0] != OURS
+        }
+        every = tuple(name for name, origin in origins.items() if origin != STANDARD)
+        # Without the user's own modules: imports that these make have been noted themselves.
+        foreign = tuple(name for name in every if origins[name] != LOCAL)
+        self._found["imports"] = list(foreign or every)
+        # What the script's own import statements name.
+        said = () if self._tested.is_module else imports_of_file(self._tested.words[0])
+        names_said = dict.fromkeys(one.module for one in said)
+        named = [name for name in names_said if origin_of(name, path) != STANDARD]
+        alone = Oracle(self, self._tested.command(with_program=False), seen, None)
+        behind = Oracle(self, command, seen, (), f"{{}}, then {self._tested.shown}")
+        orders = [names for names in dict.fromkeys((foreign, every)) if names]
+        for names in orders:
+            if alone(names) == BAD:
+                found = search.among(names, alone, alone.last.begun(names))
+                if not found.working:
+                    # What it did not come to import may be what it needs.
+                    more = tuple(name for name in named if name not in names)
+                    if more and found.failing == (names[-1],):
+                        found = search.among((*names, *more), alone, len(names))
+                self._conclude(found, alone, behind)
+                return
+        for names in orders:
+            answer = search.in_front(names, behind)
+            if answer is not None:
+                self._conclude(answer, behind, behind)
+                return
+        self._found["evidence"] = list(behind.last.evidence)
+        self._ask_the_guard()
+
+    def _see_it_fail(self, command: list[str], names: Names, title: str) -> Try | None:
+        """Run it until it fails, as often as asked for; return that run."""
+        for _ in range(self.repeats):
+            tried = self.run(command, names, title)
+            if tried.failure.kind:
+                self._found["verdict"] = "unexplained"
+                self._found["failure"] = tried.failure._asdict()
+                return tried
+        return None
+
+    def run(
+        self,
+        command: Sequence[str],
+        names: Sequence[str],
+        title: str,
+        guard: Mapping[str, str] | None = None,
+    ) -> Try:
+        """Run one child that makes imports first; `guard` has variables, None: it is off."""
+        self.runs += 1
+        journal = os.path.join(self._folder, f"{self.runs}.txt")
+        environ = {**os.environ, "CUDAGUARD": "off", "PYTHONFAULTHANDLER": "1"}
+        if guard is not None:
+            from cudaguard.tools.run.launch import guarded_environment
+
+            del environ["CUDAGUARD"]
+            environ = {**guarded_environment("fix", environ), **guard}
+        environ["CUDAGUARD_BISECT_IMPORTS"] = ",".join(names)
+        environ["CUDAGUARD_BISECT_JOURNAL"] = journal
+        head = f"run {self.runs}: {title}"
+        self.progress.running(f"{head} ...")
+        ended = run_command(command, environ, self._args.timeout)
+        failure = ended.failure()
+        self.progress.finished(f"{head}: {failure_words(*failure)}")
+        text = ""
+        with suppress(OSError):  # the child ended before it could note anything
+            text = read_bytes(journal, LARGEST).decode("utf-8", "replace")
+        pairs = (line.partition(" ") for line in text.split("\n") if line)
+        notes = [(what, name) for what, _, name in pairs]
+        return Try(failure, notes, telling_lines(ended.errors, RUNNER))
+
+    # --- what follows -----------------------------------------------------------------------------
+
+    def _conclude(self, answer: Answer, oracle: Oracle, behind: Oracle | None = None) -> None:
+        """Prove an answer, and find out what cures it; `behind` tries the program, if any."""
+        found = self._found
+        found["evidence"] = list(oracle.last.evidence)
+        if answer.working and not oracle.is_steady(answer):
+            found["verdict"] = "by-chance"
+            return
+        found["failing"], found["working"] = list(answer.failing), list(answer.working)
+        found["first"], found["then"] = list(answer.first), list(answer.then)
+        found["verdict"] = "together" if not answer.working else "order"
+        if answer.working and answer.failing == answer.then:
+            found["verdict"] = "needs"
+        tops = distributions_of((*answer.failing, *answer.working))
+        found["versions"] = dict(sorted(tops.values()))
+        if answer.working and behind is not None:
+            found["program_works"] = behind(answer.working) == GOOD
+        self._ask_the_guard()
+        if answer.working and answer.then:
+            self._write_rule()
+
+    def _ask_the_guard(self) -> None:
+        """Find out whether the guard cures it as it is, and by which rules."""
+        from cudaguard.core.journal_reader import read_events
+        from cudaguard.core.reports import Repaired
+
+        journal = os.path.join(self._folder, "guard.jsonl")
+        cures = self._works_guarded("under the guard", CUDAGUARD_JOURNAL=journal)
+        events = (line.event for line in read_events(journal))
+        rules = dict.fromkeys(event.rule for event in events if isinstance(event, Repaired))
+        self._found["guard"] = {"cures": cures, "rules": [*filter(None, rules)]}
+
+    def _write_rule(self) -> None:
+        """Write the rule down, read it as a user's file is read, and try it."""
+        from datetime import date
+
+        from cudaguard.config import read_file
+        from cudaguard.core.rule_check import rules_from_tables
+        from cudaguard.errors import RuleError
+
+        id, text = rule_of(self._found, date.today().isoformat())
+        path = os.path.join(self._folder, "cudaguard.toml")
+        write_text(path, text)
+        try:
+            rules_from_tables(read_file(path).tables, path)
+        except RuleError:  # a module cannot come before the package that it lies in
+            return
+        cures = None
+        if not self._found["guard"]["cures"]:
+            cures = self._works_guarded("with the rule", CUDAGUARD_CONFIG=path)
+        self._found["rule"] = {"id": id, "toml": text, "cures": cures}
+
+    def _works_guarded(self, title: str, **variables: str) -> bool:
+        """Return True if it works under the guard, as often as asked for."""
+        names = () if self._tested.words else tuple(self._found["imports"])
+        command = self._tested.command(with_program=bool(self._tested.words))
+        title = f"{self._tested.shown or ', '.join(names)} {title}"
+        return not any(
+            self.run(command, names, title, variables).failure.kind for _ in range(self.repeats)
+        )

@@ -23,28 +23,18 @@ MOST_PERMUTED = 4  # imports; beyond that only the likely orders are tried
 
 
 class Answer(Record):
-    """What a search has found.
+    """What a search has found."""
 
-    Args:
-        failing: The smallest order found that fails.
-        working: An order of the same imports, or with what they need, that works; empty if
-            none was found.
-        first: The imports that must come first for it to work.
-        then: The imports that they must precede; empty if that is the program itself.
-    """
-
-    failing: Names
-    working: Names = ()
-    first: Names = ()
-    then: Names = ()
+    failing: Names  # the smallest order found that fails
+    working: Names = ()  # an order of the same imports, or with what they need; if one was found
+    first: Names = ()  # the imports that must come first for it to work
+    then: Names = ()  # those that they must precede; empty if that is the program itself
 
 
 def ddmin(items: Sequence[str], holds: Callable[[Names], bool]) -> Names:
     """Return a part of `items`, in their order, that holds and no item of which can be left out.
 
-    Args:
-        items: Holds, says the caller; is not asked again.
-        holds: Is asked of parts that are neither empty nor the whole.
+    That all of them hold says the caller: `holds` is asked of parts that are neither empty nor all.
     """
     left = tuple(items)
     parts = 2
@@ -88,10 +78,7 @@ def shortest_prefix(names: Names, trial: Trial) -> int:
 def among(names: Names, trial: Trial, length: int = 0) -> Answer:
     """Search where a trial imports the names it is given, and nothing else.
 
-    Args:
-        names: An order that fails.
-        trial: Tries one order.
-        length: How many imports of `names` it takes to fail, if that is known.
+    `length` is how many imports of `names` it takes to fail, if that is known.
     """
     length = length or shortest_prefix(names, trial)
     culprit = names[length - 1]

@@ -17,10 +17,9 @@ from cudaguard.core.plugins import scan
 from cudaguard.core.rule_check import rules_from_tables
 from cudaguard.core.table import table
 from cudaguard.errors import ConfigError, RuleError
-from cudaguard.features.gpu_architectures.checks import findings_of
+from cudaguard.features.gpu_architectures.checks import ending_words, findings_of, machine_by_child
 from cudaguard.features.gpu_architectures.policy import Torch
-from cudaguard.model import Finding
-from cudaguard.system.child import Ending, end_children, try_imports
+from cudaguard.system.child import end_children, try_imports
 from cudaguard.system.facts import required_name
 from cudaguard.system.packages import Skipped
 from cudaguard.system.torch_build import architectures, copy_for, folder_of, look_around
@@ -52,13 +51,9 @@ _LATER = {v for v, does in table.index.VERBS.items() if _AT_IMPORT.isdisjoint(do
 
 
 def known_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded: bool) -> Finding:
-    """Versions with a fault that a rule knows.
+    """Versions with a fault that a rule knows, as in ``decord 0.6.0``; the rule applies here.
 
-    Args:
-        rule: It applies here.
-        versions: What of its versions is installed, as in ``decord 0.6.0``.
-        is_on: True if it is in force where the guard is.
-        is_guarded: True if every Python of this environment starts with the guard.
+    It is on where the guard is; everything is guarded if each Python here starts with the guard.
     """
     about, severity, command = ", ".join(versions) or rule.watch[0], "info", ""
     what = f"{about}: {rule.title or rule.why}"
@@ -101,17 +96,6 @@ def bad_setting(problem: str, file: str = "") -> Finding:
         remedy="correct it, or remove it",
         command=check if file else "env | grep ^CUDAGUARD",
     )
-
-
-def words(ending: Ending, limit: float) -> str:
-    """Return how a child ended that failed, in a few words."""
-    told = {
-        "signal": f"dies of {ending.text}",
-        "hang": f"does not end within {limit:g} s",
-        "error": f"fails with {ending.text}",
-        "exit": f"ends with status {ending.text}",
-    }[ending.kind]
-    return f"{told} {f'in the import of {ending.at}' if ending.at else 'when the process ends'}"
 
 
 # --- CG901 and CG909: the guard's rules about what is installed, and its settings -----------------
@@ -256,11 +240,6 @@ from cudaguard.system.driver import Driver
 _state = Driver().state()
 _note("answer " + json.dumps({"cuda": _state.is_initialized, "contexts": len(_state.active)}))
 """
-_ASK_NVML = """
-import json
-from cudaguard.system.machine import look_at_machine
-_note("answer " + json.dumps(look_at_machine()))
-"""
 
 
 def check_alone(site: Site) -> Result:
@@ -287,9 +266,10 @@ def check_alone(site: Site) -> Result:
     findings = []
     for name, ending in endings.items():
         if ending.kind:
+            how = ending_words(ending, site.limit)
             end = "hang, or take longer" if ending.kind == "hang" else "fail"
             finding = IMPORT.found(
-                f"`import {name}`, alone and without the guard, {words(ending, site.limit)}.",
+                f"`import {name}`, alone and without the guard, {how}.",
                 *ending.said,
                 severity="error",
                 consequence=f"programs that import it first {end}.",
@@ -314,16 +294,8 @@ def check_alone(site: Site) -> Result:
 
 
 def check_gpus(site: Site) -> Result:
-    """Ask NVML, and compare what it lists with what torch was built for.
-
-    Raises:
-        RuntimeError: The child does not answer: then this check knows nothing.
-    """
-    ending = try_imports((), site.environ, site.limit, code=_ASK_NVML)
-    machine = ending.answer
-    if machine is None:
-        how = words(ending, site.limit) if ending.kind else "has not answered"
-        raise RuntimeError(f"the child {how}: {' | '.join(ending.said)}".rstrip(": "))
+    """Ask NVML, and compare what it lists with what torch was built for."""
+    machine = machine_by_child(site)
     if machine["nvml"] == "missing" and not machine["driver_library"]:
         raise Skipped("there is no NVIDIA driver")
     problems = machine["problems"]  # as `cudaguard.system.machine` words them

@@ -6,10 +6,21 @@ with a time limit.
 
 from __future__ import annotations
 
+import os
+import platform
+import re
+import shlex
+import shutil
 import sys
+import sysconfig
 
-from cudaguard.files.text import printable_lines
+from cudaguard.core import checks as core
+from cudaguard.core.checks import FAIL, FAILED_ITSELF, SKIPPED, STATUSES, WARNING
+from cudaguard.core.findings import counted
+from cudaguard.files.text import printable_data, printable_lines
 from cudaguard.model import SEVERITIES
+from cudaguard.system.shareable import shareable
+from cudaguard.system.torch_build import folder_of
 from cudaguard.tools.common import (
     BROKEN,
     FOUND,
@@ -18,18 +29,25 @@ from cudaguard.tools.common import (
     UsageError,
     add_format,
     add_verbose,
+    json_text,
+    named,
     note,
+    save,
     say,
+    show,
 )
+from cudaguard.tools.layout import COLOR, Page
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
     from cudaguard.core.checks import Check, CheckResult
     from cudaguard.system.packages import Site
+
+    Part = Mapping[str, Any]
 
 TIME_LIMIT = 120.0  # seconds for one child
 READING_LIMIT = 30.0  # seconds for a check that only reads files
@@ -83,11 +101,9 @@ def execute(args: Namespace) -> int:
     """Examine, print, and return the exit status."""
     import signal
 
-    from cudaguard.core import checks as core
     from cudaguard.system.packages import Site
     from cudaguard.tools.doctor import inventory
     from cudaguard.tools.doctor.checks import CHECKS, all_checks
-    from cudaguard.tools.doctor.writing import write
 
     if args.diff:
         return inventory.execute(args)
@@ -154,3 +170,162 @@ def _tell(id: str, error: BaseException) -> None:
     note("doctor", f"{id} itself has failed:")
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     say(printable_lines(text), sys.stderr)
+
+
+_PIP = re.compile(r"(?:(?<=&& )|^)pip (\w+)")  # where a command begins
+
+
+def command_here(command: str) -> str:
+    """Return a command of a finding, by the pip of this Python."""
+    pip = os.path.dirname(os.path.abspath(shutil.which("pip") or ""))
+    if pip == os.path.abspath(sysconfig.get_path("scripts")):
+        return command
+    python = shlex.quote(sys.executable)
+    if not folder_of("pip") and shutil.which("uv"):  # whose environments have none
+        return _PIP.sub(rf"uv pip \1 --python {python}", command)
+    return _PIP.sub(rf"{python} -m pip \1", command)
+
+
+# --- the report -----------------------------------------------------------------------------------
+
+_FIRST = (core.BROKEN, FAIL, WARNING, core.OK, SKIPPED)
+_WIDTH = max(map(len, STATUSES)) + 2
+_NOTE, _WARNING, _ERROR = SEVERITIES
+# Severity -> the word that stands before a finding.
+_MARK = {_NOTE: "note", _WARNING: "warning", _ERROR: "error"}
+# What a line begins with -> its color.
+_STYLE = dict(zip((*STATUSES, "note"), ("green", "yellow", "red", "dim", "red", COLOR[_NOTE])))
+_MOST = 2  # notes, and reasons of what was skipped
+
+
+def write(
+    args: Namespace, results: Iterable[CheckResult], torch: str, inventory: dict[str, Any] | None
+) -> bool:
+    """Write what was asked for; return whether that went well."""
+    import cudaguard
+
+    environment = {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "interpreter": sys.executable or "unknown",
+        "torch": torch,
+    }
+    report = document(results, environment, cudaguard.__version__)
+    went_well = True
+    if args.bundle:
+        whole = shareable({**report, "inventory": inventory})
+        text = bundle(printable_data(whole), json_text(whole))
+        went_well = save("doctor", named(args.bundle), text)
+    if args.format == "json":
+        show(json_text(shareable(report)))
+    else:
+        page = Page(sys.stdout, verbose=args.verbose)
+        lay_out(printable_data(report), page)
+        show(str(page))
+    return went_well
+
+
+def document(
+    results: Iterable[CheckResult], environment: Mapping[str, str], version: str
+) -> dict[str, Any]:
+    """Return the report as plain data."""
+    checks = [result.to_dict() for result in results]
+    for check in checks:
+        for finding in check["findings"]:
+            finding["command"] = command_here(finding["command"])
+    statuses = [check["status"] for check in checks]
+    return {
+        "tool": "doctor",
+        "version": version,
+        "environment": dict(environment),
+        "checks": checks,
+        "summary": {status: statuses.count(status) for status in STATUSES},
+    }
+
+
+def bundle(report: Part, json_text: str) -> str:
+    """Return the report as Markdown, to be put into an issue."""
+    page = Page(verbose=True)
+    lay_out(report, page)
+    text = _fenced(str(page), "text")
+    data = _fenced(json_text, "json")
+    return (
+        f"# cudaguard doctor\n\n{text}\n\n## The report as JSON, and what is installed\n\n{data}\n"
+    )
+
+
+def _fenced(words: str, language: str) -> str:
+    fence = "```"
+    while fence in words:
+        fence += "`"
+    return f"{fence}{language}\n{words}\n{fence}"
+
+
+def lay_out(report: Part, page: Page) -> None:
+    """Write the report."""
+
+    def line(status: str, text: str, id: str = "") -> None:
+        lead = f"{status:<{_WIDTH}}{id}{'  ' * bool(id)}"
+        page.add(text, lead=lead, mark=_STYLE[status], hanging=_WIDTH)
+
+    about = (f"{name} {value}" for name, value in report["environment"].items())
+    page.add(", ".join((f"cudaguard {report['version']}", *about)))
+    page.blank()
+    checks = sorted(report["checks"], key=lambda check: _FIRST.index(check["status"]))
+    notes = []
+    for check in checks:
+        shown = [one for one in check["findings"] if page.verbose or one["severity"] != _NOTE]
+        notes += [(check["id"], _named(one)) for one in check["findings"] if one not in shown]
+        if not page.verbose and check["status"] in (core.OK, SKIPPED):
+            continue
+        reason = f" ({check['reason']})" if check["reason"] else ""
+        counts = _counts(shown)
+        line(check["status"], f"{check['title']}{': ' * bool(counts)}{counts}{reason}", check["id"])
+        for one in shown:
+            mark = _MARK[one["severity"]]
+            finding = {**one, "what": _named(one)}
+            page.finding(finding, f"{mark}: ", 2, mark=COLOR[one["severity"]])
+    some, more = page.cut(sorted(notes), _MOST)
+    for id, text in some:
+        line("note", text, id)
+    page.add(more, _WIDTH)
+    fine = sum(check["status"] == core.OK for check in checks)
+    skipped = [check for check in checks if check["status"] == SKIPPED]
+    if fine and not page.verbose:
+        line(core.OK, counted(fine, "checks"))
+    if skipped and not page.verbose:
+        ids: dict[str, list[str]] = {}
+        for check in skipped:
+            ids.setdefault(check["reason"], []).append(check["id"])
+        # The reason of most of them first.
+        groups = sorted(ids.items(), key=lambda item: (-len(item[1]), len(item[0])))
+        reasons, more = page.cut([f"{reason} ({', '.join(of)})" for reason, of in groups], _MOST)
+        why = "; ".join((*reasons, *filter(None, [more])))
+        line(SKIPPED, f"{counted(len(skipped), 'checks')}: {why}")
+    page.blank()
+    found = [finding for check in checks for finding in check["findings"]]
+    faults = [
+        one for severity in (_ERROR, _WARNING) for one in found if one["severity"] == severity
+    ]
+    summary = report["summary"]
+    failed = summary[core.BROKEN]
+    made = sum(summary.values()) - failed - summary[SKIPPED]
+    broken = f"; {counted(failed, 'checks')} could not be made" * bool(failed)
+    style = COLOR[faults[0]["severity"]] if faults else "red" if broken else "green"
+    counts = _counts(faults) or "no faults found"
+    page.add(f"{counts} in {counted(made, 'checks')}{broken}", style=style)
+    if any(check["reason"].startswith(FAILED_ITSELF) for check in checks):
+        page.add("A broken check is a fault of cudaguard: please report it, with --bundle FILE.")
+    page.labeled("run", next((one["command"] for one in faults if one["command"]), ""), 0)
+
+
+def _named(finding: Part) -> str:
+    rule = f" [{finding['rule']}]" if finding["rule"] else ""
+    return f"{finding['what']}{rule}"
+
+
+def _counts(findings: Iterable[Part]) -> str:
+    """Return how many findings there are of each kind, the worst first."""
+    found = [one["severity"] for one in findings]
+    counts = ((found.count(severity), _MARK[severity]) for severity in reversed(SEVERITIES))
+    return ", ".join(counted(count, f"{mark}s") for count, mark in counts if count)

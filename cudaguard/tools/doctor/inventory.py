@@ -81,25 +81,23 @@ def inventory(site: Site) -> dict[str, Any]:
 def system(root: str = "/") -> dict[str, str | int]:
     """Return what is below Python, in the file system that begins at root."""
     cpu = _text(root, "proc/cpuinfo")
-    name = re.search(r'^PRETTY_NAME="?([^"\n]+)', _text(root, "etc/os-release"), re.MULTILINE)
-    model = re.search(r"^model name\s*:[ \t]*(.+)$", cpu, re.MULTILINE)
-    has = re.search(r"^(?:flags|Features)\s*:[ \t]*(.+)$", cpu, re.MULTILINE)
-    memory = re.search(r"^MemTotal:\s*(\d+) kB$", _text(root, "proc/meminfo"), re.MULTILINE)
+    has = _found(r"^(?:flags|Features)\s*:[ \t]*(.+)$", cpu).split()
+    memory = _found(r"^MemTotal:\s*(\d+) kB$", _text(root, "proc/meminfo"))
     release = platform.uname()
     try:
         libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (AttributeError, OSError, ValueError):  # musl
         libc = " ".join(platform.libc_ver()).strip()
     return {
-        "os": name[1] if name else release.system,
+        "os": _found(r'^PRETTY_NAME="?([^"\n]+)', _text(root, "etc/os-release")) or release.system,
         "kernel": release.release,
         "machine": release.machine,
         "libc": libc,
         "kind": ", ".join(kinds_of_machine(root)),
-        "cpu": model[1].strip() if model else "",
-        "instructions": " ".join(filter(has[1].split().__contains__, _VECTOR)) if has else "",
+        "cpu": _found(r"^model name\s*:[ \t]*(.+)$", cpu).strip(),
+        "instructions": " ".join(filter(has.__contains__, _VECTOR)),
         "cpus": cores(),
-        "memory_bytes": int(memory[1]) * 1024 if memory else 0,
+        "memory_bytes": int(memory or 0) * 1024,
     }
 
 
@@ -136,11 +134,7 @@ def gpus(root: str = "/") -> dict[str, str | int | list[str]]:
 
 
 def torch(version: str) -> dict[str, str]:
-    """Return how torch was built, by its own file; nothing where there is none.
-
-    Args:
-        version: Of the distribution.
-    """
+    """Return how torch was built, by its own file; nothing where there is none."""
     folder = folder_of("torch")
     if not version and not folder:
         return {}
@@ -163,11 +157,11 @@ def tools(environ: Mapping[str, str]) -> dict[str, str]:
     home = environ.get("CUDA_HOME") or environ.get("CUDA_PATH")
     if home and os.access(os.path.join(home, "bin", "nvcc"), os.X_OK):
         nvcc = os.path.join(home, "bin", "nvcc")
-    cuda = re.search(r"release (\d+\.\d+)", _said(nvcc, "--version")) if nvcc else None
+    cuda = _found(r"release (\d+\.\d+)", _said(nvcc, "--version")) if nvcc else ""
     scripts = os.path.dirname(sys.executable)  # of an environment that may not be active
     return {
         "gcc": f"{gcc or 'other'} ({compiler})" if compiler else "",
-        "nvcc": f"{cuda[1] if cuda else 'unknown'} ({nvcc})" if nvcc else "",
+        "nvcc": f"{cuda or 'unknown'} ({nvcc})" if nvcc else "",
         "ninja": shutil.which("ninja") or shutil.which("ninja", path=scripts) or "",
     }
 
@@ -188,8 +182,7 @@ def packages(dists: Iterable[Distribution]) -> tuple[list[Package], dict[str, st
     compiled: list[Package] = []
     others = {}
     for dist in sorted(dists, key=lambda dist: dist.key):
-        tag = re.search(r"^Tag:\s*(\S+)\s*$", _text(dist.metadata, "WHEEL"), re.MULTILINE)
-        build = tag[1] if tag else ""
+        build = _found(r"^Tag:\s*(\S+)\s*$", _text(dist.metadata, "WHEEL"))
         if build.endswith("-none-any"):
             others[dist.name] = dist.version
         else:
@@ -212,11 +205,7 @@ def _address(dist: Distribution) -> str:
 
 
 def conda_packages(prefix: str = sys.prefix) -> tuple[list[Package], dict[str, str]]:
-    """Return the same of conda's packages, Python's and others; nothing outside of conda.
-
-    Args:
-        prefix: The folder of the environment.
-    """
+    """Return the same of conda's packages, Python's and others; nothing outside of conda."""
     compiled: list[Package] = []
     others = {}
     for name, version, build, document in documents(prefix):
@@ -230,6 +219,11 @@ def conda_packages(prefix: str = sys.prefix) -> tuple[list[Package], dict[str, s
         else:
             compiled.append({"name": name, "version": version, "build": build, "source": channel})
     return compiled, others
+
+
+def _found(pattern: str, text: str) -> str:
+    match = re.search(pattern, text, re.MULTILINE)
+    return match[1] if match else ""
 
 
 def _text(root: str, path: str) -> str:
@@ -265,17 +259,11 @@ _WRITE = "cudaguard doctor --bundle FILE.md"
 
 
 class Fact(NamedTuple):
-    """What is compared.
+    """What is compared."""
 
-    Args:
-        kind: One of `KINDS`.
-        name: Of what.
-        matters: False for what seldom makes a program work on one host and crash on another.
-    """
-
-    kind: str
+    kind: str  # one of `KINDS`
     name: str
-    matters: bool
+    matters: bool  # False for what seldom makes a program work on one host and crash on another
 
 
 def execute(args: Namespace) -> int:
@@ -293,11 +281,7 @@ def execute(args: Namespace) -> int:
 
 
 def read_facts(path: str) -> dict[Fact, str]:
-    """Return the facts of the report in a bundle, with their values as texts.
-
-    Raises:
-        UsageError: It cannot be read, or is none.
-    """
+    """Return the facts of the report in a bundle; a `UsageError` if it is none."""
     report = None
     try:
         # The block of JSON that a bundle ends with: its fence is longer than any within.
@@ -370,13 +354,8 @@ def facts_of(report: Mapping[str, Any]) -> dict[Fact, str]:
 def compare(reports: Sequence[Values], labels: Sequence[str]) -> dict[str, Any]:
     """Return how reports differ, as plain data.
 
-    Args:
-        reports: The facts of each report, as `facts_of` returns them.
-        labels: Their names.
-
-    Returns:
-        ``reports``; ``groups``, the largest first, to which the others are compared;
-        ``folded``, what differs and seldom matters.
+    Its groups, the largest first, have what they differ in from that one; ``folded`` is what seldom
+    matters.
     """
     known = sorted(
         {fact for one in reports for fact in one},
@@ -389,7 +368,7 @@ def compare(reports: Sequence[Values], labels: Sequence[str]) -> dict[str, Any]:
         alike.setdefault(values, []).append(number)
     groups = sorted(alike.values(), key=len, reverse=True)  # of equal ones the first
     reference = reports[groups[0][0]]
-    told = []
+    parts = []
     for group in groups:
         here = reports[group[0]]
         pairs = ((fact, reference.get(fact, ""), here.get(fact, "")) for fact in differing)
@@ -398,7 +377,7 @@ def compare(reports: Sequence[Values], labels: Sequence[str]) -> dict[str, Any]:
             for fact, there, value in pairs
             if fact.matters and there != value
         ]
-        told.append({"reports": [labels[number] for number in group], "differences": differences})
+        parts.append({"reports": [labels[number] for number in group], "differences": differences})
     folded = []
     for fact in (one for one in differing if not one.matters):
         spread: dict[str, list[str]] = {}  # which reports have which value
@@ -409,18 +388,13 @@ def compare(reports: Sequence[Values], labels: Sequence[str]) -> dict[str, Any]:
         folded.append({"kind": fact.kind, "name": fact.name, "values": which})
     return {
         "reports": list(labels),
-        "groups": told,
+        "groups": parts,
         "folded": folded,
     }
 
 
 def write(found: Mapping[str, Any], page: Page) -> None:
-    """Write a comparison.
-
-    Args:
-        found: As `compare` returns it.
-        page: Where to; a verbose one gets what seldom matters too.
-    """
+    """Write a comparison."""
     first, *others = found["groups"]
     total, alike = len(found["reports"]), len(first["reports"])
     if not others:

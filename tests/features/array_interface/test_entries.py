@@ -208,8 +208,14 @@ print(found())
         assert "evidence: stream is 0: it must be absent" in run.err
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
-def test_failure_of_our_own_never_breaks_a_call(run, entry):
+@pytest.mark.parametrize(
+    ("use", "said"),
+    [
+        *((f"{entry}(array).buffer is array", "preparing an array for lib") for entry in ENTRIES),
+        ("array.__cuda_array_interface__ is array.interface", "correcting what lib.Array exports"),
+    ],
+)
+def test_failure_of_our_own_never_breaks_a_call_or_an_export(run, use, said):
     code = f"""
 install()
 import lib
@@ -218,12 +224,12 @@ def broken(*_):
     raise ZeroDivisionError("ours")
 # Code of the guard, by its module: what another raises is not the guard's to contain.
 array_entries.is_canonical = type(broken)(broken.__code__, {{"__name__": "cudaguard.sabotage"}})
-array = make(shape=[4])
-print({entry}(array).buffer is array, found())
+array = {"lib.Array(interface(shape=[4]))" if "is array.i" in use else "make(shape=[4])"}
+print({use}, found())
 """
     assert run(code) == ["True CG807:warning"]
     (warning,) = run.warnings
-    assert "preparing an array for lib" in warning
+    assert said in warning
     assert "ZeroDivisionError" in run.err
 
 

@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 
 import cudaguard
-from cudaguard.features.cuda_graphs.copies import uses_graphs
+from cudaguard.features.cuda_graphs.functions import uses_graphs
 
 device, how = sys.argv[1:]
 if torch.version.cuda is None:

@@ -185,10 +185,7 @@ def cluster(run, program):
         program.module("cudf", CUDF)
         program.module("dask_cudf", "import cudf")
         program.module("dask_cuda", CLUSTER)
-        metadata = f"Metadata-Version: 2.1\nName: cudf-cu12\nVersion: {version}\n"
-        folder = program.folder / f"cudf_cu12-{version}.dist-info"
-        folder.mkdir(exist_ok=True)
-        (folder / "METADATA").write_text(metadata, encoding="utf-8")
+        program.child.distribution("cudf-cu12", version)
         return run(code, **how)
 
     return cluster

@@ -25,16 +25,9 @@ ABSENT, LOADED, FORKED = "0 0 () -1", "mapped 0 0 () -1", "mapped forked 0 0 () 
 
 
 @pytest.fixture
-def others(program, driver_stubs):
+def others(compiler):
     """Libraries of no interest, which can be unloaded."""
-    import subprocess
-
-    source = program.child.write("other.c", "int a_number = 3;\n")
-    paths = [str(program.folder / f"libother{i}.so") for i in range(3)]
-    for path in paths:
-        command = [driver_stubs.compiler, "-shared", "-fPIC", "-o", path, str(source)]
-        subprocess.run(command, check=True, timeout=60)
-    return paths
+    return [str(compiler.library(f"libother{i}.so", "int a_number = 3;\n")) for i in range(3)]
 
 
 @on_both_drivers

@@ -91,7 +91,7 @@ def test_run_explains_it_once(site):
 
 
 @pytest.mark.parametrize("is_old_first", [True, False])
-def test_folder_of_libraries_is_looked_at(site, is_old_first):
+def test_commands_look_at_libraries_that_a_package_opens_itself(site, is_old_first):
     env = {"LD_LIBRARY_PATH": str(site.old.parent)} if is_old_first else {}
     command = (sys.executable, "-m", "cudaguard", "check-extension", "sparsepkg")
     done = site.command(*command, env=env, check=False)
@@ -99,15 +99,11 @@ def test_folder_of_libraries_is_looked_at(site, is_old_first):
     assert ("libcusparse.so.12: would NOT load [older-library]" in done.stdout) is is_old_first
     assert (f"without it: {site.old}" in done.stdout) is is_old_first
     assert "2 checked" in done.stdout
-
-
-@pytest.mark.parametrize("is_old_first", [True, False])
-def test_doctor_looks_at_libraries_that_a_package_opens_itself(site, is_old_first):
-    info = "sparsepkg-1.0.dist-info"
-    site.write(f"{info}/METADATA", "Metadata-Version: 2.1\nName: sparsepkg\nVersion: 1.0\n")
-    site.write(f"{info}/RECORD", "sparsepkg/lib/libcusparse.so.12,,\nsparsepkg/__init__.py,,\n")
-    env = {"LD_LIBRARY_PATH": str(site.old.parent)} if is_old_first else {}
+    site.distribution("sparsepkg")
+    files = "sparsepkg/lib/libcusparse.so.12,,\nsparsepkg/__init__.py,,\n"
+    site.write("sparsepkg-1.0.dist-info/RECORD", files)
     program = "import sys; from cudaguard.tools.main import main; sys.path.insert(0, '.'); main()"
-    command = (sys.executable, "-c", program, "doctor", "--only", "CG902")
-    done = site.command(*command, env=env, check=False)
+    done = site.command(
+        sys.executable, "-c", program, "doctor", "--only", "CG902", env=env, check=False
+    )
     assert (str(site.old) in done.stdout) is is_old_first, done.stdout + done.stderr

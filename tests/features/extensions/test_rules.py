@@ -8,30 +8,18 @@ FITS = (*("0.12.1 2.12.0", "0.10.0 2.10.0+cu130", "0.8.0 2.9.0", "0.1.1 2.5.1"),
 FITS_NOT = ("0.11.0 2.10.0", "0.7.0 2.7.1+cu126", "0.2.1 2.5.1")
 
 
-@pytest.fixture
-def installed(child):
-    """Makes stand-ins for packages, which have a name, a version and nothing else."""
-
-    def installed(**versions):
-        for name, version in versions.items():
-            dist = name.replace("_", "-")
-            text = f"Metadata-Version: 2.1\nName: {dist}\nVersion: {version}\n"
-            child.write(f"{name}-{version}.dist-info/METADATA", text)
-            child.write(f"{name}.py", "")
-
-    return installed
-
-
-def told(child, module):
-    done = child.python(f"import cudaguard; cudaguard.install()\nimport {module}")
-    return done.stderr
+def told(child, module, **versions):
+    """What is said of the import of a module in an environment of these packages."""
+    for name, version in versions.items():
+        child.distribution(name.replace("_", "-"), version)
+        child.write(f"{name}.py", "")
+    return child.python(f"import cudaguard; cudaguard.install()\nimport {module}").stderr
 
 
 @pytest.mark.parametrize("pair", [*FITS, *FITS_NOT])
-def test_torchcodec_and_torch(child, installed, pair):
+def test_torchcodec_and_torch(child, pair):
     codec, torch = pair.split()
-    installed(torchcodec=codec, torch=torch)
-    said = told(child, "torchcodec")
+    said = told(child, "torchcodec", torchcodec=codec, torch=torch)
     if pair in FITS:
         assert said == ""
     else:
@@ -41,12 +29,11 @@ def test_torchcodec_and_torch(child, installed, pair):
         assert "Install a pair that its README lists" in said
 
 
-def test_torchcodec_without_torch_is_another_matter(child, installed):
-    installed(torchcodec="0.7.0")
-    assert told(child, "torchcodec") == ""
+def test_torchcodec_without_torch_is_another_matter(child):
+    assert told(child, "torchcodec", torchcodec="0.7.0") == ""
 
 
 @pytest.mark.parametrize(("extra", "is_told"), [("usd_core", True), ("numpy_usd", False)])
-def test_usd_beside_isaac_sim(child, installed, extra, is_told):
-    installed(isaacsim="5.0.0", **{extra: "25.8"})
-    assert ("[CG049]" in told(child, "isaacsim")) is is_told
+def test_usd_beside_isaac_sim(child, extra, is_told):
+    said = told(child, "isaacsim", isaacsim="5.0.0", **{extra: "25.8"})
+    assert ("[CG049]" in said) is is_told

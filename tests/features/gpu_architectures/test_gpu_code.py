@@ -13,11 +13,6 @@ from cudaguard.features.gpu_architectures.policy import code_for, device_of
 from ...fat_binaries import library
 from ...tools.doctor import planted as planted
 
-needs_cc = pytest.mark.skipif(
-    not sys.platform.startswith("linux") or shutil.which("cc") is None,
-    reason="needs Linux and a C compiler",
-)
-
 
 @pytest.mark.parametrize(
     ("has", "device", "by"),
@@ -80,6 +75,8 @@ def test_gpu_as_it_is_written(text, device):
 @pytest.fixture
 def installed(planted):
     """Plants a distribution whose files have GPU code for these."""
+    if not sys.platform.startswith("linux") or shutil.which("cc") is None:
+        pytest.skip("needs Linux and a C compiler")
 
     def installed(name="flashy", **files):
         names = []
@@ -102,7 +99,6 @@ def doctor(planted, driver_stubs):
     return doctor
 
 
-@needs_cc
 def test_package_without_code_for_the_gpu(installed, doctor):
     installed(_C="sm_80 sm_86")
     status, (found,) = doctor("9.0")
@@ -115,13 +111,11 @@ def test_package_without_code_for_the_gpu(installed, doctor):
     assert found["command"] == "cudaguard check-extension --gpu sm_90 --verbose flashy"
 
 
-@needs_cc
 def test_package_that_runs_is_not_spoken_of(installed, doctor):
     installed(_C="sm_80 sm_86")
     assert doctor("8.9") == ("ok", [])
 
 
-@needs_cc
 def test_of_two_gpus_the_one_that_is_lacking_is_named(installed, doctor):
     installed(_C="sm_80")
     status, (found,) = doctor("8.6", "12.0")
@@ -129,14 +123,12 @@ def test_of_two_gpus_the_one_that_is_lacking_is_named(installed, doctor):
     assert found["what"].endswith("(sm_120).")
 
 
-@needs_cc
 def test_of_variants_one_has_to_serve(installed, doctor):
     """As bitsandbytes has a library for each CUDA, and calls one of them."""
     installed(lib118="sm_80 sm_90", lib128="sm_80 compute_90")
     assert doctor("12.0") == ("ok", [])
 
 
-@needs_cc
 def test_file_that_makes_no_sense_is_passed_over(installed, doctor, planted):
     installed("broken", _C="sm_80")
     path = planted.folder / "broken" / "_C.so"

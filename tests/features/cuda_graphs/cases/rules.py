@@ -6,7 +6,7 @@ import torch
 from graph_tools import Pool, raised, warned
 
 import cudaguard
-from cudaguard.features.cuda_graphs.copies import uses_graphs
+from cudaguard.features.cuda_graphs.functions import uses_graphs
 
 ONE, TWO = torch.ones(2, 2), torch.full((2, 2), 2.0)
 COMPILE = torch.compile

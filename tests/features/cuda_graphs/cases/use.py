@@ -9,7 +9,7 @@ import torch
 from graph_tools import raised
 
 import cudaguard
-from cudaguard.features.cuda_graphs.copies import disable_graphs, uses_graphs
+from cudaguard.features.cuda_graphs.functions import disable_graphs, uses_graphs
 
 BY_DEFAULT = os.environ.get("TORCHINDUCTOR_CUDAGRAPHS") == "1"
 OPTION = "triton.cudagraphs"

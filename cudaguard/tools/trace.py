@@ -1,7 +1,8 @@
-"""The trace: a timeline of a program's native libraries, from its journal, as data and as text.
+"""Show when a program maps which native library, which import brings it, and who initializes CUDA.
 
-A step is something that takes time (an import, the loading of a library) or a moment (CUDA was
-initialized, a fault was found).
+The program runs as under ``cudaguard run``, by default with the guard only looking on. What it
+prints and how it ends stays as it is: the trace goes to standard error, or to files. It is written
+down as things happen, so there is one of a program that crashes as well.
 """
 
 from __future__ import annotations
@@ -26,10 +27,14 @@ from cudaguard.core.journal_reader import (
 from cudaguard.core.record import JOURNAL
 from cudaguard.core.reports import Repaired
 from cudaguard.elf.library_facts import distributions_of, read_library, version_of
+from cudaguard.files import write_text
+from cudaguard.files.text import printable_data
 from cudaguard.system.facts import Facts
 from cudaguard.system.processes import signal_name
 from cudaguard.system.runtimes import runtime_of, stem_of
-from cudaguard.tools.common import TIMEOUT
+from cudaguard.tools.common import FORMATS, TIMEOUT, UsageError, add_verbose, json_text, note, say
+from cudaguard.tools.layout import Page
+from cudaguard.tools.run import launch
 from cudaguard.tools.run.crash import CRASHES
 from cudaguard.tools.run.launch import program_of
 from cudaguard.tools.run.record import faults_in
@@ -37,15 +42,98 @@ from cudaguard.tools.run.story import Sources, add_frame, lines_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     from cudaguard.core.journal_reader import Line
-    from cudaguard.tools.layout import Page
     from cudaguard.tools.run.launch import Launch
     from cudaguard.tools.run.supervise import ProgramEnd
 
     Step = dict[str, Any]
+
+_OF_FILES = "standard output belongs to the program: name a file with -o FILE"
+
+EXAMPLES = """\
+examples:
+  cudaguard trace train.py --epochs 3         the trace as text, on standard error
+  cudaguard trace -v train.py                 with imports of Python code alone
+  cudaguard trace -o trace.json train.py      for programs
+
+It ends as the program does; 2: wrong usage; 3: a file cannot be written.
+"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.epilog = EXAMPLES
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="write the trace to FILE, as its suffix says: .json, else text; may be given "
+        "several times",
+    )
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        help="write FILE in this format, whatever its suffix (default without FILE: text)",
+    )
+    parser.add_argument(
+        "--mode",
+        default="observe",
+        help="of the guard meanwhile: observe (default) changes nothing, fix shows what it repairs",
+    )
+    launch.configure(
+        parser,
+        "trace",
+        "end the program and what it has started after that time, with status 124",
+    )
+    add_verbose(parser, "show all imports and libraries")
+
+
+def execute(args: Namespace) -> int:
+    """Trace the program and end as it does."""
+    from cudaguard.core.record import TRACE_VARIABLE
+    from cudaguard.tools.run.record import RunRecord
+    from cudaguard.tools.run.supervise import IS_SUPPORTED, run_recorded
+
+    if not IS_SUPPORTED:
+        raise UsageError("it is done on Linux only")
+    if args.format == "json" and not args.output:
+        raise UsageError(f"--format json: {_OF_FILES}")
+    if "-" in args.output:
+        raise UsageError(f"-o -: {_OF_FILES}")
+    found, environment = launch.prepared(args, args.output)
+    environment[TRACE_VARIABLE] = "1"
+    record = RunRecord()
+
+    def tell(ended: ProgramEnd) -> None:
+        from cudaguard.system.shareable import shareable
+
+        missing = record.problem()
+        if missing:
+            note("trace", f"libraries may be missing from this trace: {missing}")
+        is_whole = args.with_arguments or not args.output
+        document = document_of(found, ended, record.folder, with_arguments=is_whole)
+        shared = shareable(document)
+        if not args.output:
+            page = Page(sys.stderr, verbose=args.verbose)
+            write(printable_data(document), page)
+            say(f"{page}\n", sys.stderr)
+        for path in args.output:
+            text = json_text(shared)
+            suffix = "json" if path.lower().endswith(".json") else "text"
+            if (args.format or suffix) == "text":
+                page = Page(verbose=args.verbose)
+                write(printable_data(shared), page)
+                text = str(page)
+            write_text(path, f"{text}\n")
+
+    return run_recorded("trace", found.command, environment, record, tell, timeout=args.timeout)
+
 
 _LOADS = ("extension", "library")  # kinds of steps by which Python code has something loaded
 _STEPS = {"import": ("import",), "load": _LOADS}  # kind of an event -> kinds of steps
@@ -59,11 +147,7 @@ def document_of(
 ) -> dict[str, Any]:
     """Return the trace as JSON-ready data, without the number of the schema.
 
-    Args:
-        launch: What was run.
-        ended: How it ended.
-        folder: Where its record is.
-        with_arguments: False to name programs alone, without arguments and lines of source.
+    Without arguments it names programs alone, and shows no lines of source.
     """
     if not with_arguments:
         launch = launch._replace(program=launch.program.without_arguments())
@@ -150,12 +234,7 @@ def libraries_of(process: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def processes_of(lines: Iterable[Line], pid: int) -> list[dict[str, Any]]:
-    """Return the processes of a program, each with its steps in the order in which they began.
-
-    Args:
-        lines: The journal.
-        pid: Process id of the program itself, which comes first.
-    """
+    """Return the processes of a program, that of `pid` first, with their steps as they began."""
     found: dict[int, list[_Process]] = {}
     began = 0.0
     for line in lines:
@@ -170,12 +249,7 @@ def processes_of(lines: Iterable[Line], pid: int) -> list[dict[str, Any]]:
 
 
 class _Process:
-    """Puts the steps of one process together.
-
-    Args:
-        first: Its first line.
-        zero: The time from which seconds are counted.
-    """
+    """Puts the steps of one process together."""
 
     def __init__(self, first: Line, zero: float) -> None:
         start = first.event if isinstance(first.event, Started) else Started(None, ())
@@ -188,14 +262,14 @@ class _Process:
             "parent": start.parent,
             "program": list(start.program),
             "mode": "",
-            "began": _rounded(first.time - zero),
+            "began": round(first.time - zero, 6),
             "ended": None,
             "steps": self._steps,
         }
 
     def take(self, line: Line) -> None:
         """Take in the next line."""
-        event, at = line.event, _rounded(line.time - self._zero)
+        event, at = line.event, round(line.time - self._zero, 6)
         stack = self._open.setdefault(line.thread, [])
         if isinstance(event, Begun):
             kind = event.kind
@@ -214,7 +288,7 @@ class _Process:
             for index in reversed(range(len(stack))):
                 step = stack[index]
                 if step["kind"] in kinds and event.name in (step["name"], step["file"]):
-                    step["seconds"] = _rounded(at - step["at"])
+                    step["seconds"] = round(at - step["at"], 6)
                     step["state"] = "failed" if event.is_failed else "done"
                     del stack[index:]  # the innermost of that name, and what it has left open
                     break
@@ -264,10 +338,6 @@ class _Process:
         if self._steps and self._steps[-1]["kind"] in ("start", "unseen"):
             return self._steps[-1]
         return self._step("unseen" if self._steps else "start", "", at, line)
-
-
-def _rounded(seconds: float) -> float:
-    return round(seconds, 6)
 
 
 def native_only(process: Mapping[str, Any]) -> dict[str, Any]:
@@ -403,7 +473,7 @@ def rows_of(process: Mapping[str, Any]) -> list[Step]:
             continue
         for key in ("names", "mapped"):
             last[key] = [*last[key], *row[key]]
-        last["seconds"] = _rounded(last["seconds"] + row["seconds"])
+        last["seconds"] = round(last["seconds"] + row["seconds"], 6)
     return rows
 
 

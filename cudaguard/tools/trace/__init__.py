@@ -1,1 +1,0 @@
-"""``cudaguard trace``: which import maps which library."""
