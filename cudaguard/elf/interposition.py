@@ -32,6 +32,8 @@ _OTHER_LAYOUT = (
 
 
 # Of these each has some names of the others, and means the same by them.
+# Variables of the C library that a program may have copies of, with the same value.
+_SAME_EVERYWHERE = (b"stdin", b"stdout", b"stderr")
 _C_LIBRARY = ("libc.so", "libm.so", "libpthread.so", "libdl.so", "librt.so", "ld-linux")
 
 
@@ -65,11 +67,13 @@ class Scope(NamedTuple):
     """The members of the global scope.
 
     Args:
-        start: The program and what it was started with.
+        program: The program, Python's library and what was preloaded.
+        start: The other libraries that it was started with.
         meant: What belongs there, with what it needs.
         strangers: The others.
     """
 
+    program: tuple[Library, ...]
     start: tuple[Library, ...]
     meant: tuple[Library, ...]
     strangers: tuple[Library, ...]
@@ -91,6 +95,7 @@ def read_scope(
     """
     # Name of a library that a member needs -> where that member is.
     needed: dict[str, list[Library]] = {}
+    program: list[Library] = []
     start: list[Library] = []
     meant: list[Library] = []
     strangers: list[Library] = []
@@ -99,7 +104,9 @@ def read_scope(
         image = Image(memory, library)
         name = os.path.basename(library.path)
         asked = needed.get(image.soname) or needed.get(name)
-        if not start or name in preloaded or asked is start:
+        if not program or name in preloaded or (asked and name.startswith("libpython")):
+            group = program
+        elif asked is program or asked is start or os.sep not in library.path:  # or the vdso
             group = start
         else:
             group = meant if asked is meant or belongs(library) else strangers
@@ -107,7 +114,7 @@ def read_scope(
         if group is not strangers:
             for soname in image.needed:
                 needed.setdefault(soname, group)
-    return Scope(tuple(start), tuple(meant), tuple(strangers))
+    return Scope(tuple(program), tuple(start), tuple(meant), tuple(strangers))
 
 
 class Member(NamedTuple):
@@ -194,7 +201,8 @@ def binding_of(
     own = [*new, *used]
     files = {member.file for member in own}
     asked = _Asked(new)
-    start = members(memory, scope.start)
+    program, start = members(memory, scope.program), members(memory, scope.start)
+    first = (*program, *start)
     found: list[Interposed] = []
     for stranger in members(memory, scope.strangers):
         if stranger.file in files:
@@ -211,31 +219,34 @@ def binding_of(
                     if (
                         text not in taken
                         and stranger.symbols.defines(name)
-                        and not any(one.symbols.defines(name) for one in start)
+                        and not _definer(name, first)
                     ):
                         shown = text.decode("utf-8", "replace")
                         taken[text] = Interposed(shown, stranger.file, owner.file)
         # Who uses names of that library, and has no others for them, relies on it.
         if taken and not any(
-            stranger.symbols.defines(name) and not _definer(name, (*own, *start))
+            stranger.symbols.defines(name) and not _definer(name, (*own, *first))
             for name in asked.undefined_among(theirs)
         ):
             found += [taken[text] for text in sorted(taken)]
     if not found:
         return Binding()
-    for kind, group in (("start", start), ("meant", members(memory, scope.meant))):
-        for member in group:
-            if kind == "meant" and os.path.basename(member.file).startswith(CXX_RUNTIME):
+    c_library = [one for one in start if _is_of_c_library(one.file)]
+    meant = [
+        one
+        for one in members(memory, scope.meant)
+        if not os.path.basename(one.file).startswith(CXX_RUNTIME)
+    ]
+    for member in (*program, *c_library, *meant):
+        for name in asked.among(codes_of(member)):
+            mine = _definer(name, own) if member.symbols.defines(name) else None
+            if mine is None or mine.file == member.file or name.name in _SAME_EVERYWHERE:
                 continue
-            for name in asked.among(codes_of(member)):
-                mine = _definer(name, own) if member.symbols.defines(name) else None
-                if mine is None or mine.file == member.file:
-                    continue
-                if _is_of_c_library(mine.file) and _is_of_c_library(member.file):
-                    continue
-                if kind == "start" or mine.symbols.has_global(name.name):
-                    what, other = name.name.decode("utf-8", "replace"), member.file or "Python"
-                    return Binding(tuple(found), f"{mine.file} has {what} as well as {other}")
+            if _is_of_c_library(mine.file) and member in c_library:
+                continue
+            if member not in meant or mine.symbols.has_global(name.name):
+                what, other = name.name.decode("utf-8", "replace"), member.file or "Python"
+                return Binding(tuple(found), f"{mine.file} has {what} as well as {other}")
     return Binding(tuple(found))
 
 
