@@ -44,10 +44,7 @@ FUNCTIONS = ("compile", "search", "match", "fullmatch", "sub", "subn", "split", 
              "finditer")  # fmt: skip
 # Patterns that are put together when the program runs: module -> how to get them, and the method.
 MADE = {
-    "cudaguard.features.symbol_scope.facts": (
-        "[pattern_of_names(('a*b?c*d*a*e', '*a*b*a*c', '?x*'))]",
-        "match",
-    ),
+    "cudaguard.features.symbol_scope.facts": ("match",),
     "cudaguard.system.shareable": (
         "[_any_of(('/ab', '/abab'), r'(?<![^\\W_])', r'(?![\\w-]|\\.\\w)')]",
         "sub",

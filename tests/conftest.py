@@ -54,7 +54,7 @@ SLOW = {
     ),
     "features/gpu_architectures": ("test_gpu_code", "test_nvrtc"),
     "features/import_order": ("test_newest", "test_preload"),
-    "features/symbol_scope": ("test_hiding", "test_own_runtime", "test_users"),
+    "features/symbol_scope": ("test_own_runtime",),
     "harm": ("test_time_limits",),
     "system": ("test_child",),
     "tools": (

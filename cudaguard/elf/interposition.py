@@ -30,10 +30,9 @@ _OTHER_LAYOUT = (
     b"_ZNSt8__detail21_Hash_node_value_base",
 )
 
-
-# Of these each has some names of the others, and means the same by them.
 # Variables of the C library that a program may have copies of, with the same value.
 _SAME_EVERYWHERE = (b"stdin", b"stdout", b"stderr")
+# Of these each has some names of the others, and means the same by them.
 _C_LIBRARY = ("libc.so", "libm.so", "libpthread.so", "libdl.so", "librt.so", "ld-linux")
 
 

@@ -14,11 +14,9 @@ import errno
 
 from cudaguard.elf.reader import (
     PT_DYNAMIC,
-    PT_LOAD,
     Budget,
     ElfObject,
     UnreadableError,
-    program_headers,
     segments_of,
     words,
 )
@@ -254,28 +252,6 @@ class Image(ElfObject):
     def some(self, address: int, length: int) -> bytes:
         """Return up to `length` bytes of memory; fewer where readable memory ends."""
         return self.memory.some(address, length)
-
-    def segments(self) -> tuple[range, list[range]]:
-        """Return where the whole library lies, and those parts of its file that can be written.
-
-        The loader writes there; what it protects again afterwards is among them.
-        """
-        table, length = program_headers(self.memory.read(self.base, 64))
-        if not length:
-            raise UnreadableError(f"{self.library.path}: no ELF header at its base")
-        end, writable = 0, []
-        for kind, flags, _, address, size, span in segments_of(
-            self.memory.read(self.base + table, length)
-        ):
-            if kind != PT_LOAD:
-                continue
-            if max(address, span) > _MOST_MAPPED:
-                raise UnreadableError(f"{self.library.path}: a segment makes no sense")
-            end = max(end, address + span)
-            if flags & _PF_W:
-                start = self.base + address
-                writable.append(range(start, start + min(size, MOST_TEXT)))
-        return range(self.base, self.base + end), writable
 
 
 # --- Where the loader keeps its list and its global scope, found without asking it ----------------

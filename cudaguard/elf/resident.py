@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import ctypes
 
-from cudaguard.elf.process import Image, Memory, entries, first_entry, library_at
+from cudaguard.elf.process import Image, Memory, library_at
 from cudaguard.elf.symbols import SharedObject
 from cudaguard.files import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from typing_extensions import Self
 
-    from cudaguard.elf.process import Library
     from cudaguard.elf.symbols import Wanted
 
 
@@ -105,20 +102,6 @@ class Resident:
         """
         return SharedObject(Image(self.memory, library_at(self.memory, handle)[0]))
 
-    def libraries(self) -> list[Library]:
-        """Return the libraries in the order in which they were mapped, links in paths resolved.
-
-        None of them can be unloaded now.
-
-        Raises:
-            OSError: The list of the loader cannot be read.
-        """
-        return [
-            library._replace(path=library.file)
-            for entry, library in tuple(entries(self.memory, first_entry()))
-            if self.handle(library.path) == entry  # else it was unloaded meanwhile
-        ]
-
     def address(self, handle: int, name: bytes) -> int:
         """Return the address of a symbol in a library or what it brought; 0 if it has none."""
         return (self._find(handle, name) or 0) if handle else 0
@@ -139,32 +122,3 @@ class Resident:
         if not address or not self._place(address, ctypes.addressof(place)) or not place.file:
             return ""
         return os.fsdecode(place.file)
-
-
-def bound_addresses(image: Image, targets: Iterable[range]) -> frozenset[int]:
-    """Return the addresses within `targets` that a library refers to.
-
-    These are in its global offset table and in its own variables, such as tables of functions.
-
-    Args:
-        image: The library.
-        targets: Where the libraries are whose addresses are wanted.
-
-    Raises:
-        OSError: It cannot be read, or makes no sense.
-    """
-    spans = tuple(targets)
-    # The upper five bytes of all those addresses are few: search for them, at C speed.
-    uppers = {upper for t in spans for upper in range(t.start >> 24, (t.stop >> 24) + 1)}
-    found: set[int] = set()
-    for part in image.segments()[1]:
-        data = image.some(part.start, len(part))
-        for upper in uppers:
-            sign = upper.to_bytes(5, "little")
-            at = data.find(sign)
-            while at >= 0:
-                word = int.from_bytes(data[at - 3 : at + 5], "little")
-                if at % 8 == 3 and any(word in target for target in spans):
-                    found.add(word)
-                at = data.find(sign, at + 1)
-    return frozenset(found)

@@ -6,7 +6,7 @@ An entry is a text ``module:name``; `cudaguard.core.table` says what each table 
 from __future__ import annotations
 
 RULES = (
-    ('CG001', 'cudaguard.features.symbol_scope.rules:RULES', 'automatic', ('decord',), (), (('load_local', 'libdecord.so*'), ('hide_symbols', 'libdecord.so*'))),
+    ('CG001', 'cudaguard.features.symbol_scope.rules:RULES', 'automatic', ('decord',), (), (('load_local', 'libdecord.so*'),)),
     ('CG002', 'cudaguard.features.symbol_scope.rules:RULES', 'automatic', ('tensorflow',), (), (('load_local', 'libtensorflow_*.so*'),)),
     ('CG060', 'cudaguard.features.import_order.rules:RULES', 'report', ('nvdiffrast.torch',), (), (('check_call', 'RasterizeGLContext'),)),
     ('CG061', 'cudaguard.features.import_order.rules:RULES', 'report', ('isaacsim', 'omni.isaac.kit'), (), (('check_call', 'SimulationApp'),)),
@@ -40,7 +40,6 @@ RULES = (
 
 VERBS = {
     'load_local': {'opening': 'cudaguard.features.symbol_scope.repair:keep_local', 'masking': 'cudaguard.features.symbol_scope.repair:leave_global', 'late': 'cudaguard.features.symbol_scope.repair:check_already_imported'},
-    'hide_symbols': {'around': 'cudaguard.features.symbol_scope.repair:hide_after', 'late': 'cudaguard.features.symbol_scope.repair:check_already_imported'},
     'provide_libraries': {'needing': 'cudaguard.features.import_order.repair:provide'},
     'preload': {'before': 'cudaguard.features.import_order.repair:preload', 'late': 'cudaguard.features.import_order.repair:came_too_late', 'after': 'cudaguard.features.import_order.repair:preload_at_call'},
     'check_call': {'after': 'cudaguard.features.import_order.calls:watch'},
@@ -58,14 +57,14 @@ VERBS = {
 }
 
 CATEGORIES = {
-    'load_local':'SymbolScopeWarning', 'hide_symbols':'SymbolScopeWarning',
-    'provide_libraries':'ImportOrderWarning', 'preload':'ImportOrderWarning',
-    'check_call':'ImportOrderWarning', 'preload_newest':'ImportOrderWarning',
-    'fetch_from_wheels':'ImportOrderWarning', 'preload_static_tls':'ImportOrderWarning',
-    'set_env':'ImportOrderWarning', 'replace_module':'ImportOrderWarning',
-    'normalize_argument':'ArrayInterfaceWarning', 'fix_array_interface':'ArrayInterfaceWarning',
-    'disable_cuda_graphs':'GraphWarning', 'clone_outputs':'GraphWarning',
-    'preload_newer_nvrtc':'ImportOrderWarning', 'prepare_builds':'ExtensionWarning',
+    'load_local':'SymbolScopeWarning', 'provide_libraries':'ImportOrderWarning',
+    'preload':'ImportOrderWarning', 'check_call':'ImportOrderWarning',
+    'preload_newest':'ImportOrderWarning', 'fetch_from_wheels':'ImportOrderWarning',
+    'preload_static_tls':'ImportOrderWarning', 'set_env':'ImportOrderWarning',
+    'replace_module':'ImportOrderWarning', 'normalize_argument':'ArrayInterfaceWarning',
+    'fix_array_interface':'ArrayInterfaceWarning', 'disable_cuda_graphs':'GraphWarning',
+    'clone_outputs':'GraphWarning', 'preload_newer_nvrtc':'ImportOrderWarning',
+    'prepare_builds':'ExtensionWarning',
 }
 
 TABLES = (

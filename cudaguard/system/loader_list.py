@@ -11,7 +11,6 @@ Source: ``link.h``; ``proc(5)``.
 
 from __future__ import annotations
 
-import errno
 from _thread import RLock
 
 from cudaguard.elf.process import ENTRY, Library, Memory, entries, first_entry, rendezvous
@@ -35,14 +34,12 @@ class LoaderList:
 
     Attributes:
         news: Counts the looks that have found something changed.
-        hidden: Counts how often names were hidden.
         scope: The program's search list, the address of an entry per 8 bytes; empty if it cannot
             be read.
     """
 
     def __init__(self) -> None:
         self.news = 0
-        self.hidden = 0
         self.scope = b""
         self._first = self._scope_at = 0
         self._parts: Parts = []
@@ -108,27 +105,6 @@ class LoaderList:
         """
         self.look()
         return self._libraries
-
-    def global_scope(self) -> bytes:
-        """Return the program's search list as it is now.
-
-        Raises:
-            OSError: It cannot be read.
-        """
-        self.look()
-        if not self.scope:
-            raise OSError(errno.ENOSYS, "the global symbol scope cannot be read")
-        return self.scope
-
-    @property
-    def has_scope(self) -> bool:
-        """True if it is known where the search list is."""
-        return self._scope_at != 0
-
-    def note_hidden(self) -> None:
-        """Take note that names of a library were hidden: what was read of it is not so any more."""
-        self.news += 1
-        self.hidden += 1
 
     def _read(self, seen: bytes) -> None:
         is_longer = bool(seen) and seen[:_NEXT] == self._seen[:_NEXT]

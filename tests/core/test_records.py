@@ -150,15 +150,15 @@ def test_rule_that_a_remedy_shows_keeps_its_lines_and_nothing_else_does():
 
 # --- the tables of a rule ------------------------------------------------------------------------
 
-SOURCE = {"hide_symbols": "a.so", "names": ["x", "y"], "deep": {"list": [1, [2]]}}
-FROZEN = {"hide_symbols": "a.so", "names": ("x", "y"), "deep": {"list": (1, (2,))}}
+SOURCE = {"check_call": "a.so", "before": ["x", "y"], "deep": {"list": [1, [2]]}}
+FROZEN = {"check_call": "a.so", "before": ("x", "y"), "deep": {"list": (1, (2,))}}
 
 
 def test_rule_copies_its_tables_deeply():
     source = copy.deepcopy(SOURCE)
     when = {"platform": ["linux"], "env": {"A": True}}
     rule = Rule("R", ("x",), "w", actions=[source], when=when)
-    source["names"].append("z")
+    source["before"].append("z")
     source["deep"]["list"][1].append(3)
     when["platform"].append("win32")
     when["env"]["B"] = False

@@ -82,14 +82,14 @@ def test_unknown_key_is_named_with_those_that_are_known():
 
 
 def test_action_of_a_file_is_shown_and_corrected_in_toml():
-    table = {**MINIMAL, "actions": [{"hide_symbols": "a.so", "name": ["x"]}]}
+    action = {"check_call": "App", "befor": ["x"]}
     with pytest.raises(RuleError) as caught:
-        rules_from_tables([table], "some.toml")
+        rules_from_tables([{**MINIMAL, "actions": [action], "grade": "report"}], "some.toml")
     assert str(caught.value) == (
         "some.toml: [[rules]] number 1: rule 'MINE', actions: "
-        'got { hide_symbols = "a.so", name = ["x"] }: '
-        "'name' is not a parameter of hide_symbols, which takes only names, keep; "
-        'did you mean { hide_symbols = "a.so", names = ["x"] }?'
+        'got { check_call = "App", befor = ["x"] }: '
+        "'befor' is not a parameter of check_call, which takes only before, sharing; "
+        'did you mean { check_call = "App", before = ["x"] }?'
     )
 
 

@@ -21,6 +21,7 @@ else:
 
 GOOD = Rule("MINE-1", ("torch",), "It breaks.")
 OPT_IN = {"grade": "opt-in"}
+REPORT = {"grade": "report"}
 
 
 @pytest.mark.parametrize(
@@ -34,10 +35,10 @@ OPT_IN = {"grade": "opt-in"}
         {"watch": ("a.b",), "needs": ("a", "a.c", "a.bc")},
         {"dist": ("decord<=0.6.0", "eva-decord", "x[extra]>=1,<2", "y; python_version > '3'")},
         {"actions": ({"load_local": "libdecord.so*"},)},
-        {"actions": ({"hide_symbols": "libdecord.so*", "names": "*"},)},
-        {"actions": ({"names": ("std", "*llvm*"), "keep": "DECORD*", "hide_symbols": "a.so"},)},
-        {"actions": [{"hide_symbols": "a.so", "names": ["std"], "keep": ["A*", "B*"]}]},
-        {"actions": ({"load_local": "a.so"}, {"hide_symbols": "a.so", "names": "zlib"}),
+        {"actions": ({"check_call": "App", "before": "pxr"},), "grade": "report"},
+        {"actions": ({"before": ("pxr", "omni"), "sharing": "x/lib*.so", "check_call": "App"},),
+         "grade": "report"},
+        {"actions": [{"load_local": "a.so"}, {"check_call": "App", "before": ["pxr"]}],
          "grade": "report"},
         {"actions": ({"set_env": "A", "value": ""}, {"set_env": "A", "value": "b=c d"}),
          "grade": "opt-in"},
@@ -93,13 +94,13 @@ def test_rule_that_fits_is_given_back_as_it_is(fields):
         ({"actions": ("load_local:x",)}, "actions",
          "expected a table such as {'load_local': 'libdecord.so*'}, got 'load_local:x'"),
         ({"actions": (3,)}, "actions", "expected a table such as"),
-        ({"actions": ({},)}, "actions", "no key is a verb; expected one of load_local, hide_sym"),
+        ({"actions": ({},)}, "actions", "no key is a verb; expected one of load_local, provide"),
         ({"actions": ({"demolish": "x"},)}, "actions", "no key is a verb; expected one of"),
         ({"actions": ({3: "x"},)}, "actions", "no key is a verb"),
         ({"actions": ({"load_locl": "x"},)}, "actions",
          "'load_locl' is not a verb; did you mean {'load_local': 'x'}?"),
-        ({"actions": ({"hide_symbol": "x", "name": "a"},)}, "actions",
-         "did you mean {'hide_symbols': 'x', 'names': 'a'}?"),
+        ({"actions": ({"check_cal": "x", "befor": "a"},), **REPORT}, "actions",
+         "did you mean {'check_call': 'x', 'before': 'a'}?"),
         ({"actions": ({"load_local": "x", "preload": "y"},)}, "actions",
          "a table has one verb, not 2; write [{'load_local': 'x'}, {'preload': 'y'}]"),
         *(({"actions": ({"load_local": value},)}, "actions",
@@ -108,18 +109,18 @@ def test_rule_that_fits_is_given_back_as_it_is(fields):
         ({"actions": ({"load_local": "x", "names": "*"},)}, "actions",
          ("'names' is not a parameter of load_local, which takes no parameters; did you mean "
           "{'load_local': 'x'}?")),
-        ({"actions": ({"hide_symbols": "x.so"},)}, "actions",
-         ("'names' is missing, a text or a list of texts; for example {'hide_symbols': 'x.so', "
-          "'names': '*'}")),
-        ({"actions": ({"hide_symbols": "x.so", "keep": "X*"},)}, "actions", "'names' is missing"),
-        ({"actions": ({"hide_symbols": "x.so", "names": "*", "kep": ["A"]},)}, "actions",
-         ("'kep' is not a parameter of hide_symbols, which takes only names, keep; did you mean "
-          "{'hide_symbols': 'x.so', 'names': '*', 'keep': ['A']}?")),
-        *(({"actions": ({"hide_symbols": "x.so", "names": value},)}, "actions",
-           "names: expected a text or a list of texts, got ") for value in
+        ({"actions": ({"check_call": "x"},), **REPORT}, "actions",
+         ("'before' is missing, a text or a list of texts; for example {'check_call': 'x', "
+          "'before': 'pxr'}")),
+        ({"actions": ({"check_call": "x", "sharing": "a/b.so"},), **REPORT}, "actions",
+         "'before' is missing"),
+        ({"actions": ({"check_call": "x", "before": "*", "sharin": "a/b.so"},), **REPORT},
+         "actions",
+         ("'sharin' is not a parameter of check_call, which takes only before, sharing; did you "
+          "mean {'check_call': 'x', 'before': '*', 'sharing': 'a/b.so'}?")),
+        *(({"actions": ({"check_call": "x", "before": value},), **REPORT}, "actions",
+           "before: expected a text or a list of texts, got ") for value in
           ("", (), [], [""], ["a", 1], None, True, {"a": 1})),
-        ({"actions": ({"hide_symbols": "", "names": "*"},)}, "actions",
-         "hide_symbols: expected a file name pattern, got ''"),
         ({"actions": ({"names": "*"},)}, "actions", "no key is a verb"),
         ({"actions": ({"set_env": "A"},), **OPT_IN}, "actions", "'value' is missing"),
         *(({"actions": ({"set_env": name, "value": "x"},), **OPT_IN}, "actions",
@@ -138,8 +139,6 @@ def test_rule_that_fits_is_given_back_as_it_is(fields):
            f"switched on by its id; got {grade!r}")) for grade in ("automatic", "report")),
         *(({"actions": ({"load_local": library},)}, "actions", "serves others from the global")
           for library in ("libgomp.so*", "libstdc++.so.6", "libmpi.so", "libcudart.so*")),
-        *(({"actions": ({"hide_symbols": library, "names": "*"},)}, "actions",
-           "serves others from the global") for library in ("libgomp.so*", "libcudart.so*")),
         ({"links": "https://x"}, "links", "got the string"),
         ({"links": (b"https://x",)}, "links", "expected a list of strings"),
         ({"grade": "FIX"}, "grade", "got 'FIX', expected one of automatic, opt-in, report"),
@@ -253,11 +252,11 @@ def test_garbage_in_tables_is_a_rule_error_and_nothing_else(tables):
 
 
 def test_corrected_table_fits_where_one_is_proposed():
-    wrong = {"hide_symbl": 3, "name": ["a"], "keep": 1}
-    message = said_of(GOOD.replace(actions=[wrong]))
+    wrong = {"check_cal": 3, "befor": ["a"], "sharing": 1}
+    message = said_of(GOOD.replace(actions=[wrong], grade="report"))
     shown = message.partition("did you mean ")[2].rstrip("?")
-    assert shown == "{'hide_symbols': 'libdecord.so*', 'names': ['a']}"
-    assert said_of(GOOD.replace(actions=[ast.literal_eval(shown)])) is None
+    assert shown == "{'check_call': 'SimulationApp', 'before': ['a']}"
+    assert said_of(GOOD.replace(actions=[ast.literal_eval(shown)], grade="report")) is None
 
 
 # --- the declarations ----------------------------------------------------------------------------

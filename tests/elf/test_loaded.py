@@ -30,8 +30,7 @@ from cudaguard.elf.process import (  # noqa: E402
     first_entry,
     mapped_libraries,
 )
-from cudaguard.elf.resident import bound_addresses  # noqa: E402
-from cudaguard.elf.symbols import SharedObject  # noqa: E402
+from cudaguard.elf.symbols import SharedObject, Wanted  # noqa: E402
 
 PAGE = mmap.PAGESIZE
 needs_readelf = pytest.mark.skipif(
@@ -135,16 +134,6 @@ def test_symbols_agree_with_readelf(memory):
         assert names == told[: len(names)], library
 
 
-def test_segments_lie_where_the_file_is_mapped(memory):
-    mapped = mapped_files()
-    for library in libraries():
-        if library.base:
-            whole, writable = Image(memory, library).segments()
-            assert whole.start == mapped[library.path]
-            assert any(library.dynamic in part for part in writable) or "vdso" in library.path
-            assert all(part.start in whole and part.stop - 1 in whole for part in writable)
-
-
 def test_library_that_the_kernel_maps_has_file_addresses(memory):
     """The loader cannot write into the vdso, and leaves the addresses in it as they are."""
     for library in mapped_libraries():
@@ -243,7 +232,6 @@ def parts_of(memory: Memory, library: Library) -> dict[int, bytes]:
     """Everything that the readers look at in a library."""
     read = Image(memory, library)
     symbols = SharedObject(read).table()
-    _, writable = read.segments()
     strings = read.address(reader.DT_STRTAB)
     hashes = read.address(reader.DT_GNU_HASH) or read.address(reader.DT_HASH)
     return {
@@ -252,7 +240,6 @@ def parts_of(memory: Memory, library: Library) -> dict[int, bytes]:
         symbols.address: symbols.table,
         strings: memory.some(strings, len(symbols.strings) + PAGE),
         hashes: memory.read(hashes, 2048),
-        **{part.start: memory.read(part.start, len(part)) for part in writable},
     }
 
 
@@ -267,10 +254,10 @@ def everything(snapshot: Snapshot, library: Library) -> list[object]:
         lambda: read.needed,
         lambda: read.soname,
         lambda: SharedObject(read).table(),
-        lambda: SharedObject(read).shows(b"free"),
+        lambda: SharedObject(read).defines(Wanted(b"free")),
+        lambda: SharedObject(read).codes(),
+        lambda: SharedObject(read).references_to_itself(),
         lambda: SharedObject(read).wanted(),
-        read.segments,
-        lambda: bound_addresses(read, [range(library.base, library.base + (1 << 24))]),
     ):
         try:
             answers.append(ask())
@@ -283,8 +270,7 @@ def everything(snapshot: Snapshot, library: Library) -> list[object]:
 def small(memory):
     """A small library of this process."""
     images = [Image(memory, library) for library in libraries() if library.base]
-    found = [read for read in images if read.segments()[1]]
-    return min(found, key=lambda read: len(SharedObject(read).table().names)).library
+    return min(images, key=lambda read: len(SharedObject(read).table().names)).library
 
 
 def test_snapshot_says_what_the_process_says(memory, small):
@@ -303,14 +289,6 @@ def test_dynamic_section_without_an_end_is_an_error(memory, small):
         Image(Snapshot({small.dynamic: tags}), small)
     with pytest.raises(OSError, match="its dynamic section has no end"):
         Image(Snapshot({small.dynamic: tags[:40]}), small)  # no whole tag is left
-
-
-@pytest.mark.parametrize("place", [0, 4, 5])
-def test_what_is_no_64_bit_little_endian_image_has_no_segments(memory, small, place):
-    parts = parts_of(memory, small)
-    parts[small.base] = parts[small.base][:place] + b"\7" + parts[small.base][place + 1 :]
-    with pytest.raises(OSError, match="no ELF header at its base"):
-        Image(Snapshot(parts), small).segments()
 
 
 # Entries of a list are 32 bytes: base, name, dynamic section, next entry.
@@ -351,9 +329,3 @@ def test_any_damaged_word_is_an_os_error_or_an_answer(memory, small, value):
             snapshot.damage(start + place, value)
             everything(snapshot, small)
             assert snapshot.longest <= 1 << 30
-            try:
-                whole, _ = Image(snapshot, small).segments()
-            except OSError:
-                continue
-            # A set of the spans' upper bytes is made of it.
-            assert whole.stop - whole.start < 1 << 40

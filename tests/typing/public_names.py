@@ -12,7 +12,7 @@ with handle:
 
 rule = cudaguard.Rule("LOCAL1", ["torch"], "why", needs=["mylib"])
 tables: list[dict[str, object]] = [
-    {"hide_symbols": "libx.so*", "names": ["zlib"]},
+    {"check_call": "App", "before": ["pxr"]},
     {"prepare_builds": True},
 ]
 cudaguard.Rule("LOCAL2", {"torch"}, "why", dist=frozenset(("x",)), actions=tables, grade="opt-in")

@@ -8,10 +8,9 @@ from cudaguard.core.findings import (
     have_it_repaired,
     listed,
     of_rule,
-    too_late,
 )
+from cudaguard.core.patterns import matches
 from cudaguard.core.rule_check import toml_text
-from cudaguard.features.symbol_scope.facts import pattern_of_names
 from cudaguard.files import os
 from cudaguard.files.text import RULE_LINE
 from cudaguard.model import NamedTuple
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from cudaguard.core.detection import NativeLoad
     from cudaguard.core.request import Request
     from cudaguard.elf.interposition import Interposed
-    from cudaguard.features.symbol_scope.hiding import Hiding
     from cudaguard.model import Finding, Rule
 
 KEPT_LOCAL = "kept in local symbol scope"
@@ -77,6 +75,7 @@ _SINCE = {
     ),
 }
 _MOST_NAMES, _MOST_DANGERS, _MOST_FILES = 3, 2, 3  # in a message
+_MOST_ASKED = 200
 _PROGRAM = ("", "__main__", "__mp_main__")
 
 
@@ -137,7 +136,7 @@ def interposed(
         when, remedy = _SINCE[stranger.since]
         cause: tuple[str, ...] = (f"{library} was put into the global symbol scope {when}",)
     else:
-        cause, remedy = _cause(load, stranger), _remedy(stranger, load, keys)
+        cause, remedy = _cause(load, stranger), _remedy(stranger, load)
     dangers = "; ".join(FAMILIES[key].danger for key in keys[:_MOST_DANGERS])
     return INTERPOSED.found(
         f"{victim} uses {_called(names)} of {library}{of} instead of its own.",
@@ -157,10 +156,9 @@ def _taken(file: str, names: Sequence[Interposed]) -> str:
 
 def _families(names: Sequence[Interposed]) -> tuple[str, ...]:
     """Return the families that some names are of, the worst first."""
-    text = b"".join(one.name.encode() + b"\0" for one in names)
-    starts = [0, *(at + 1 for at, sign in enumerate(text) if not sign)][:-1]
-    patterns = {key: pattern_of_names((key,)) for key in FAMILIES}
-    return tuple(k for k, one in patterns.items() if any(one.match(text, at) for at in starts))
+    some = names[:: len(names) // _MOST_ASKED + 1]
+    found = {key for key, one in FAMILIES.items() for n in some if matches(n.name, one.names)}
+    return tuple(key for key in FAMILIES if key in found)
 
 
 def _called(names: Sequence[Interposed]) -> str:
@@ -197,36 +195,27 @@ def _cause(load: NativeLoad, stranger: Stranger) -> tuple[str, str]:
     return line, f"imported at {stranger.imported_at}" if stranger.imported_at else ""
 
 
-def _remedy(stranger: Stranger, load: NativeLoad, keys: tuple[str, ...]) -> str:
+def _remedy(stranger: Stranger, load: NativeLoad) -> str:
     called_by = stranger.module, stranger.where
     asking, where = load.flags_by if load.extension else called_by
     if load.is_global and asking in _PROGRAM:
         call = "sys.setdlopenflags call" if load.extension else "call"
         return f"remove RTLD_GLOBAL from the {call}{f' at {where}' if where else ''}"
-    bundled = ""
-    if load.is_global:
-        package = asking.partition(".")[0]
-        action: dict[str, object] = {"load_local": _pattern(load.library)}
-    else:
-        package = (load.extension or stranger.module).partition(".")[0]
-        bundled = stranger.package
-        if package in _PROGRAM or not bundled.isidentifier():
-            return (
-                "ask its authors to load it without RTLD_GLOBAL; until then import the packages in "
-                "danger before it"
-            )
-        action = {"hide_symbols": _pattern(stranger.file), "names": keys or "*"}
+    if not load.is_global:
+        return (
+            "ask its authors to load it without RTLD_GLOBAL; until then import the packages in "
+            "danger before it"
+        )
+    package = asking.partition(".")[0]
     lines = (
         "save this rule as cudaguard.toml and set CUDAGUARD_CONFIG=cudaguard.toml:",
         "[[rules]]",
         'id = "LOCAL001"',
         f'watch = ["{package}"]',
-        # What a wheel bundles lies in a folder named after the distribution, not the module.
-        f"dist = [{toml_text(bundled)}]" if bundled not in ("", package) else "",
-        f"actions = {toml_text([action])}",
+        f"actions = {toml_text([{'load_local': _pattern(load.library)}])}",
         f'why = "{package} puts its libraries into the global symbol scope"',
     )
-    return RULE_LINE.join(filter(None, lines))
+    return RULE_LINE.join(lines)
 
 
 def _pattern(library: str) -> str:
@@ -278,51 +267,4 @@ def left_global(rule: Rule, subject: str, runtime: str, where: str) -> Finding:
         f"RTLD_GLOBAL requested at {where}" if where else "",
         own_runtime(runtime),
         remedy=STAY_GLOBAL,
-    )
-
-
-def hidden(done: Hiding) -> str:
-    """Return what has become of a library whose names were hidden."""
-    others = f" of it and {done.libraries - 1} of its dependencies" if done.libraries > 1 else ""
-    return f"{counted(done.names, 'symbols')}{others} hidden from the global symbol scope"
-
-
-def _evidence(done: Hiding) -> tuple[str, ...]:
-    if done.state == "done":
-        what = f"{os.path.basename(done.library)}: {hidden(done)}"
-    else:
-        how = "not hidden" if done.state != "half" else f"{hidden(done)}, and not the others"
-        what = f"{done.library or 'its symbols'}: {how}, as {done.reason}"
-    users = ", ".join(f"{name} ({counted(count, 'references')})" for name, count in done.bound)
-    return (f"{what}; still bound to them: {users}" if users else what, *done.left)
-
-
-def taken_back_late(rule: Rule, module: str, done: Hiding, *, at_start: bool) -> Finding:
-    """A library was global before its rule was in force, and not all of that could be undone."""
-    consequence = rule.why
-    if done.state == "done" and done.bound:
-        consequence = (
-            "libraries loaded from now on do not use the hidden symbols. Those listed still do, "
-            "and may fail."
-        )
-    late = too_late(rule, module, at_start=at_start)
-    late = late.replace(evidence=_evidence(done), consequence=consequence)
-    return late.replace(remedy=STAY_GLOBAL, command="") if done.runtime else late
-
-
-def not_taken_back(rule: Rule, module: str, done: Hiding) -> Finding:
-    """Names came into the global scope in spite of a rule, and could not all be taken back."""
-    if done.state == "done":
-        fault, remedy = (
-            "some libraries use them",
-            f"import the libraries listed above before {module}",
-        )
-    else:
-        fault = "they could not all be hidden" if done.names else "they could not be hidden"
-        remedy = f"load it without RTLD_GLOBAL, or import the packages in danger before {module}"
-    return of_rule(
-        rule,
-        f"{module} put its symbols into the global scope, and {fault}.",
-        *_evidence(done),
-        remedy=STAY_GLOBAL if done.runtime else remedy,
     )

@@ -11,10 +11,7 @@ RULES: tuple[Rule, ...] = (
         watch=("decord",),
         dist=("decord<=0.6.0", "eva-decord"),
         when={"platform": "linux"},
-        actions=(
-            {"load_local": "libdecord.so*"},
-            {"hide_symbols": "libdecord.so*", "names": "*", "keep": ["DECORD*"]},
-        ),
+        actions=({"load_local": "libdecord.so*"},),
         why=(
             "decord loads libdecord.so with RTLD_GLOBAL. Libraries loaded later can use its old "
             "zlib, FFmpeg and C++ runtime. OpenCV then reads a PNG as None, and torch extensions "

@@ -10,22 +10,18 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from cudaguard.core.decide import applies
-from cudaguard.core.patterns import values_of
 from cudaguard.core.reports import LATER
 from cudaguard.elf.interposition import Binding, binding_of, load_of, needs_of, open_deep
 from cudaguard.errors import ImportOrderError
 from cudaguard.features.symbol_scope.facts import names_library, packages_of, runtime_among
 from cudaguard.features.symbol_scope.findings import (
-    GUARD,
     INTERPOSED,
     Stranger,
     bound_to_own,
     interposed,
 )
-from cudaguard.features.symbol_scope.repair import hide, wanted_back
 from cudaguard.files import os, own_errors
 from cudaguard.hooks.caller import caller_frame, describe, frame_outside, is_importing, module_of
-from cudaguard.hooks.loader import is_imported, is_under_way
 from cudaguard.system.facts import Facts, Packages
 
 TYPE_CHECKING = False
@@ -48,8 +44,6 @@ def arrived(
 ) -> dict[str, Stranger]:
     """Return what is known of libraries that have just become global, by file.
 
-    Rules that should have kept them out have their symbols hidden.
-
     Args:
         core: Knows the rules.
         libraries: Which have.
@@ -67,7 +61,7 @@ def arrived(
         rules = _rules_about(core, file, package, load)
         here = [rule for rule in rules if applies(rule, facts)]
         # Each is asked: what they do must not depend on what another one does.
-        known = [_is_known(core, rule, load, since, has_runtime) for rule in here]
+        known = [_is_known(core, rule, load, has_runtime=has_runtime) for rule in here]
         is_let_be = bool(rules and not here)
         found[file] = Stranger(file, package, load, since, *line, any(known), is_let_be)
     return found
@@ -83,33 +77,19 @@ def _rules_about(core: Dispatch, file: str, package: str, load: NativeLoad | Non
     return [
         entry.rule
         for entry in core.registry.entries
-        if any(verb in ("load_local", "hide_symbols") for verb, _ in entry.does)
+        if any(verb == "load_local" for verb, _ in entry.does)
         if not names.isdisjoint(packages_of(entry.rule))
         or any(names_library(entry.rule, library) for library in libraries)
     ]
 
 
-def _is_known(
-    core: Dispatch, rule: Rule, load: NativeLoad | None, since: str, has_runtime: bool
-) -> bool:
-    """Return True if the rule reports it, or repairs it, which is done now where it has to be.
+def _is_known(core: Dispatch, rule: Rule, load: NativeLoad | None, *, has_runtime: bool) -> bool:
+    """Return True if the rule has told of it where the scope was asked for.
 
     A rule that should have kept the names out and did not must not silence what is seen.
     """
-    imported = [name for name in rule.watch if is_imported(name)]
-    if since == GUARD:
-        return bool(imported)  # late_imports looks at what was imported before the guard
-    # It tells where the scope is asked for.
-    has_told = load is not None and load.is_global and bool(values_of(rule, "load_local"))
-    if not core.permit(rule).acts or (has_runtime and has_told):
-        return has_told
-    if not imported or not values_of(rule, "hide_symbols"):
-        return False
-    if any(map(is_under_way, imported)):
-        wanted_back.add(rule.id)  # its own parts may need the names until it is imported
-    else:
-        core.repairs.do_now(hide, rule, "hide_symbols", imported[0])
-    return True
+    has_told = load is not None and load.is_global
+    return has_told and (has_runtime or not core.permit(rule).acts)
 
 
 # --- When others come ---------------------------------------------------------------------------

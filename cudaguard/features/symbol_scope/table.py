@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.rule_check import SCOPED_PATTERN, TEXTS, Parameter, Verb
+from cudaguard.core.rule_check import SCOPED_PATTERN, Verb
 
 VERBS = (
     Verb(
@@ -15,17 +15,6 @@ VERBS = (
             "masking": "repair:leave_global",
             "late": "repair:check_already_imported",
         },
-    ),
-    Verb(
-        "hide_symbols",
-        SCOPED_PATTERN,
-        "libdecord.so*",
-        "Hide symbols of a library that is in the global symbol scope already.",
-        {"around": "repair:hide_after", "late": "repair:check_already_imported"},
-        parameters=(
-            Parameter("names", TEXTS, "*"),
-            Parameter("keep", TEXTS, ("DECORD*",), required=False),
-        ),
     ),
 )
 

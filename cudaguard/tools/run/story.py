@@ -41,9 +41,8 @@ if TYPE_CHECKING:
 
     Frame = dict[str, Any]
 
-_SCOPE = ("load_local", "hide_symbols")
 # What other actions are about (arrays, graphs, builds, defaults) does not kill.
-_DEADLY = (*_SCOPE, "preload", "provide_libraries", "replace_module")
+_DEADLY = ("load_local", "preload", "provide_libraries", "replace_module")
 # Errors that only say that another process has ended.
 _OF_OTHERS = (
     *("BrokenProcessPool", "CalledProcessError", "ChildFailedError", "ProcessExitedException"),
@@ -297,9 +296,11 @@ def fitting(rules: Iterable[Rule], story: Story, cured: Container[str] = ()) -> 
             continue
         names = (*rule.watch, *rule.needs, *rule.when.get("dists", {}))
         is_certain = suspect in {name.partition(".")[0] for name in names}
-        takes_over = bool(actions_of(rule, *_SCOPE)) and watched[0].partition(".")[0] != suspect
+        takes_over = (
+            bool(actions_of(rule, "load_local")) and watched[0].partition(".")[0] != suspect
+        )
         if is_certain or takes_over:
-            patterns = values_of(rule, *_SCOPE)
+            patterns = values_of(rule, "load_local")
             files = [file for file in story.mapped if matches(file.rpartition("/")[2], patterns)]
             found.append(Fit(rule, is_certain, tuple(files), call))
     return found
