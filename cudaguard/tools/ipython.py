@@ -20,14 +20,13 @@ def load_ipython_extension(ipython: Any) -> None:
     """Install the guard for the rest of the session, and say what is too late for it."""
     from cudaguard import install
     from cudaguard.api import status
-    from cudaguard.core.findings import TOO_LATE
     from cudaguard.core.lifecycle import activation
     from cudaguard.files.text import printable_lines
 
     reporter = activation.core.reporter
     before = reporter.lasting
     lines = [f"cudaguard is on in this session, mode {install().mode}."]
-    late = [finding.what for finding in status().findings if finding.id == TOO_LATE.id]
+    late = [finding.what for finding in status().findings]
     repaired = [item for item in reporter.lasting if item not in before]
     lines += [f"  {what}" for what in late]
     lines += [f"  repaired afterwards: {item}" for item in repaired]

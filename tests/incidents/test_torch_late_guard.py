@@ -105,26 +105,15 @@ def test_guard_that_comes_after_decord_makes_the_sum_right(run, order):
     assert int(red.split()[1]) != 6
     (green, *said), err = run(order, ORDER, SUM, SAID)
     assert green == "sum 6"
-    touched = [line for line in said if line.startswith("touched") and "CG001" in line]
-    (line,) = touched
-    assert line.startswith("touched libdecord.so: ")
-    assert " symbols of it and 1" in line
-    assert line.endswith(
-        " of its dependencies hidden from the global symbol scope by CG001 (stays)"
-    )
-    # Those who were bound in between cannot be helped, and are named. The modules of Python that
-    # decord itself imports after its library are among them.
-    findings = [line for line in said if line.startswith("finding")]
+    kept = [line for line in said if line.startswith("touched distinct_sum: bound to its own")]
+    assert len(kept) == 1
+    # Those who were bound in between cannot be helped, and are named.
+    findings = [line for line in said if line.startswith("finding CG812")]
     if order == "torch,decord,guard":
         assert (findings, err) == ([], "")
         return
-    (finding,) = findings
-    assert finding.startswith("finding CG802 libdecord.so: ")
-    assert "[CG802] decord was imported before cudaguard could repair it (rule CG001)" in err
-    bound = finding.partition("still bound to them: ")[2].split(", ")
-    names = [entry.partition(" (")[0] for entry in bound]
-    assert "zlib" in names
-    assert ("torch" in names) is (order == "decord,torch,guard")
+    assert err.count("Warning: [") == 1
+    assert any("libtorch" in line for line in findings) is (order == "decord,torch,guard")
 
 
 @pytest.mark.parametrize("order", [*ORDERS, "decord,guard", "guard,decord"])
