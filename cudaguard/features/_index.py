@@ -77,7 +77,7 @@ TABLES = (
 )
 
 DETECTORS = (
-    ('cudaguard.features.symbol_scope.detector:ScopeDetector', ('begin', 'unseen', 'mapped', 'mapping')),
+    ('cudaguard.features.symbol_scope.detector:ScopeDetector', ('begin', 'unseen', 'mapped', 'mapping', 'forget')),
     ('cudaguard.features.symbol_scope.detector:RuntimeDetector', ('runtime_exported',)),
     ('cudaguard.features.import_order.calls:SearchPathDetector', ('not_found',)),
     ('cudaguard.features.duplicate_libraries.detector:DuplicateDetector', ('begin', 'unseen', 'mapped', 'imported:jax', 'imported:onnxruntime', 'imported:paddle', 'imported:tensorflow', 'imported:torch')),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from cudaguard.elf.process import Memory, at_start
 from cudaguard.errors import ImportOrderError
 from cudaguard.files import os, own_errors
-from cudaguard.hooks.barrier import ImportCallbacks
+from cudaguard.hooks.barrier import NOTHING, ImportCallbacks
 from cudaguard.hooks.caller import caller_frame, describe
 from cudaguard.system.loader_list import LoaderNews
 
@@ -61,6 +61,12 @@ class ScopeDetector:
         scope, strangers = self._known
         if self._victims and scope and strangers and "CG812" not in self._core.reporter.silenced:
             self._victims.before(path, extension, scope, strangers)
+
+    def forget(self) -> None:
+        """Let Python's own extensions pass again."""
+        own = self._core.extensions.pythons_own
+        around = tuple(one for one in own.around if one != self._mapping_of_python)
+        self._core.extensions.pythons_own = ImportCallbacks((), around) if around else NOTHING
 
     def _look(self, load: NativeLoad | None, since: str) -> None:
         scope, strangers = self._known

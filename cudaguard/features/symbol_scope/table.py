@@ -26,6 +26,7 @@ DETECTORS = {
         "unseen",
         "mapped",
         "mapping",
+        "forget",
     ),
     "detector:RuntimeDetector": ("runtime_exported",),
 }

@@ -198,6 +198,15 @@ def test_uninstall_ends_it_and_install_begins_anew(scene):
     assert ran.lines == ["2", ""]
 
 
+def test_uninstall_lets_extensions_of_python_pass(scene):
+    asked = "print(len(activation.core.extensions.pythons_own.around))"
+    ran = scene.bare(
+        "import ctypes, cudaguard", INSTALL, TAKE, USE,
+        "from cudaguard.core.lifecycle import activation", asked, "cudaguard.uninstall()", asked,
+    )  # fmt: skip
+    assert ran.lines == ["2", "1", "0"]
+
+
 def test_what_was_bound_before_the_guard_is_told(scene):
     ran = scene.bare("import ctypes", TAKE, USE, f"import cudaguard; {INSTALL}", SAID)
     assert ran.lines[0] == "1"
