@@ -39,4 +39,3 @@ DETECTORS = {
     ),
     "detector:RuntimeDetector": ("runtime_exported",),
 }
-KNOWN_ERRORS = "known_errors:EXPLAINER"
