@@ -135,6 +135,14 @@ class KnownError(Record):
             links=self.links,
         )
 
+    def hit_in(self, text: str, begin: int, end: int, finding: Finding) -> Hit:
+        """Return a place of a text with what it means; its line is the first evidence."""
+        line = line_at(text, begin).strip()
+        line = line if len(line) <= 200 else f"{line[:197]}..."
+        sure = _SURE.get(self.certainty, ())
+        finding = finding.replace(evidence=(line, *finding.evidence, *sure))
+        return Hit(self, begin, end, finding)
+
 
 # --- The files ------------------------------------------------------------------------------------
 
@@ -159,7 +167,7 @@ def known_in(
         tell: By id, what `KnownError.tell` is.
     """
     path = os.path.join(os.path.dirname(file), FILE)
-    sections = _sections(read_bytes(path, _LONGEST_FILE).decode("utf-8"))
+    sections = sections_in(path)
     terms = sections.pop("terms", {})
     by_id = {one.id: one for one in (kinds or {}).values() if isinstance(one, Kind)}
     return tuple(
@@ -167,11 +175,11 @@ def known_in(
     )
 
 
-def _sections(text: str) -> dict[str, dict[str, list[str]]]:
-    """Return the lines of each value, by section and key."""
+def sections_in(path: str) -> dict[str, dict[str, list[str]]]:
+    """Return the lines of each value in a file, by section and key."""
     sections: dict[str, dict[str, list[str]]] = {}
     lines: list[str] = []
-    for line in text.splitlines():
+    for line in read_bytes(path, _LONGEST_FILE).decode("utf-8").splitlines():
         if not line or line[0] == "#":
             continue
         if line[0] == " ":
@@ -386,7 +394,7 @@ def _hits(text: str, known: tuple[KnownError, ...], part: range, flags: int) -> 
                     seen.add(place)
                     finding = one.explain(match)
                     if finding is not None:
-                        yield _hit(text, one, place, begin + match.end(), finding)
+                        yield one.hit_in(text, place, begin + match.end(), finding)
     by_status = {status: one for one in known for status in one.status}
     if by_status:
         for begin, end, status in statuses_in(text[part.start : part.stop]):
@@ -405,15 +413,7 @@ def _hits_of_status(
         finding = one.with_words(
             library=status.title, answer=status.name, meaning=status.meaning, advice=status.fix
         )
-        yield _hit(text, one, begin, end, finding)
-
-
-def _hit(text: str, one: KnownError, begin: int, end: int, finding: Finding) -> Hit:
-    line = line_at(text, begin).strip()
-    line = line if len(line) <= 200 else f"{line[:197]}..."
-    sure = _SURE.get(one.certainty, ())
-    finding = finding.replace(evidence=(line, *finding.evidence, *sure))
-    return Hit(one, begin, end, finding)
+        yield one.hit_in(text, begin, end, finding)
 
 
 def _near(text: str, hint: str, part: range, flags: int) -> Iterator[tuple[int, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from functools import cache
 
+from cudaguard.core.general_reading import closest_in, general_in
 from cudaguard.core.known_errors import (
     FILE,
     VAGUE,
@@ -66,14 +67,23 @@ def in_this_process(finding: Finding) -> tuple[Finding | None, bool]:
 
 
 def explain_text(text: str, *, is_guarded: bool = False) -> Finding | None:
-    """Return what a message means, a whole log included; None if nothing is known of it.
+    """Return what a message means, a whole log included; None if it says nothing of CUDA.
+
+    What nobody has described has a general answer.
 
     Args:
         text: The message.
         is_guarded: True if it is said to a program that has the guard.
     """
-    hit = best_in(text, known_errors(), is_typed=True)
+    known = known_errors()
+    hit = best_in(text, known, is_typed=True) or general_in(text, known)
     return None if hit is None else _said(hit, is_guarded=is_guarded)
+
+
+def closest(text: str) -> list[tuple[str, str]]:
+    """Return id and title of what is nearest to a message of which nothing is known."""
+    titles = {id: title for id, (title, _) in table.index.IDS.items()}
+    return [(id, titles[id]) for id in closest_in(text, known_errors(), titles)]
 
 
 def _said(hit: Hit, *, is_guarded: bool) -> Finding:

@@ -45,6 +45,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace) -> int:
     """Explain, and return the exit status."""
+    from cudaguard.core.passing_errors import closest
     from cudaguard.core.patterns import closest_id
     from cudaguard.tools.known import explain, ids
     from cudaguard.tools.layout import COLOR, Page
@@ -54,8 +55,9 @@ def execute(args: Namespace) -> int:
         text = sys.stdin.buffer.read().decode("utf-8", "replace")
     finding = explain(text)
     is_id = _ID.fullmatch(text.strip())
-    near = closest_id(text, ids()) if is_id and finding is None else ""
-    command = f"cudaguard explain {near}" if near else ""
+    near = [(closest_id(text, ids()), "")] if is_id and finding is None else []
+    near = closest(text) if finding is None and not is_id else near
+    command = f"cudaguard explain {near[0][0]}" if near and near[0][0] else ""
     if finding is not None:
         command, programs = finding.command, _PROGRAM.findall(text)
         if "SCRIPT" in command.split() and programs:  # a traceback in the text names it
@@ -72,5 +74,7 @@ def execute(args: Namespace) -> int:
     elif is_id:
         note("explain", f"there is no id {text.strip()!r}", command or "cudaguard rules list")
     else:
-        note("explain", "no known error matches that message", "cudaguard doctor")
+        told = "; ".join(f'{id} "{title}"' for id, title in near)
+        said = f"no match; closest: {told}" if told else "no match: it says nothing of CUDA"
+        note("explain", said, command or "cudaguard doctor")
     return FOUND if finding is None else OK
