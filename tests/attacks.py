@@ -53,6 +53,10 @@ MADE = {
         "sub",
     ),
     "cudaguard.system.name_owners": ("[pattern for pattern, _ in _compiled()]", "match"),
+    "cudaguard.core.general_reading": (
+        "[one[1] for ones in _parts() for one in ones] + [_WORD, _FRAME, _ENDING]",
+        "search",
+    ),
     "cudaguard.core.known_errors": (
         "[re.compile(p) for one in __import__('tests.attacks').attacks.known() for p in one.says]",
         "finditer",

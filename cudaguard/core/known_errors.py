@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import cache
 from itertools import product
 
 from cudaguard.core.error_texts import (
@@ -65,6 +66,7 @@ _SURE = {
 }
 _AROUND = 2000  # characters on each side of a hint in which a message lies
 _MOST_PLACES = 12  # places of one hint that are looked at, from the last one on
+_MOST_OF_STATUSES = 200_000  # characters of a part in which statuses are looked for, its last ones
 _SHORT = 2000  # characters of a text that may be typed by hand, or broken into lines
 _LONGEST_FILE = 1 << 20  # of an .ini file, bytes
 
@@ -227,6 +229,12 @@ def _expanded(pattern: str, terms: dict[str, list[str]]) -> Iterator[str]:
         yield "".join(piece for pair in pairs for piece in pair)
 
 
+@cache  # there are more of them than `re` keeps
+def _compiled(pattern: str, flags: int) -> re.Pattern[str]:
+    return re.compile(pattern, flags)
+
+
+@cache
 def literal_in(pattern: str) -> str:
     """Return the longest text that each message has which a pattern fits."""
     found, run, depth, place = "", "", 0, 0
@@ -352,7 +360,7 @@ def _best_in(text: str, known: tuple[KnownError, ...], flags: int) -> Hit | None
     earlier = (
         hit
         for hit in _hits(text, known, before, flags)
-        if hit.known.certainty > VAGUE
+        if (hit.known.certainty > VAGUE or is_aftermath)
         and (is_aftermath or not is_quiet(text, hit.begin))
         and (hit.known.leads or not is_another)
     )
@@ -387,7 +395,7 @@ def _hits(text: str, known: tuple[KnownError, ...], part: range, flags: int) -> 
         seen: set[int] = set()
         for pattern in one.says:
             for begin, end in _near(text, literal_in(pattern), part, flags):
-                for match in re.compile(pattern, flags).finditer(text[begin:end]):
+                for match in _compiled(pattern, flags).finditer(text[begin:end]):
                     place = begin + match.start()
                     if place in seen or place not in part:
                         continue
@@ -397,10 +405,9 @@ def _hits(text: str, known: tuple[KnownError, ...], part: range, flags: int) -> 
                         yield one.hit_in(text, place, begin + match.end(), finding)
     by_status = {status: one for one in known for status in one.status}
     if by_status:
-        for begin, end, status in statuses_in(text[part.start : part.stop]):
-            yield from _hits_of_status(
-                text, by_status, begin + part.start, end + part.start, status
-            )
+        first = max(part.start, part.stop - _MOST_OF_STATUSES)
+        for begin, end, status in statuses_in(text[first : part.stop]):
+            yield from _hits_of_status(text, by_status, begin + first, end + first, status)
 
 
 def _hits_of_status(
@@ -419,7 +426,8 @@ def _hits_of_status(
 def _near(text: str, hint: str, part: range, flags: int) -> Iterator[tuple[int, int]]:
     """Yield the stretches of a text around the places of a hint, those that overlap as one."""
     if flags & re.IGNORECASE:  # a short text
-        yield part.start, part.stop
+        if hint.lower() in text.lower():
+            yield part.start, part.stop
         return
     places: list[int] = []
     place = text.rfind(hint, part.start, part.stop)

@@ -128,8 +128,8 @@ _NUMBERS = {
     ("libcusolver", "12"): "13", ("libcusparse", "11"): "11",
 }  # fmt: skip
 _LIBRARY = re.compile(
-    r"(lib[A-Za-z0-9_+-]+?)"
-    r"(?:_(?:adv|cnn|ops|engines|graph|heuristic|plugin)\w*|-builtins)?(?:\.alt)?\.so(?:\.(\d+))?"
+    r"(lib[A-Za-z0-9_+-]{1,80}?)"
+    r"(?:_(?:adv|cnn|ops|engines|graph|heuristic|plugin)\w{0,40}|-builtins)?(?:\.alt)?\.so(?:\.(\d+))?"
 )
 
 

@@ -16,6 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
+_SLOTS = frozenset({"FILE", "SCRIPT", "PACKAGE"})
 _ID = re.compile(r"[A-Za-z][\w-]{0,40}\d[\w-]{0,10}")
 # The outermost frame of a traceback is the program's.
 _PROGRAM = re.compile(
@@ -63,6 +64,8 @@ def execute(args: Namespace) -> int:
         if "SCRIPT" in command.split() and programs:  # a traceback in the text names it
             path = programs[-1].removeprefix(os.getcwd() + os.sep)
             command = command.replace("SCRIPT", shlex.quote(path))
+        if not _SLOTS.isdisjoint(command.split()):  # nothing that can be pasted
+            command = ""
         finding = finding.replace(command=command)
     if args.format == "json":
         found = finding and finding.to_dict()

@@ -26,7 +26,7 @@ _INTERFACE = re.compile(r"(?:aoti_)?torch_")
 _TYPES = re.compile(r"_ZT[VISC]")
 _DEVICE_CODE = ("__cudaRegisterLinkedBinary_", "__fatbinwrap_")
 # Of glibc, in a message of musl: see CG759.
-_OF_GLIBC = re.compile(r"__\w+_chk$|gnu_get_libc_version|backtrace$|mallinfo")
+_OF_GLIBC = re.compile(r"__\w+_chk$|__cxa_|gnu_get_libc_version|backtrace$|mallinfo")
 
 
 def of_symbol(id: str, known: KnownError, match: re.Match[str]) -> Finding | None:
