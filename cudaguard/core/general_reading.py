@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from functools import cache
 from math import log
 
 from cudaguard.core.error_texts import endings_of, is_passed_on, is_quiet, streams_of
 from cudaguard.core.known_errors import Hit, literal_in, sections_in
+from cudaguard.files import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -27,7 +27,6 @@ of finding with its id.
 
 from __future__ import annotations
 
-import os
 import re
 from functools import cache
 from itertools import product
@@ -43,7 +42,7 @@ from cudaguard.core.error_texts import (
     streams_of,
 )
 from cudaguard.core.findings import Kind
-from cudaguard.files import program_errors, read_bytes
+from cudaguard.files import os, program_errors, read_bytes
 from cudaguard.model import Finding, NamedTuple, Record
 from cudaguard.system.statuses import statuses_in
 

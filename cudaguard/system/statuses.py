@@ -5,10 +5,10 @@ They are read from ``statuses.txt`` when something is explained.
 
 from __future__ import annotations
 
-import os
 import re
 from functools import cache
 
+from cudaguard.files import os, read_bytes
 from cudaguard.model import NamedTuple
 
 TYPE_CHECKING = False
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 CUDA = "cuda"
 _FILE = os.path.join(os.path.dirname(__file__), "statuses.txt")
+_LONGEST = 1 << 20  # bytes
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -56,8 +57,8 @@ class _Table:
         self.kinds: list[tuple[str, str, str]] = []
         short: list[tuple[str, int, str]] = []
         library = ""
-        with open(_FILE, encoding="utf-8") as file:
-            lines = [line for line in file.read().splitlines() if line and line[0] != "#"]
+        text = read_bytes(_FILE, _LONGEST).decode("utf-8")
+        lines = [line for line in text.splitlines() if line and line[0] != "#"]
         for line in lines:
             if line[0] == "[":
                 library, _, rest = line[1:].partition("]")

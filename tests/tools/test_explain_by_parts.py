@@ -8,6 +8,8 @@ import cudaguard
 from cudaguard.system.runtimes import RUNTIMES
 from cudaguard.system.statuses import table
 
+from ..documents import SAID
+
 STATUSES = table().statuses
 # What has an id of its own; of the rest a general one says number and meaning.
 OTHERS = {"CG881", "CG748"}
@@ -72,24 +74,11 @@ def test_every_absent_library_names_its_package(library):
             assert command.endswith(f"{RUNTIMES[library].wheel.replace('_', '-')}{suffix}")
 
 
-ACTS = {
-    "file too short": "CG752", "invalid ELF header": "CG752",
-    "wrong ELF class: ELFCLASS32": "CG753",
-    "cannot enable executable stack as shared object requires: Invalid argument": "CG751",
-    "failed to map segment from shared object": "CG754",
-    "cannot allocate memory in static TLS block": "CG821",
-    "version `GLIBC_2.38' not found (required by x.so)": "CG704",
-    "version `GLIBCXX_3.4.32' not found (required by x.so)": "CG870",
-}  # fmt: skip
-MEMBERS = ("libcudnn_ops.so.9", "libnvrtc-builtins.so.13.0", "libnvinfer.so.10", "libc10.so",
-           "_C.abi3.so", "libnccl.so.2", "libGL.so.1", "libnvshmem_host.so.3")  # fmt: skip
-
-
-@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("act", SAID["act"])
 def test_what_the_loader_refuses_is_explained_for_any_member(act):
-    for member in MEMBERS:
+    for member in SAID["members"]:
         found = cudaguard.explain(f"ImportError: /opt/venv/lib/{member}: {act}")
-        assert found.id == ACTS[act]
+        assert found.id == SAID["act"][act]
         if "version" not in act:
             assert member in found.what
 
@@ -118,33 +107,12 @@ def test_windows_is_understood_in_any_language(number):
         assert cudaguard.explain(text).id == WINDOWS[number]
 
 
-SAID = "RuntimeError: CUDA error 802: system not yet initialized"
-FRAMES = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    f()\n'
-WORN = (
-    SAID.lower(), SAID.upper(), f'"{SAID}"', SAID.replace("not yet", "not\nyet"),
-    f"\x1b[31m{SAID}\x1b[0m", f"[rank3]: {FRAMES}[rank3]: {SAID}",
-    f"2026-01-02 03:04:05,678 {SAID}",
-    f"(EngineCore_0 pid=12) ERROR 01-02 03:04:05 [core.py:12] {SAID}", f"train-1  | {SAID}",
-    f"{FRAMES}{SAID}\n{FRAMES}RuntimeError: Engine core initialization failed.",
-    f"{FRAMES}{SAID}\n\n{FRAMES}",
-    f"{FRAMES}{SAID}\n{FRAMES}RuntimeError: Failed to infer device type",
-    f"[rank0]: {SAID}\n[rank1]: {FRAMES}[rank1]: ValueError: x\n[rank0]: more",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("text", WORN)
+@pytest.mark.parametrize("text", SAID["worn"])
 def test_what_a_terminal_or_launcher_adds_hides_nothing(text):
     assert cudaguard.explain(text).id == "CG778"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "NCCL needs an older kernel module than this one", "the cuDNN frontend failed",
-        "RuntimeError: nvJitLink could not be initialized", "TensorRT 10 is required",
-        "CUDA toolkit 13.1 is incompatible with this wheel",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("text", SAID["general"])
 def test_text_that_nobody_described_has_a_general_answer_that_says_so(text):
     found = cudaguard.explain(text)
     assert found.id == "CG756"
