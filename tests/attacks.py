@@ -53,6 +53,10 @@ MADE = {
         "sub",
     ),
     "cudaguard.system.name_owners": ("[pattern for pattern, _ in _compiled()]", "match"),
+    "cudaguard.system.statuses": (
+        "[_NAME, _NUMBER, re.compile('|'.join(map(re.escape, _by_words())), re.IGNORECASE)]",
+        "finditer",
+    ),
     "cudaguard.core.general_reading": (
         "[one[1] for ones in _parts() for one in ones] + [_WORD, _FRAME, _ENDING]",
         "search",

@@ -133,11 +133,6 @@ _BEFORE = 120  # characters before an answer in which its actor is
 
 
 @cache
-def _words() -> re.Pattern[str]:
-    return re.compile("|".join(map(re.escape, sorted(_by_words(), key=len, reverse=True))), re.I)
-
-
-@cache
 def _by_words() -> dict[str, Status]:
     return {words.lower(): one for one in reversed(table().statuses) for words in one.words}
 
@@ -153,7 +148,9 @@ def statuses_in(text: str) -> Iterator[tuple[int, int, Status]]:
         if status is not None:
             told.add(text.rfind("\n", 0, match.start()))
             yield match.start(), match.end(), status
-    for match in _words().finditer(text):
+    low = text.lower()
+    said = sorted((words for words in _by_words() if words in low), key=len, reverse=True)
+    for match in re.finditer("|".join(map(re.escape, said)) or r"\0", text, re.IGNORECASE):
         line = text.rfind("\n", 0, match.start())
         before = text[max(line + 1, match.start() - _BEFORE) : match.start()]
         pieces = 1 + match[0].count(" ") + match[0].count("-")

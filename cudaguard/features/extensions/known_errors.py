@@ -65,7 +65,11 @@ def _of_nvidia(known: KnownError, library: str, soname: str) -> Finding:
             command="",
         )
     other = "" if cuda or "-cu12" not in package else " (-cu13 or -cu11 for another CUDA)"
-    return known.with_words(library=library, why=why, package=shlex.quote(package), other=other)
+    found = known.with_words(library=library, why=why, package=shlex.quote(package), other=other)
+    if library != soname:  # as jax says it of one that it could not load, or that is too old
+        first = "start without LD_LIBRARY_PATH, where an older copy may be (unset LD_LIBRARY_PATH)"
+        return found.replace(remedy=f"{first}; else install the package that has it: {package}")
+    return found
 
 
 def _remedy(library: str) -> str:
