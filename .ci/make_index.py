@@ -87,12 +87,23 @@ def kinds(modules):
 
 
 def known_errors(tables):
-    """Yield the messages that features know, each with the name of the feature."""
-    for name, table in tables.items():
+    """Yield entry and messages of the core and of each feature that knows some.
+
+    Without functions, they are a file alone.
+    """
+    from cudaguard.core.known_errors import FILE, known_in
+
+    for name, table in {"": None, **tables}.items():
+        folder = INDEX.parent / name if name else INDEX.parent.parent / "core"
         if hasattr(table, "KNOWN_ERRORS"):
             module, _, attribute = table.KNOWN_ERRORS.partition(":")
-            for one in getattr(imported(f"{name}.{module}"), attribute).known:
-                yield name, one
+            known = getattr(imported(f"{name}.{module}"), attribute).known
+            yield f"cudaguard.features.{name}.{table.KNOWN_ERRORS}", known
+        elif (folder / FILE).exists():
+            yield (
+                f"cudaguard.{f'features.{name}' if name else 'core'}:{FILE}",
+                known_in(folder / FILE),
+            )
 
 
 def index() -> str:
@@ -144,15 +155,12 @@ def index() -> str:
         if hasattr(table, "INITIALIZERS"):
             module, _, attribute = table.INITIALIZERS.partition(":")
             initializers += getattr(imported(f"{name}.{module}"), attribute)
-    known = [
-        entry(name, table.KNOWN_ERRORS)
-        for name, table in tables.items()
-        if hasattr(table, "KNOWN_ERRORS")
-    ]
-    for name, one in known_errors(tables):
-        title, _ = ids.setdefault(one.id, (one.title, ""))
-        if title != one.title:
-            raise SystemExit(f"{one.id} has two titles: {title!r} and, in {name}, {one.title!r}")
+    known = dict(known_errors(tables))
+    for where, messages in known.items():
+        for one in messages:
+            title, _ = ids.setdefault(one.id, (one.title, ""))
+            if title != one.title:
+                raise SystemExit(f"{one.id} has two titles: {title!r}, {one.title!r} in {where}")
     checks = sorted(check for name in FEATURES for check in checks_of(name))
     parts = {
         "RULES": tuple(rules), "VERBS": verbs, "CATEGORIES": categories,

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     Mode = Literal["off", "observe", "warn", "fix", "strict"]
 
+# The mode that the program asks for by an argument of install() or guard(); empty if none.
+asked_for = ""
 MODE_VARIABLE = "CUDAGUARD"
 RULES_VARIABLE = "CUDAGUARD_RULES"
 CONFIG_VARIABLE = "CUDAGUARD_CONFIG"

@@ -19,6 +19,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from cudaguard.core.findings import Kind
+from cudaguard.core.passing_errors import explainers
 from cudaguard.core.rule_check import declared, toml_text, verb_of
 from cudaguard.core.table import table
 from cudaguard.features.array_interface.consumers import (
@@ -199,9 +200,9 @@ def upstream() -> str:
 def _ids() -> Iterator[tuple[str, str, str, str]]:
     """Yield id, title, class of warnings, and where it belongs, of all that is no rule."""
     found = {
-        one.id: (one.title, "", f"`{entry.split('.')[2]}`")
-        for entry in table.index.KNOWN_ERRORS
-        for one in table.resolve(entry).known
+        one.id: (one.title, "", f"`{entry.replace(':', '.').split('.')[2]}`")
+        for entry, explainer in zip(table.index.KNOWN_ERRORS, explainers())
+        for one in explainer.known
     }
     for module in table.index.FINDINGS:
         home = module.split(".")[-2]

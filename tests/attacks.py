@@ -50,8 +50,16 @@ MADE = {
         "sub",
     ),
     "cudaguard.system.name_owners": ("[pattern for pattern, _ in _compiled()]", "match"),
+    "cudaguard.system.statuses": (
+        "[_NAME, _NUMBER, re.compile('|'.join(map(re.escape, _by_words())), re.IGNORECASE)]",
+        "finditer",
+    ),
+    "cudaguard.core.general_reading": (
+        "[one[1] for ones in _parts() for one in ones] + [_WORD, _FRAME, _ENDING]",
+        "search",
+    ),
     "cudaguard.core.known_errors": (
-        "[re.compile(one.pattern) for one in __import__('tests.attacks').attacks.known()]",
+        "[re.compile(p) for one in __import__('tests.attacks').attacks.known() for p in one.says]",
         "finditer",
     ),
 }

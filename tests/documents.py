@@ -20,6 +20,10 @@ else:
 ERRORS: dict[str, list[str]] = tomllib.loads(
     (Path(__file__).parents[1] / "docs" / "errors.toml").read_text(encoding="utf-8")
 )
+# Messages of reports, logs and grammars, with the ids of what explains them.
+SAID: dict[str, Any] = tomllib.loads(
+    (Path(__file__).parent / "tools" / "incident_messages.toml").read_text(encoding="utf-8")
+)
 SCHEMAS = Path(cudaguard.__file__).parent / "tools" / "schema"
 
 

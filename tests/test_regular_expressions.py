@@ -73,11 +73,13 @@ def test_texts_of_a_megabyte_are_explained_and_shared(child, root):
         """
         from cudaguard.tools.known import explain
         from cudaguard.system.shareable import shareable
+        from cudaguard.core.known_errors import literal_in
         from cudaguard.core.passing_errors import known_errors
         import re
 
-        words = [w for known in known_errors() for w in re.findall(r"[\\w ]{6,}", known.pattern)]
-        words += [hint for known in known_errors() for hint in known.hints]
+        patterns = [pattern for known in known_errors() for pattern in known.says]
+        words = [word for pattern in patterns for word in re.findall(r"[\\w ]{6,}", pattern)]
+        words += [literal_in(pattern) for pattern in patterns]
         words += ["/home/", "://", "@", "/t/", "~"]
         line = "".join(word * (1_000_000 // len(words) // len(word)) for word in words)
         assert len(line) > 900_000

@@ -94,6 +94,12 @@ def test_no_forbidden_word_is_said(path):
     assert found_in(WORDS, path) == []
 
 
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.ini")), ids=lambda path: path.parent.name)
+def test_no_forbidden_word_is_in_a_file_of_messages(path):
+    text = path.read_text(encoding="utf-8")
+    assert WORDS.findall(text) + SPELLING.findall(text) == []
+
+
 @pytest.mark.parametrize(
     "path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE))
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from cudaguard import config
 from cudaguard.files import os
 from cudaguard.model import KW_ONLY, Finding, Record
 
@@ -80,15 +81,28 @@ PYTHON = "Python itself"  # where it takes the place of a rule: a package before
 def guarded_command() -> str:
     """Return what to run before the program, or "" in a notebook, whose kernel has begun.
 
+    Where the program asks for a mode, the variable changes nothing: what finds that place.
     Without the program and its arguments: warnings end up in logs and records.
     """
+    if _asked_for():
+        return 'grep -rn cudaguard --include="*.py" .'
     return "" if "ipykernel" in sys.modules else "export CUDAGUARD=fix"
+
+
+def _asked_for() -> str:
+    """Return the mode that the program asks for, if it is not one that repairs."""
+    mode = config.asked_for
+    return "" if mode in ("fix", "strict") else mode
 
 
 def have_it_repaired(rule: Rule) -> tuple[str, str]:
     """Return what makes the guard repair what a rule is about, and the command for it."""
     if rule.grade == "report":
         return "give the rule the grade 'automatic'", ""
+    mode = _asked_for()
+    if mode:
+        told = f"use mode 'fix' where the program asks for {mode!r}"
+        return f"{told} (cudaguard.install('fix'), pytest --cudaguard-mode fix)", guarded_command()
     return FIX, guarded_command()
 
 

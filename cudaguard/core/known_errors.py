@@ -1,233 +1,265 @@
 """Messages that do not say what is wrong, and what they mean: how one is found in a text.
 
-Each feature has those of its kind in ``known_errors.py``. What explains a text is chosen by
-evidence: what ended the program goes before what was said earlier, what is certain before what is
-likely, and what fits a longer piece of a line before what fits a part of it.
+What explains a text is chosen by evidence: what ended the program goes before what was said
+earlier, what is certain before what is likely, and what fits a longer piece of a line before what
+fits a part of it.
+
+Each feature has the messages of its kind in ``known_errors.ini``, which is read when something is
+explained. An entry ``[CG...]`` has::
+
+    title     what it is about, as the heading of a page has it
+    says      patterns, one a line, in linear time; ``(?P<name>...)`` can be named in the texts as
+              ``{name}``, and ``{term}`` stands for each line of a term of the section ``[terms]``
+    status    statuses of `cudaguard.system.statuses`: ``700``, ``cublas``; ``*`` is any other one
+    what      what is wrong: the headline
+    also      what else follows from it
+    fix       what to do
+    guarded   what the guard does about it, for a program that has none
+    run       what can be run at once
+    sure      ``likely`` or ``vague``; certain if it is not there
+    leads     ``yes`` if a native library prints it, and something else fails for it later
+    symptom   what a reader sees: the heading of docs/troubleshooting.md that it stands under
+    links     evidence
+
+and what stands for each name where there is no message. What it does not have is that of the kind
+of finding with its id.
 """
 
 from __future__ import annotations
 
 import re
+from functools import cache
+from itertools import product
 
-from cudaguard.files import program_errors
+from cudaguard.core.error_texts import (
+    LINES_BEFORE,
+    endings_of,
+    is_passed_on,
+    is_quiet,
+    is_traceback,
+    line_at,
+    lines_back,
+    streams_of,
+)
+from cudaguard.core.findings import Kind
+from cudaguard.files import os, program_errors, read_bytes
 from cudaguard.model import Finding, NamedTuple, Record
+from cudaguard.system.statuses import statuses_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from typing import Any
 
-    from cudaguard.model import Severity
+    from cudaguard.system.statuses import Status
 
-# --- Which part of a text tells of the error that ended a program ---------------------------------
-# A log has much that is harmless: warnings of a library that was not found and is not needed,
-# errors that were handled. What ended the program is the last traceback, with the errors that led
-# to it, or what the C library, the C++ runtime or the loader says as the very last.
-
-WINDOW = 1 << 20  # characters of a log that are read: its end, or what is around its last traceback
-_TRACEBACK = "Traceback (most recent call last)"
-_LINKS = ("The above exception was the direct cause", "During handling of the above exception")
-# What dies without a traceback, or after it.
-_FATAL = (
-    "terminate called", "Fatal Python error", "LLVM ERROR", "OMP: Error", "libprotobuf FATAL",
-    "symbol lookup error", "error while loading shared libraries", "free(): invalid",
-    "double free or corruption", "corrupted size vs", "munmap_chunk(): invalid",
-    "Segmentation fault", "Aborted", "Bus error", "Illegal instruction", "core dumped",
-    "Check failed: ", "CHECK failed: ", "statusor.cc:",
-)  # fmt: skip
-# Raised for an error of another process, or of something below, which is told before it.
-_PASSED_ON = (
-    "ChildFailedError", "ProcessRaisedException", "ProcessExitedException", "CalledProcessError",
-    "exited unexpectedly", "Look at the errors above", "see above for",
-    "Engine core initialization",
-)  # fmt: skip
-_QUIET = re.compile(r"(?:^|\s|\[)(?:\w*Warning\b|WARN(?:ING)?\b|INFO\b|DEBUG\b|W \w|W\d{4} |I \w)")
-_LONGEST_LINE = 1000  # characters of a line on each side of a place
-_MOST_TRACEBACKS = 100  # tracebacks of a log that are looked at
-_BEFORE = 60  # lines before an ending in which its cause may be told
-
-
-def window_of(text: str) -> str:
-    """Return the part of a text that is read: all of one that is not long.
-
-    Of a long one it is the end; if something else was written for long after the last traceback,
-    then what is around that.
-    """
-    if len(text) <= WINDOW:
-        return text
-    at = text.rfind(_TRACEBACK)
-    if 0 <= at < len(text) - WINDOW:
-        return text[max(0, at - WINDOW // 2) : at + WINDOW // 2]
-    return text[-WINDOW:]
-
-
-def _endings(text: str) -> list[range]:
-    """Return what tells of the error that ended the program, the last part first; [] for no log."""
-    chains = list(_chains(text))
-    found: list[range] = []
-    for chain in reversed(chains):
-        found.append(chain)
-        if not _is_passed_on(text, chain):
-            break
-    fatal = _last_fatal(text, chains[-1].stop if chains else 0)
-    return found if fatal is None else [fatal, *found]
-
-
-def _is_passed_on(text: str, part: range) -> bool:
-    """Return True if a part only says that something else has failed, which was told before."""
-    return any(sign in text[part.start : part.stop] for sign in _PASSED_ON)
-
-
-def is_quiet(text: str, place: int) -> bool:
-    """Return True if the line at a place is a warning or less."""
-    begin = text.rfind("\n", 0, place) + 1
-    return _QUIET.search(text[begin : min(place, begin + 200)]) is not None
-
-
-def line_at(text: str, place: int) -> str:
-    """Return the line that a place is in; of a very long one what is around the place."""
-    first, last = max(0, place - _LONGEST_LINE), min(len(text), place + _LONGEST_LINE)
-    begin, end = text.rfind("\n", first, place), text.find("\n", place, last)
-    return text[first if begin < 0 else begin + 1 : last if end < 0 else end]
-
-
-def _chains(text: str) -> Iterator[range]:
-    """Yield the last tracebacks, those of errors that led to one another as one."""
-    places = [found.start() for found in re.finditer(re.escape(_TRACEBACK), text)]
-    begin = last = -1
-    for at in places[-_MOST_TRACEBACKS:]:
-        if begin >= 0 and not any(link in text[last:at] for link in _LINKS):
-            yield range(begin, _end_of(text, last))
-            begin = -1
-        begin, last = (at if begin < 0 else begin), at
-    if begin >= 0:
-        yield range(begin, _end_of(text, last))
-
-
-def _end_of(text: str, traceback: int) -> int:
-    """Return where the error ends that a traceback tells of: its message may have many lines.
-
-    What is further in than the heading are frames. The message goes on to the end of the text, or
-    to a line of somebody who writes in the form of a log.
-    """
-    place = text.find("\n", traceback) + 1
-    indent = traceback - (text.rfind("\n", 0, traceback) + 1)
-    while 0 < place < len(text):
-        line = line_at(text, place)
-        if line.strip() and len(line) - len(line.lstrip()) <= indent:
-            break
-        place = _next_line(text, place)
-    lines = 0
-    while 0 < place < len(text):
-        if lines and (_QUIET.match(line_at(text, place)) or lines > _BEFORE):
-            return place
-        lines += 1
-        place = _next_line(text, place)
-    return len(text)
-
-
-def _next_line(text: str, place: int) -> int:
-    end = text.find("\n", place)
-    return len(text) if end < 0 else end + 1
-
-
-def _last_fatal(text: str, after: int) -> range | None:
-    """Return the last words of a process that died without a traceback, or behind it."""
-    places = [place for place in (text.rfind(sign) for sign in _FATAL) if place >= after]
-    if not places:
-        return None
-    begin = text.rfind("\n", 0, min(places)) + 1
-    # Of several such lines the first is the cause, and what was said right before it may be.
-    return range(_lines_back(text, begin, 3) if not after else max(after, begin), len(text))
-
-
-def _lines_back(text: str, place: int, lines: int) -> int:
-    for _ in range(lines):
-        if place <= 0:
-            return 0
-        place = text.rfind("\n", 0, place - 1) + 1
-    return place
-
-
-# How sure an explanation is. What is vague tells that something died, and not of what.
-VAGUE, LIKELY, CERTAIN = 1, 2, 3
+FILE = "known_errors.ini"
+# How sure an explanation is. What is vague tells that something died, and not of what; a general
+# one is put together from the parts of a message that nobody has described.
+GENERAL, VAGUE, LIKELY, CERTAIN = 0, 1, 2, 3
+_GRADES = {"general": GENERAL, "vague": VAGUE, "likely": LIKELY, "certain": CERTAIN}
 _SURE = {
+    GENERAL: ("a general answer: this message is not known, only its parts are",),
     VAGUE: ("the message alone does not tell the cause",),
     LIKELY: ("this is likely, and not certain",),
 }
 _AROUND = 2000  # characters on each side of a hint in which a message lies
 _MOST_PLACES = 12  # places of one hint that are looked at, from the last one on
-
-
-def _groups(match: re.Match[str]) -> tuple[str, ...]:
-    return tuple(group or "" for group in match.groups())
+_MOST_OF_STATUSES = 200_000  # characters of a part in which statuses are looked for, its last ones
+_SHORT = 2000  # characters of a text that may be typed by hand, or broken into lines
+_LONGEST_FILE = 1 << 20  # of an .ini file, bytes
 
 
 class KnownError(Record):
-    """What a message means.
+    """What a message means; the fields are those of an entry, see above.
 
     Args:
         id: Stable id.
-        title: What it is about, as the heading of a page has it.
-        hints: Texts of which each message has at least one; they are found fast.
-        pattern: Regular expression of the message; what its groups find can be named in the texts,
-            as in ``{0}``.
+        title: What it is about.
+        says: Regular expressions of the message.
+        status: Statuses, as library and number; each may be ``*``.
         what: What is wrong.
         remedy: What to do.
-        consequence: What else follows from it; may be empty.
-        command: What can be run at once; may be empty.
+        consequence: What else follows from it.
+        command: What can be run at once.
         links: Evidence.
-        certainty: `CERTAIN`, `LIKELY` or `VAGUE`.
-        nouns: What stands for the groups where there is no message.
+        certainty: `CERTAIN`, `LIKELY`, `VAGUE` or `GENERAL`.
+        nouns: What stands for each name where there is no message.
         unguarded: What the guard does about it, for a program that has none.
         leads: True if a native library prints it, and something else fails for it later.
-        words: Returns what is to be named in the texts in place of the groups, or None if it is
-            another error after all.
-        tell: Returns what a message means where the texts are not enough; None as above.
+        symptom: Heading of the page.
+        tell: Returns what a message means where the texts are not enough, from this object and the
+            match; None if it is another error after all.
     """
 
     id: str
     title: str
-    hints: tuple[str, ...]
-    pattern: str
+    says: tuple[str, ...]
+    status: tuple[tuple[str, str], ...]
     what: str
     remedy: str
-    consequence: str = ""
-    command: str = ""
-    links: tuple[str, ...] = ()
-    certainty: int = CERTAIN
-    nouns: tuple[str, ...] = ()
-    unguarded: str = ""
-    leads: bool = False
-    words: Callable[[re.Match[str]], tuple[str, ...] | None] = _groups
-    tell: Callable[[re.Match[str]], Finding | None] | None = None
+    consequence: str
+    command: str
+    links: tuple[str, ...]
+    certainty: int
+    nouns: Mapping[str, str]
+    unguarded: str
+    leads: bool
+    symptom: str
+    tell: Callable[[KnownError, re.Match[str]], Finding | None] | None = None
 
     def explain(self, match: re.Match[str]) -> Finding | None:
-        """Return what a message means that fits the pattern, None if it is another one."""
+        """Return what a message means that fits a pattern, None if it is another one."""
         if self.tell is not None:
-            return self.tell(match)
-        words = self.words(match)
-        return None if words is None else self.with_words(*words)
+            return self.tell(self, match)
+        return self.with_words(**{name: word for name, word in match.groupdict().items() if word})
 
     def about(self) -> Finding:
         """Return what such messages are about."""
-        return self.to_unguarded(self.with_words(*self.nouns, severity="info"))
+        return self.to_unguarded(self.with_words().replace(severity="info"))
 
     def to_unguarded(self, finding: Finding) -> Finding:
         """Return a finding with what the guard would do, for a program that has none."""
         both = "; ".join(filter(None, (finding.remedy, self.unguarded)))
         return finding.replace(remedy=both)
 
-    def with_words(self, *words: str, severity: Severity = "error") -> Finding:
+    def with_words(self, **words: str) -> Finding:
         """Return what a message means, with what is to be named in the texts."""
+        words = {**self.nouns, **words}
         return Finding(
             self.id,
-            self.what.format(*words),
-            severity=severity,
+            self.what.format_map(words),
+            severity="error",
             consequence=self.consequence,
-            remedy=self.remedy.format(*words),
-            command=self.command.format(*words),
+            remedy=self.remedy.format_map(words),
+            command=self.command.format_map(words),
             links=self.links,
         )
+
+    def hit_in(self, text: str, begin: int, end: int, finding: Finding) -> Hit:
+        """Return a place of a text with what it means; its line is the first evidence."""
+        line = line_at(text, begin).strip()
+        line = line if len(line) <= 200 else f"{line[:197]}..."
+        sure = _SURE.get(self.certainty, ())
+        finding = finding.replace(evidence=(line, *finding.evidence, *sure))
+        return Hit(self, begin, end, finding)
+
+
+# --- The files ------------------------------------------------------------------------------------
+
+_TEXTS = {
+    "title": "title", "what": "what", "also": "consequence", "fix": "remedy", "run": "command",
+    "guarded": "unguarded", "symptom": "symptom",
+}  # fmt: skip
+_LISTS = ("says", "status", "links")
+_TERM = re.compile(r"\{([a-z_]+)\}")
+
+
+def known_in(
+    file: str,
+    kinds: Mapping[str, Any] | None = None,
+    **tell: Callable[[KnownError, re.Match[str]], Finding | None],
+) -> tuple[KnownError, ...]:
+    """Return the messages of a feature.
+
+    Args:
+        file: A file beside its ``known_errors.ini``.
+        kinds: Variables, some of which are kinds of findings.
+        tell: By id, what `KnownError.tell` is.
+    """
+    path = os.path.join(os.path.dirname(file), FILE)
+    sections = sections_in(path)
+    terms = sections.pop("terms", {})
+    by_id = {one.id: one for one in (kinds or {}).values() if isinstance(one, Kind)}
+    return tuple(
+        _known(id, entry, terms, by_id.get(id), tell.get(id)) for id, entry in sections.items()
+    )
+
+
+def sections_in(path: str) -> dict[str, dict[str, list[str]]]:
+    """Return the lines of each value in a file, by section and key."""
+    sections: dict[str, dict[str, list[str]]] = {}
+    lines: list[str] = []
+    for line in read_bytes(path, _LONGEST_FILE).decode("utf-8").splitlines():
+        if not line or line[0] == "#":
+            continue
+        if line[0] == " ":
+            lines.append(line.strip())
+        elif line[0] == "[":
+            entry = sections[line[1:-1]] = {}
+        else:
+            key, _, first = line.partition(" =")
+            lines = entry[key] = [first.strip()] if first.strip() else []
+    return sections
+
+
+def _known(
+    id: str, entry: dict[str, list[str]], terms: dict[str, list[str]], kind: Any, tell: Any
+) -> KnownError:
+    lists = {key: entry.pop(key, []) for key in _LISTS}
+    words = {key: " ".join(lines) for key, lines in entry.items()}
+    texts: dict[str, str] = {
+        field: words.pop(key) if key in words else getattr(kind, field, "")
+        for key, field in _TEXTS.items()
+    }
+    grade, leads = words.pop("sure", "certain"), words.pop("leads", "")
+    pairs = (word.rpartition(":") for line in lists["status"] for word in line.split())
+    return KnownError(
+        id,
+        **texts,
+        says=tuple(one for line in lists["says"] for one in _expanded(line, terms)),
+        status=tuple((library or "cuda", number) for library, _, number in pairs),
+        links=(*lists["links"],) or getattr(kind, "links", ()),
+        certainty=_GRADES[grade],
+        nouns=words,
+        leads=bool(leads),
+        tell=tell,
+    )
+
+
+def _expanded(pattern: str, terms: dict[str, list[str]]) -> Iterator[str]:
+    """Yield a pattern for each way to say its terms."""
+    pieces = _TERM.split(pattern)
+    said = [
+        [one for line in terms[name] for one in _expanded(line, terms)] for name in pieces[1::2]
+    ]
+    for choice in product(*said):
+        pairs = zip(pieces[::2], (*choice, ""))
+        yield "".join(piece for pair in pairs for piece in pair)
+
+
+@cache  # there are more of them than `re` keeps
+def _compiled(pattern: str, flags: int) -> re.Pattern[str]:
+    return re.compile(pattern, flags)
+
+
+@cache
+def literal_in(pattern: str) -> str:
+    """Return the longest text that each message has which a pattern fits."""
+    found, run, depth, place = "", "", 0, 0
+    while place < len(pattern):
+        sign = pattern[place]
+        place += 1
+        if sign == "\\" and not pattern[place].isalnum():
+            sign, place = pattern[place], place + 1
+        elif sign in "\\[(.^$)|?*+{":
+            if sign in "?*{":  # the one before it may be missing
+                run = run[:-1]
+            found, run = max(found, run, key=len), ""
+            depth += (sign == "(") - (sign == ")")
+            if sign == "\\":
+                place += 1
+            elif sign in "[{":
+                first = place + (pattern[place] == "^") + 1 if sign == "[" else place
+                while pattern[first] != "]}"[sign == "{"]:
+                    first += 1 + (pattern[first] == "\\")
+                place = first + 1
+            continue
+        run = f"{run}{sign}" if depth == 0 else ""
+    return max(found, run, key=len)
+
+
+# --- What a feature gives to the core -------------------------------------------------------------
 
 
 class Explainer:
@@ -254,6 +286,9 @@ class Explainer:
         self.in_process, self.is_found = in_process, is_found
 
 
+# --- The search -----------------------------------------------------------------------------------
+
+
 class Hit(NamedTuple):
     """A message that was found in a text.
 
@@ -270,36 +305,62 @@ class Hit(NamedTuple):
     finding: Finding
 
 
-def best_in(text: str, known: Iterable[KnownError]) -> Hit | None:
+def best_in(text: str, known: Iterable[KnownError], *, is_typed: bool = False) -> Hit | None:
     """Return what explains the error that ended a program; None if nothing does.
 
     Args:
         text: A message, or a log.
         known: What is known.
+        is_typed: True if it may be typed by hand, or broken into lines: if nothing fits a short
+            text, neither lines nor capital letters count.
     """
-    text = window_of(text)
-    known = tuple(known)
-    endings = _endings(text)
+    known, streams = tuple(known), streams_of(text)
+    found = _first(streams, known)
+    is_log = len(text) > _SHORT or any(map(endings_of, streams))
+    if is_typed and not is_log and (found is None or found.known.certainty <= VAGUE):
+        lines = [" ".join(stream.split()) for stream in streams]
+        found = _surer(found, _first(lines, known)) or _first(lines, known, re.IGNORECASE)
+    return found
+
+
+def _surer(one: Hit | None, other: Hit | None) -> Hit | None:
+    """Return the surer of two, the first of two that are as sure."""
+    if one is None or (other is not None and other.known.certainty > one.known.certainty):
+        return other
+    return one
+
+
+def _first(streams: Iterable[str], known: tuple[KnownError, ...], flags: int = 0) -> Hit | None:
+    """Return what explains most of what several ranks say; of what explains as much the first."""
+    best: Hit | None = None
+    for stream in streams:
+        best = _surer(best, _best_in(stream, known, flags))
+    return best
+
+
+def _best_in(text: str, known: tuple[KnownError, ...], flags: int) -> Hit | None:
+    endings = endings_of(text)
     if not endings:  # no log
-        return _best(text, _hits(text, known, range(len(text))))
+        return _best(text, _hits(text, known, range(len(text)), flags))
     vague: Hit | None = None
-    is_another = False
+    is_another = is_aftermath = False
     for part in endings:
-        found = _best(text, _hits(text, known, part))
+        found = _best(text, _hits(text, known, part, flags))
         if found is not None and found.known.certainty > VAGUE:
             return found
         vague = vague or found
         # It says what is wrong, as errors of Python's do, and nothing is known of it.
-        is_python = "Traceback (" in text[part.start : part.stop]
-        is_another = found is None and is_python and not _is_passed_on(text, part)
+        is_aftermath = is_passed_on(text, part)
+        is_another = found is None and is_traceback(text, part) and not is_aftermath
         if is_another:
             break
     begin = endings[-1].start
+    before = range(lines_back(text, begin, LINES_BEFORE), begin)
     earlier = (
         hit
-        for hit in _hits(text, known, range(_lines_back(text, begin, _BEFORE), begin))
-        if hit.known.certainty > VAGUE
-        and not is_quiet(text, hit.begin)
+        for hit in _hits(text, known, before, flags)
+        if (hit.known.certainty > VAGUE or is_aftermath)
+        and (is_aftermath or not is_quiet(text, hit.begin))
         and (hit.known.leads or not is_another)
     )
     return _best(text, earlier) or vague
@@ -328,34 +389,52 @@ def _has(other: Hit, hit: Hit) -> bool:
     )
 
 
-def _hits(text: str, known: Iterable[KnownError], part: range) -> Iterator[Hit]:
+def _hits(text: str, known: tuple[KnownError, ...], part: range, flags: int) -> Iterator[Hit]:
     for one in known:
         seen: set[int] = set()
-        for begin, end in _near(text, one.hints, part):
-            for match in re.finditer(one.pattern, text[begin:end]):
-                place = begin + match.start()
-                if place in seen or place not in part:
-                    continue
-                seen.add(place)
-                finding = one.explain(match)
-                if finding is not None:
-                    line = line_at(text, place).strip()
-                    line = line if len(line) <= 200 else f"{line[:197]}..."
-                    sure = _SURE.get(one.certainty, ())
-                    finding = finding.replace(evidence=(line, *finding.evidence, *sure))
-                    yield Hit(one, place, begin + match.end(), finding)
+        for pattern in one.says:
+            for begin, end in _near(text, literal_in(pattern), part, flags):
+                for match in _compiled(pattern, flags).finditer(text[begin:end]):
+                    place = begin + match.start()
+                    if place in seen or place not in part:
+                        continue
+                    seen.add(place)
+                    finding = one.explain(match)
+                    if finding is not None:
+                        yield one.hit_in(text, place, begin + match.end(), finding)
+    by_status = {status: one for one in known for status in one.status}
+    if by_status:
+        first = max(part.start, part.stop - _MOST_OF_STATUSES)
+        for begin, end, status in statuses_in(text[first : part.stop]):
+            yield from _hits_of_status(text, by_status, begin + first, end + first, status)
 
 
-def _near(text: str, hints: Iterable[str], part: range) -> Iterator[tuple[int, int]]:
-    """Yield the stretches of a text around the places of hints, those that overlap as one."""
+def _hits_of_status(
+    text: str, by_status: dict[tuple[str, str], KnownError], begin: int, end: int, status: Status
+) -> Iterator[Hit]:
+    library, number = status.library, str(status.number)
+    keys = ((library, number), (library, "*"), ("*", "*"))
+    one = next((by_status[key] for key in keys if key in by_status), None)
+    if one is not None:
+        finding = one.with_words(
+            library=status.title, answer=status.name, meaning=status.meaning, advice=status.fix
+        )
+        yield one.hit_in(text, begin, end, finding)
+
+
+def _near(text: str, hint: str, part: range, flags: int) -> Iterator[tuple[int, int]]:
+    """Yield the stretches of a text around the places of a hint, those that overlap as one."""
+    if flags & re.IGNORECASE:  # a short text
+        if hint.lower() in text.lower():
+            yield part.start, part.stop
+        return
     places: list[int] = []
-    for hint in hints:  # those near the end: there the program ended
-        place, count = text.rfind(hint, part.start, part.stop), 0
-        while place >= 0 and count < _MOST_PLACES:
-            places.append(place)
-            place, count = text.rfind(hint, part.start, place), count + 1
+    place = text.rfind(hint, part.start, part.stop)
+    while place >= 0 and len(places) < _MOST_PLACES:  # those near the end: there the program ended
+        places.append(place)
+        place = text.rfind(hint, part.start, place)
     begin = end = -1
-    for place in sorted(places):
+    for place in reversed(places):
         if place > end:
             if end > 0:
                 yield begin, min(end, part.stop)

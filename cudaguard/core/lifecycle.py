@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from _thread import RLock
 
+from cudaguard import config
 from cudaguard.config import MODE_VARIABLE
 from cudaguard.core.dispatch import Dispatch
 from cudaguard.core.permit import REPAIRING
@@ -189,6 +190,7 @@ class Activation:
                 before = core.reporter.mode
                 layers = [layer for layer in (self._base, *self._blocks) if layer]
                 wanted = combine(layers, self._added, self._environment())
+                config.asked_for = next((one.mode for one in layers[::-1] if one.mode), "")
                 if wanted.mode == "off":
                     self._take_down()
                 else:

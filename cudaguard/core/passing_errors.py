@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 
-from cudaguard.core.known_errors import VAGUE, Hit, KnownError, best_in, text_of
+from cudaguard.core.general_reading import closest_in, general_in
+from cudaguard.core.known_errors import (
+    FILE,
+    VAGUE,
+    Explainer,
+    Hit,
+    KnownError,
+    best_in,
+    known_in,
+    text_of,
+)
 from cudaguard.core.table import table
 from cudaguard.errors import CudaGuardError
 from cudaguard.files import own_errors, program_errors
@@ -16,7 +27,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from cudaguard.core.known_errors import Explainer
     from cudaguard.core.reports import Reporter
     from cudaguard.model import Finding
 
@@ -25,8 +35,19 @@ _LONGEST_TEXT, _DEEPEST = 2000, 30  # characters of an error, frames: what a rec
 
 
 def explainers() -> list[Explainer]:
-    """Return what the features can say of the texts of errors."""
-    return [table.resolve(entry) for entry in table.index.KNOWN_ERRORS] if table.index else []
+    """Return what the core and the features can say of the texts of errors."""
+    return [*map(_explainer, table.index.KNOWN_ERRORS)] if table.index else []
+
+
+@cache
+def _explainer(entry: str) -> Explainer:
+    """Return an object of the index, which may be a file in a package."""
+    package, _, file = entry.partition(":")
+    if file == FILE:
+        __import__(package)
+        return Explainer(known_in(str(sys.modules[package].__file__)))
+    found: Explainer = table.resolve(entry)
+    return found
 
 
 def known_errors() -> list[KnownError]:
@@ -46,14 +67,23 @@ def in_this_process(finding: Finding) -> tuple[Finding | None, bool]:
 
 
 def explain_text(text: str, *, is_guarded: bool = False) -> Finding | None:
-    """Return what a message means, a whole log included; None if nothing is known of it.
+    """Return what a message means, a whole log included; None if it says nothing of CUDA.
+
+    What nobody has described has a general answer.
 
     Args:
         text: The message.
         is_guarded: True if it is said to a program that has the guard.
     """
-    hit = best_in(text, known_errors())
+    known = known_errors()
+    hit = best_in(text, known, is_typed=True) or general_in(text, known)
     return None if hit is None else _said(hit, is_guarded=is_guarded)
+
+
+def closest(text: str) -> list[tuple[str, str]]:
+    """Return id and title of what is nearest to a message of which nothing is known."""
+    titles = {id: title for id, (title, _) in table.index.IDS.items()}
+    return [(id, titles[id]) for id in closest_in(text, known_errors(), titles)]
 
 
 def _said(hit: Hit, *, is_guarded: bool) -> Finding:

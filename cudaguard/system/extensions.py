@@ -320,6 +320,9 @@ def _older_library(case: _Case) -> tuple[str, str]:
 def _cuda_not_linked(case: _Case) -> tuple[str, str]:
     owners = {owner_of(lack.name) for lack in case.about}
     others = sorted(owner for owner in owners if owner.library != "libcudart")
+    if any(lack.name.startswith("__cudaRegisterLinkedBinary_") for lack in case.about):
+        message = f"{case.file} was compiled with -rdc=true, and its device code was not linked"
+        return message, "build it without -rdc=true, or with dlink=True (nvcc -dlink)"
     titles = " and ".join(owner.title for owner in others) or "the CUDA runtime"
     message = f"{case.file} was not linked with {titles}, whose {case.functions} it calls"
     if others:
@@ -345,6 +348,11 @@ def _other_torch(case: _Case) -> tuple[str, str]:
     if not case.around.torch:
         message = f"{case.file} was built for torch, which is not installed here: it needs "
         return f"{message}{case.functions}", "install the torch that the extension was built for"
+    if not case.around.cuda and "cuda" in case.functions.lower():
+        message = (
+            f"{case.file} needs {case.functions} of a torch with CUDA, but {case.torch} has none"
+        )
+        return message, f"{_TORCH_CUDA}, or build the extension without CUDA"
     message = (
         f"{case.file} was built for another torch: {case.torch} has no {case.functions}"
         f"{_built_against(case)}"

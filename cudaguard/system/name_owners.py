@@ -109,28 +109,52 @@ def _compiled() -> tuple[tuple[re.Pattern[str], NameOwner], ...]:
 
 # Wheels of those of NVIDIA's libraries that are not in `RUNTIMES`.
 _WHEELS = {
-    "libnvToolsExt": "nvidia-nvtx",
-    "libcufile": "nvidia-cufile",
-    "libnvshmem_host": "nvidia-nvshmem",
-    "libnvinfer": "tensorrt",
-}
+    "libnvToolsExt": "nvidia-nvtx", "libcufile": "nvidia-cufile", "libnvblas": "nvidia-cublas",
+    "libnvshmem_host": "nvidia-nvshmem", "libnvinfer": "tensorrt", "libnvonnxparser": "tensorrt",
+    "libnvjpeg": "nvidia-nvjpeg", "libcusolverMg": "nvidia-cusolver", "libcufftw": "nvidia-cufft",
+    "libnvfatbin": "nvidia-nvfatbin", "libcutensor": "cutensor", "libcupti": "nvidia-cuda-cupti",
+    **{f"libnpp{part}": "nvidia-npp" for part in ("c", "ial", "icc", "idei", "if", "ig", "ist")},
+}  # fmt: skip
 _OWN_RELEASES = ("libcudnn", "libnvinfer")  # whose number is that of the release
 _FIRST_WITH_WHEELS = 11
 # Those whose number is CUDA's major version.
-_OF_CUDA = ("libcudart", "libcublas", "libcublasLt", "libnvrtc", "libnvJitLink", "libcupti")
+_OF_CUDA = (
+    "libcudart", "libcublas", "libcublasLt", "libnvrtc", "libnvJitLink", "libcupti", "libnvblas",
+    "libnvfatbin", "libnppc", "libnvjpeg",
+)  # fmt: skip
 # Numbers of their own: (library, number) -> CUDA's.
 _NUMBERS = {
     ("libcufft", "10"): "11", ("libcufft", "11"): "12", ("libcufft", "12"): "13",
     ("libcusolver", "12"): "13", ("libcusparse", "11"): "11",
 }  # fmt: skip
-_LIBRARY = re.compile(r"(lib[A-Za-z0-9_+-]+?)(?:_(?:adv|cnn|ops|engines|graph|heuristic)\w*)?\.so"
-                      r"(?:\.(\d+))?")  # fmt: skip
+_LIBRARY = re.compile(
+    r"(lib[A-Za-z0-9_+-]{1,80}?)"
+    r"(?:_(?:adv|cnn|ops|engines|graph|heuristic|plugin)\w{0,40}|-builtins)?(?:\.alt)?\.so(?:\.(\d+))?"
+)
 
 
 def _parts(soname: str) -> tuple[str, str]:
     """Return a library and its number, which may be empty; of a part of cuDNN those of cuDNN."""
     match = _LIBRARY.match(soname)
     return (match[1], match[2] or "") if match is not None else ("", "")
+
+
+# Windows has the number in the name: cublas64_12.dll, nvrtc64_120_0.dll, cudart64_110.dll.
+_OF_WINDOWS = re.compile(
+    r"(cu[a-z]\w*?|nv\w+?|cudnn\w*?)64_(\d\d?)\d?(?:_\d+)?\.dll$", re.IGNORECASE
+)
+# What jax calls them.
+_TITLES = {
+    "cuSPARSE": "libcusparse.so", "cuBLAS": "libcublas.so", "cuDNN": "libcudnn.so",
+    "cuFFT": "libcufft.so", "cuSOLVER": "libcusolver.so", "CUPTI": "libcupti.so",
+    "NCCL": "libnccl.so", "NVRTC": "libnvrtc.so", "nvJitLink": "libnvJitLink.so",
+}  # fmt: skip
+
+
+def soname_of(library: str) -> str:
+    """Return what Linux calls a library of Windows, or one that is named by its title."""
+    match = _OF_WINDOWS.match(library)
+    return f"lib{match[1]}.so.{match[2]}" if match else _TITLES.get(library, library)
 
 
 def cuda_of(soname: str) -> str:

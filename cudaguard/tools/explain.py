@@ -16,6 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
+_SLOTS = frozenset({"FILE", "SCRIPT", "PACKAGE"})
 _ID = re.compile(r"[A-Za-z][\w-]{0,40}\d[\w-]{0,10}")
 # The outermost frame of a traceback is the program's.
 _PROGRAM = re.compile(
@@ -45,6 +46,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace) -> int:
     """Explain, and return the exit status."""
+    from cudaguard.core.passing_errors import closest
     from cudaguard.core.patterns import closest_id
     from cudaguard.tools.known import explain, ids
     from cudaguard.tools.layout import COLOR, Page
@@ -54,13 +56,16 @@ def execute(args: Namespace) -> int:
         text = sys.stdin.buffer.read().decode("utf-8", "replace")
     finding = explain(text)
     is_id = _ID.fullmatch(text.strip())
-    near = closest_id(text, ids()) if is_id and finding is None else ""
-    command = f"cudaguard explain {near}" if near else ""
+    near = [(closest_id(text, ids()), "")] if is_id and finding is None else []
+    near = closest(text) if finding is None and not is_id else near
+    command = f"cudaguard explain {near[0][0]}" if near and near[0][0] else ""
     if finding is not None:
         command, programs = finding.command, _PROGRAM.findall(text)
         if "SCRIPT" in command.split() and programs:  # a traceback in the text names it
             path = programs[-1].removeprefix(os.getcwd() + os.sep)
             command = command.replace("SCRIPT", shlex.quote(path))
+        if not _SLOTS.isdisjoint(command.split()):  # nothing that can be pasted
+            command = ""
         finding = finding.replace(command=command)
     if args.format == "json":
         found = finding and finding.to_dict()
@@ -72,5 +77,7 @@ def execute(args: Namespace) -> int:
     elif is_id:
         note("explain", f"there is no id {text.strip()!r}", command or "cudaguard rules list")
     else:
-        note("explain", "no known error matches that message", "cudaguard doctor")
+        told = "; ".join(f'{id} "{title}"' for id, title in near)
+        said = f"no match; closest: {told}" if told else "no match: it says nothing of CUDA"
+        note("explain", said, command or "cudaguard doctor")
     return FOUND if finding is None else OK

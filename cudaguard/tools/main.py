@@ -100,6 +100,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if words and words[0][:2].upper() == "CG" and words[0][2:].isdigit():
+        words.insert(0, "explain")
     own = list(words)  # without a program and its arguments, once that is known
     tool = words[0] if words and words[0] in MODULES else ""
     prepare_streams()

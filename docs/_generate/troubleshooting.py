@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import sys
 from typing import TYPE_CHECKING
@@ -20,37 +19,28 @@ else:
     import tomli as tomllib
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from cudaguard import Finding
     from cudaguard.core.known_errors import KnownError
 
 MESSAGES = tomllib.loads((DOCS / "errors.toml").read_text(encoding="utf-8"))
-# What a reader sees, where such messages are defined, and the page about them.
-SYMPTOMS = (
-    ("A crash or damaged memory after an import", ("symbol_scope",), "howto/segfaults.md"),
-    (
-        "A death without a message, and errors of kernels and GPU memory",
-        ("import_order:OF_NO_ORDER",),
-        "howto/segfaults.md",
-    ),
-    ("`undefined symbol`", ("extensions.known_symbols",), "howto/undefined-symbol.md"),
-    (
-        "`cannot open shared object file`, and versions that are not found",
-        ("extensions:OF_LIBRARIES",),
-        "howto/extensions.md",
-    ),
-    ("Two packages that do not fit", ("extensions:OF_PAIRS",), "howto/extensions.md"),
-    ("Two copies of one library", ("duplicate_libraries",), "howto/extensions.md"),
-    ("A package that must be imported first", ("import_order",), "reference/commands/lint.md"),
-    ("CUDA in forked processes, threads and contexts", ("cuda_init",), "howto/cuda.md"),
-    ("A GPU that a compiler does not know", ("gpu_architectures:COMPILERS",),
-     "howto/new-gpu.md"),
-    ("The NVIDIA driver", ("gpu_architectures:DRIVER",), "reference/commands/doctor.md"),
-    ("Arrays between libraries", ("array_interface",), "howto/arrays.md"),
-    ("CUDA graphs", ("cuda_graphs",), "howto/graphs.md"),
-    ("Builds of extensions", ("builds",), "howto/builds.md"),
-)  # fmt: skip
+# What a reader sees, and the page about it.
+SYMPTOMS = {
+    "A crash or damaged memory after an import": "howto/segfaults.md",
+    "A death without a message, and errors of kernels and GPU memory": "howto/segfaults.md",
+    "`undefined symbol`": "howto/undefined-symbol.md",
+    "`cannot open shared object file`, and versions that are not found": "howto/extensions.md",
+    "Two packages that do not fit": "howto/extensions.md",
+    "Two copies of one library": "howto/extensions.md",
+    "Windows": "howto/extensions.md",
+    "A package that must be imported first": "reference/commands/lint.md",
+    "CUDA in forked processes, threads and contexts": "howto/cuda.md",
+    "A GPU that a compiler does not know": "howto/new-gpu.md",
+    "The NVIDIA driver": "reference/commands/doctor.md",
+    "Statuses of CUDA's libraries, and parts of messages": "reference/commands/explain.md",
+    "Arrays between libraries": "howto/arrays.md",
+    "CUDA graphs": "howto/graphs.md",
+    "Builds of extensions": "howto/builds.md",
+}
 # Pages about one message.
 PAGES = {
     "CG739": "howto/isaac-sim.md",
@@ -71,18 +61,15 @@ _CHECK = re.compile(r"\bCG9\d\d\b")
 def errors() -> str:
     """Return an entry for each message, by what a reader sees."""
     parts = []
-    for title, places, page in SYMPTOMS:
-        entries = (_entry(one, PAGES.get(one.id, page)) for one in _known(places))
-        parts.append(f"### {title}\n\n" + "\n".join(entries))
+    known = known_errors()
+    strange = {one.symptom for one in known} - set(SYMPTOMS)
+    if strange:
+        raise SystemExit(f"no such symptom: {strange}")
+    for title, page in SYMPTOMS.items():
+        entries = [_entry(one, PAGES.get(one.id, page)) for one in known if one.symptom == title]
+        if entries:
+            parts.append(f"### {title}\n\n" + "\n".join(entries))
     return "\n".join(parts)
-
-
-def _known(places: tuple[str, ...]) -> Iterator[KnownError]:
-    for place in places:
-        where, _, these = place.partition(":")
-        feature, _, part = where.partition(".")
-        name = f"cudaguard.features.{feature}.{part or 'known_errors'}"
-        yield from getattr(importlib.import_module(name), these or "KNOWN")
 
 
 def _entry(one: KnownError, page: str) -> str:

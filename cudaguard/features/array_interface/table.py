@@ -23,5 +23,3 @@ VERBS = (
 )
 
 CATEGORY = "ArrayInterfaceWarning"  # of warnings about what its rules have left undone
-
-KNOWN_ERRORS = "known_errors:EXPLAINER"

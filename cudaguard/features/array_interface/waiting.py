@@ -25,7 +25,7 @@ from cudaguard.features.array_interface.interface import (
     EntryError,
 )
 from cudaguard.system.driver import Driver
-from cudaguard.system.machine import meaning
+from cudaguard.system.statuses import meaning
 
 _CONTEXT, _ORDINAL = 1, 9  # CU_POINTER_ATTRIBUTE_...
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED

@@ -14,4 +14,3 @@ VERBS = (
     ),
 )
 CATEGORY = "ExtensionWarning"  # of warnings about what its rules have left undone
-KNOWN_ERRORS = "known_errors:EXPLAINER"

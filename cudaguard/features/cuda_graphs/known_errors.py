@@ -7,39 +7,25 @@ from __future__ import annotations
 
 import re
 
-from cudaguard.core.known_errors import Explainer, KnownError
+from cudaguard.core.known_errors import Explainer, known_in
 from cudaguard.features.cuda_graphs import findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from cudaguard.core.known_errors import KnownError
     from cudaguard.model import Finding
 
-# The tail of the text differs by version, this part does not.
-_HIT = r"accessing (gradient )?tensor output of CUDAGraphs that has been overwritten"
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in ([^\s.]+)')
 
 
-def overwritten(hit: re.Match[str]) -> Finding:
+def overwritten(_: KnownError, hit: re.Match[str]) -> Finding:
     """Return what an error's text tells."""
     frames = _FRAME.findall(hit.string, hit.end())
     file, line, function = frames[-1] if frames else ("", "", "")
     return findings.overwritten(
-        f"{file}:{line}" if file else "", function, is_gradient=bool(hit[1])
+        f"{file}:{line}" if file else "", function, is_gradient=bool(hit["gradient"])
     )
 
 
-_ABOUT = findings.overwritten("", "", is_gradient=False)
-KNOWN = (
-    KnownError(
-        findings.OVERWRITTEN.id,
-        findings.OVERWRITTEN.title,
-        ("output of CUDAGraphs that has been overwritten",),
-        _HIT,
-        _ABOUT.what,
-        _ABOUT.remedy,
-        _ABOUT.consequence,
-        links=_ABOUT.links,
-        tell=overwritten,
-    ),
-)
+KNOWN = known_in(__file__, vars(findings), CG851=overwritten)
 EXPLAINER = Explainer(KNOWN, adds=[findings.OVERWRITTEN.id], is_found=True)

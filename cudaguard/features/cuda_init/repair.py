@@ -28,8 +28,8 @@ from cudaguard.files import os
 from cudaguard.hooks.caller import caller_frame
 from cudaguard.model import Record
 from cudaguard.system.driver import NOT_INITIALIZED, Driver
-from cudaguard.system.machine import meaning
 from cudaguard.system.modules import peek
+from cudaguard.system.statuses import meaning
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -222,7 +222,7 @@ def older_than_wanted(
         remedy += f", and keep {os.path.dirname(loaded.path)} out of LD_LIBRARY_PATH"
     remedy += "; packages built for an earlier one usually work with it"
     other = loaded.by.partition(".")[0] if loaded is not None else want.package
-    if other not in ("", want.package):
+    if other not in ("", want.package, "__main__", "__mp_main__"):
         remedy += f"; or import {want.package} and use it once before `import {other}`"
     return OLDER.found(
         f"{want.package} {'requires' if want.wheel else 'was built for'} cuDNN {least} or later, "

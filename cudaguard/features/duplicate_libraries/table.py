@@ -12,4 +12,3 @@ DETECTORS = {
         *(f"imported:{name}" for name in PACKAGES),
     ),
 }
-KNOWN_ERRORS = "known_errors:EXPLAINER"

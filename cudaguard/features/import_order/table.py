@@ -65,4 +65,3 @@ CATEGORY = "ImportOrderWarning"  # of warnings about what its rules have left un
 DETECTORS = {
     "calls:SearchPathDetector": ("not_found",),
 }
-KNOWN_ERRORS = "known_errors:EXPLAINER"

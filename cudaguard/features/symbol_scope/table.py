@@ -30,4 +30,3 @@ DETECTORS = {
     ),
     "detector:RuntimeDetector": ("runtime_exported",),
 }
-KNOWN_ERRORS = "known_errors:EXPLAINER"

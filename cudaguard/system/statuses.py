@@ -1,0 +1,193 @@
+"""Statuses of CUDA and of its libraries: what one means, and which ones a text is about.
+
+They are read from ``statuses.txt`` when something is explained.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from cudaguard.files import os, read_bytes
+from cudaguard.model import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CUDA = "cuda"
+_FILE = os.path.join(os.path.dirname(__file__), "statuses.txt")
+_LONGEST = 1 << 20  # bytes
+_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+class Status(NamedTuple):
+    """An answer of a library that is an error.
+
+    Args:
+        library: ``cuda``, ``cublas``, ...
+        title: What the library is called.
+        number: Its number; 0 if only the name is known.
+        names: Its names in the headers; the last one is the usual one in messages.
+        words: What messages say in place of the name.
+        meaning: What it means.
+        fix: What to do.
+    """
+
+    library: str
+    title: str
+    number: int
+    names: tuple[str, ...]
+    words: tuple[str, ...]
+    meaning: str
+    fix: str
+
+    @property
+    def name(self) -> str:
+        """The usual name, with the number."""
+        return f"{self.names[0]} ({self.number})" if self.number else self.names[0]
+
+
+class _Table:
+    """What ``statuses.txt`` says."""
+
+    def __init__(self) -> None:
+        self.titles: dict[str, tuple[str, str]] = {}  # library -> title, beginning of the names
+        self.statuses: list[Status] = []
+        self.kinds: list[tuple[str, str, str]] = []
+        short: list[tuple[str, int, str]] = []
+        library = ""
+        text = read_bytes(_FILE, _LONGEST).decode("utf-8")
+        lines = [line for line in text.splitlines() if line and line[0] != "#"]
+        for line in lines:
+            if line[0] == "[":
+                library, _, rest = line[1:].partition("]")
+                title, _, prefix = rest.strip().partition(" ")
+                self.titles[library] = title, prefix
+            elif library == "kinds":
+                part, _, rest = line.partition("; ")
+                meaning, fix = rest.split(" | ", 1)
+                self.kinds.append((part, meaning, fix))
+            elif " | " in line:
+                self._add(library, *line.split(" | ", 3))
+            else:
+                pairs = (pair.split() for pair in line.split(", "))
+                short += [(library, int(number), name) for number, name in pairs]
+        self.statuses += [self.named(*one) for one in short]
+        self.by_name = {name: one for one in reversed(self.statuses) for name in one.names}
+        self.by_number = {(one.library, one.number): one for one in reversed(self.statuses)}
+
+    def _add(self, library: str, number: str, names: str, rest: str, fix: str) -> None:
+        title, prefix = self.titles[library]
+        words, _, meaning = rest.partition("; ")
+        runtime, slash, driver = names.partition("/")
+        if library == CUDA:
+            driver = driver if slash else _CAPITAL.sub("_", runtime).upper()
+            both = (("cudaError", runtime), ("CUDA_ERROR_", driver))
+            full = tuple(f"{first}{rest}" for first, rest in both if rest != "-")
+        else:
+            full = (f"{prefix}{runtime}",)
+        said = tuple(words.split(" // ")) if words != "-" else ()
+        self.statuses.append(Status(library, title, int(number), full, said, meaning, fix))
+
+    def named(self, library: str, number: int, name: str) -> Status:
+        """Return a status of which only the name is known."""
+        title, prefix = self.titles[library]
+        meaning, fix = next(rest for part, *rest in self.kinds if part in name)
+        return Status(library, title, number, (f"{prefix}{name}",), (), meaning, fix)
+
+
+@cache
+def table() -> _Table:
+    """Return what is known of statuses."""
+    return _Table()
+
+
+def meaning(number: int) -> str:
+    """Return what a status of CUDA other than success means, and what to do about it."""
+    found = table().by_number.get((CUDA, number))
+    return found.meaning if found else "see CUresult in the CUDA driver API reference"
+
+
+# --- Statuses in texts ----------------------------------------------------------------------------
+
+_NAME = re.compile(
+    r"(?<![A-Za-z0-9])(?:cudaError_?|CUDA_ERROR_|CU(?:BLAS|DNN|SOLVER|SPARSE|RAND)_STATUS_|CUFFT_|"
+    r"(?:NVRTC|NVVM|NVJITLINK|NVML)_ERROR_|nccl(?=Unhandled|System|Internal|Invalid|Remote))"
+    r"[A-Za-z][A-Za-z0-9_]{1,60}"
+)
+# An answer is a number, or words, behind the one who gave it.
+_ACTOR = re.compile(
+    r"(?i)cuda|cublas|cudnn|cufft|cusolver|cusparse|curand|nccl|nvml|nvrtc|\bcu(?=[a-z])|thc"
+)
+_NUMBER = re.compile(
+    r"(?i)\b(?:error|failure|failed|code|status|returned|result|answers)\b"
+    r"(?:[ =:(\[]|code|number|with){0,8}(\d{1,4})\b(?![.\d])"
+)
+_REPORTED = re.compile(
+    r"(?i)(?:error|fail(?:ed|ure)|runtime|driver|NVML|code|status)[\s\d=:('\"\])-]{1,12}$"
+)
+# Words of that many pieces count without one who reports them, and without a word of CUDA.
+_DISTINCT, _UNMISTAKABLE = 4, 5
+_BEFORE = 120  # characters before an answer in which its actor is
+
+
+@cache
+def _by_words() -> dict[str, Status]:
+    return {words.lower(): one for one in reversed(table().statuses) for words in one.words}
+
+
+def statuses_in(text: str) -> Iterator[tuple[int, int, Status]]:
+    """Yield where a text tells of a status: begin, end, and the status.
+
+    A number counts only in a line that has neither the name nor the words.
+    """
+    told: set[int] = set()
+    for match in _NAME.finditer(text):
+        status = _named(match[0])
+        if status is not None:
+            told.add(text.rfind("\n", 0, match.start()))
+            yield match.start(), match.end(), status
+    low = text.lower()
+    said = sorted((words for words in _by_words() if words in low), key=len, reverse=True)
+    for match in re.finditer("|".join(map(re.escape, said)) or r"\0", text, re.IGNORECASE):
+        line = text.rfind("\n", 0, match.start())
+        before = text[max(line + 1, match.start() - _BEFORE) : match.start()]
+        pieces = 1 + match[0].count(" ") + match[0].count("-")
+        status = _by_words()[match[0].lower()]
+        is_reported = pieces >= _DISTINCT or status.library != CUDA or _REPORTED.search(before)
+        if pieces >= _UNMISTAKABLE or (is_reported and _ACTOR.search(f"{before}{match[0]}")):
+            told.add(line)
+            yield match.start(), match.end(), status
+    for match in _NUMBER.finditer(text):
+        line = text.rfind("\n", 0, match.start())
+        before = text[max(line + 1, match.start() - _BEFORE) : match.start()]
+        actors = _ACTOR.findall(before)
+        if actors and line not in told and not before.endswith("exit "):
+            library = actors[-1].lower()
+            library = library if library in table().titles else CUDA
+            status = table().by_number.get((library, int(match[1])))
+            if status is not None:
+                yield match.start(), match.end(), status
+
+
+def _named(name: str) -> Status | None:
+    """Return the status with a name; one that is not in the table by what its name says."""
+    known = table()
+    found = known.by_name.get(name.rstrip("_"))
+    if found is None:
+        library = next(
+            (
+                one
+                for one, (_, prefix) in known.titles.items()
+                if prefix and name.startswith(prefix)
+            ),
+            "",
+        )
+        if library:
+            found = known.named(library, 0, name[len(known.titles[library][1]) :])
+        elif name.startswith(("cudaError", "CUDA_ERROR_")):
+            unknown = "a status that this version of cudaguard does not know"
+            fix = "look it up in the CUDA runtime API reference, cudaError_t"
+            found = Status(CUDA, "CUDA", 0, (name,), (), unknown, fix)
+    return found

@@ -1,0 +1,128 @@
+"""Messages that are made from the grammars: actors, acts and numbers that no report has shown."""
+
+from __future__ import annotations
+
+import pytest
+
+import cudaguard
+from cudaguard.system.runtimes import RUNTIMES
+from cudaguard.system.statuses import table
+
+from ..documents import SAID
+
+STATUSES = table().statuses
+# What has an id of its own; of the rest a general one says number and meaning.
+OTHERS = {"CG881", "CG748"}
+OWN = {
+    "CG743": "710", "CG745": "2", "CG749": "900 901 902 903 904 905 906 907 908 910 913",
+    "CG718": "201", "CG816": "400 709", "CG893": "98 209", "CG899": "218 222", "CG715": "35 36",
+    "CG865": "803", "CG866": "804", "CG778": "802", "CG750": "214 220 226", "CG777": "701 720 912",
+    "CG744": "700 702 714 715 716 717 718 719", "CG897": "209",
+}  # fmt: skip
+ID_OF = {int(number): id for id, numbers in OWN.items() for number in numbers.split()}
+
+
+def ways_to_say(status):
+    """Yield the messages that have a status."""
+    yield from (f"RuntimeError: the call failed: {name}" for name in status.names)
+    if status.library == "cuda":
+        yield f"CUDA error {status.number}"
+        yield from (f"CUDA error: {words}" for words in status.words)
+        yield from (f"cuInit failed: {words}" for words in status.words)
+
+
+@pytest.mark.parametrize(
+    "status", STATUSES, ids=lambda status: f"{status.names[0]}-{status.number}"
+)
+def test_every_status_is_explained_by_name_number_and_words(status):
+    for text in ways_to_say(status):
+        found = cudaguard.explain(text)
+        assert found is not None, text
+        if status.library == "cuda" and status.number in ID_OF:
+            assert found.id in {ID_OF[status.number], "CG893"}, text
+        elif found.id in OTHERS:
+            assert status.meaning.partition(",")[0] in found.what
+            assert found.remedy
+        assert "{" not in str(found)
+
+
+def absent(library, number):
+    """Yield what loaders say of a library that is not there."""
+    name = library[3:]
+    yield f"ImportError: {library}.so.{number}: cannot open shared object file: No such file"
+    yield f"Error loading shared library {library}.so.{number}: No such file or directory"
+    yield f"OSError: Could not load library {library}.so.{number}"
+    yield f"RuntimeError: Library {name}64_{number}.dll is not found or cannot be loaded"
+    yield f"Could not load dynamic library '{name}64_{number}.dll'; dlerror: not found"
+    yield f"Unable to load any of {{{library}.so.{number}.1, {library}.so.{number}}}"
+
+
+NVIDIAS = [
+    name for name, one in RUNTIMES.items() if one.wheel and name not in ("libcudnn", "libnccl")
+]
+
+
+@pytest.mark.parametrize("library", NVIDIAS)
+def test_every_absent_library_names_its_package(library):
+    for number in (11, 12, 13):
+        for text in absent(library, number):
+            found = cudaguard.explain(text)
+            assert (found.id, "nvidia-" in found.remedy) == ("CG868", True), text
+    if library in ("libcudart", "libcublas", "libnvrtc", "libnvJitLink"):
+        for number, suffix in ((11, "-cu11"), (12, "-cu12"), (13, "")):
+            command = cudaguard.explain(next(absent(library, number))).command
+            assert command.endswith(f"{RUNTIMES[library].wheel.replace('_', '-')}{suffix}")
+
+
+@pytest.mark.parametrize("act", SAID["act"])
+def test_what_the_loader_refuses_is_explained_for_any_member(act):
+    for member in SAID["members"]:
+        found = cudaguard.explain(f"ImportError: /opt/venv/lib/{member}: {act}")
+        assert found.id == SAID["act"][act]
+        if "version" not in act:
+            assert member in found.what
+
+
+@pytest.mark.parametrize("name", ["ncclCommX", "nvrtcNew", "cusparseLtNew", "__nvJitLinkNew"])
+def test_symbol_that_no_library_has_is_explained_on_every_platform(name):
+    for text in (
+        f"ImportError: /x/libtorch_cuda.so: undefined symbol: {name}",
+        f"Error relocating /x/libtorch_cuda.so: {name}: symbol not found",
+        f"dlopen(/x/libtorch_cuda.so, 0x2): symbol not found in flat namespace '_{name}'",
+        f"The procedure entry point {name} could not be located in the dynamic link library x.dll",
+    ):
+        assert cudaguard.explain(text).id in {"CG842", "CG701"}, text
+
+
+WINDOWS = {1114: "CG755", 998: "CG755", 126: "CG712", 127: "CG712", 193: "CG753", 1455: "CG757"}
+
+
+@pytest.mark.parametrize("number", WINDOWS)
+def test_windows_is_understood_in_any_language(number):
+    said = "Die angegebene Prozedur wurde nicht gefunden"
+    for text in (
+        f'OSError: [WinError {number}] {said}. Error loading "C:\\lib\\c10.dll" or one of its x.',
+        f"OSError: [WinError {number}] \u4e0d\u660e\u306a",
+    ):
+        assert cudaguard.explain(text).id == WINDOWS[number]
+
+
+@pytest.mark.parametrize("text", SAID["worn"])
+def test_what_a_terminal_or_launcher_adds_hides_nothing(text):
+    assert cudaguard.explain(text).id == "CG778"
+
+
+@pytest.mark.parametrize("text", SAID["general"])
+def test_text_that_nobody_described_has_a_general_answer_that_says_so(text):
+    found = cudaguard.explain(text)
+    assert found.id == "CG756"
+    assert any("general answer" in line for line in found.evidence)
+
+
+SHORT = [words for one in STATUSES if one.library == "cuda" for words in one.words
+         if words.count(" ") < 3 and "CUDA" not in words]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", SHORT)
+def test_words_of_others_say_nothing(words):
+    assert cudaguard.explain(f"ftp error: {words}") is None
