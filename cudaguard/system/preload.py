@@ -12,13 +12,9 @@ from __future__ import annotations
 import sys
 from glob import escape, glob
 
-from cudaguard.elf.library_facts import version_of
-from cudaguard.elf.process import library_path
 from cudaguard.elf.reader import ElfFile, read_elf
-from cudaguard.elf.search_path import Place, SearchPath
 from cudaguard.files import os, own_errors
-from cudaguard.system.driver import has_kernel_driver
-from cudaguard.system.runtimes import runtime_of, stem_of
+from cudaguard.system.modules import has_kernel_driver
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,6 +49,11 @@ def not_mapped(files: Iterable[str]) -> tuple[str, ...]:
 
 def finds_older(file: str) -> bool:
     """Return True if the loader finds an older file of the name of this one."""
+    from cudaguard.elf.library_facts import version_of
+    from cudaguard.elf.process import library_path
+    from cudaguard.elf.search_path import SearchPath
+    from cudaguard.system.runtimes import runtime_of, stem_of
+
     name = _name_of(file)
     found = [path for f in library_path() for path in glob(os.path.join(escape(f), f"{name}*"))]
     found += filter(None, [SearchPath().find(name)])
@@ -94,6 +95,8 @@ def unfound(name: str) -> tuple[str, ...]:
     Args:
         name: As in ``libcublas.so.12``; nothing for one that is mapped, or in no wheel.
     """
+    from cudaguard.elf.search_path import SearchPath
+
     found = {} if is_mapped(name) or SearchPath().find(name) else _in_wheel(name)
     return _from_wheels(found, list(found.values()))
 
@@ -106,6 +109,8 @@ def _in_wheel(name: str) -> dict[str, str]:
 
 def _from_wheels(found: dict[str, str], todo: list[str]) -> tuple[str, ...]:
     """Return what is found, by soname, with what it and the rest need and the loader lacks."""
+    from cudaguard.elf.search_path import Place, SearchPath
+
     search = SearchPath()
     while todo:
         path = todo.pop()
@@ -134,6 +139,10 @@ def newer_in_environment(soname: str, files: Iterable[str], asking: str) -> str:
         files: What the environment has by that name.
         asking: The file that is about to ask for it; one that is no library names no folders.
     """
+    from cudaguard.elf.library_facts import version_of
+    from cudaguard.elf.process import library_path
+    from cudaguard.elf.search_path import Place, SearchPath
+
     own = [(version_of(file, soname), file) for file in files if read_elf(file).soname == soname]
     is_wanted = any(os.path.exists(os.path.join(folder, soname)) for folder in library_path())
     if not own or is_wanted or is_mapped(soname):
@@ -150,6 +159,8 @@ def newer_in_environment(soname: str, files: Iterable[str], asking: str) -> str:
 
 def led_to(soname: str, libraries: Iterable[str]) -> list[str]:
     """Return the files of that name in the folders that some libraries name, which need it."""
+    from cudaguard.elf.search_path import Place
+
     found: list[str] = []
     for library in libraries:
         try:
@@ -164,6 +175,8 @@ def led_to(soname: str, libraries: Iterable[str]) -> list[str]:
 
 def has_driver() -> bool:
     """Return True if there is an NVIDIA driver, kernel and library; none of it is loaded."""
+    from cudaguard.elf.search_path import SearchPath
+
     return has_kernel_driver() and (is_mapped(DRIVER) or bool(SearchPath().find(DRIVER)))
 
 

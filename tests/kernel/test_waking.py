@@ -109,7 +109,7 @@ CASES = {
         f"sys.setdlopenflags({GLOBAL}); import taking", ("CG812",), ("opening", "masking"),
     ),
     "library that is made global past us": Case(
-        "a library that was made global, mapped past Python's importer",
+        "libtaker.so, which is global, mapped past Python's importer",
         PAST_US.format("./libtaker.so", GLOBAL) + "ctypes.CDLL('libm.so.6')", ("CG812",),
         ("unseen",),
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cudaguard.core.request import Done, Refused
 from cudaguard.files import os
-from cudaguard.system.driver import has_kernel_driver
+from cudaguard.system.modules import has_kernel_driver
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
