@@ -66,7 +66,7 @@ class Dispatch:
         self.context = "none"  # or "auto", or a device: see `cudaguard.config.parse_context`
         self.pending_context = ""  # a device, for the first watched import of the main process
         self.registry = Registry((), {})
-        self.journal = Journal(self._no_journal)
+        self.journal = Journal(lambda *what: self.reporter.no_journal(*what))  # noqa: PLW0108  # made later
         self.reporter = Reporter(self.journal)
         self.is_traced = False  # by `cudaguard trace`
         self.kernel: Any = None  # see `cudaguard.kernel.GuardFinder`; given by `cudaguard.api`
@@ -100,7 +100,7 @@ class Dispatch:
         from cudaguard.core.repairs import Repairs
 
         made = Repairs(self.reporter, self.replacements, self.scan_missed_loads, table)
-        made.configure(self.registry)
+        made.registry = self.registry
         return made
 
     @part
@@ -172,7 +172,7 @@ class Dispatch:
         self.registry = registry
         vars(self).pop("native", None)
         if self.made("repairs"):
-            self.repairs.configure(registry)
+            self.repairs.registry = registry
         if self.made("replacements"):
             self.replacements.follow(registry)
         self.forget_slots()
@@ -385,9 +385,6 @@ class Dispatch:
             from cudaguard.core.passing_errors import record_end
 
             record_end(self.reporter, error)
-
-    def _no_journal(self, path: str, error: Exception) -> None:
-        self.reporter.no_journal(path, error)  # which is made after the journal
 
     def broken(self, what: str, error: Exception) -> None:
         """Report a failure of the guard itself; never raises (see `hooks.barrier.Host`)."""

@@ -78,10 +78,9 @@ def entry_of(rule: Rule) -> RuleEntry:
 def holds(when: Mapping[str, Any], platform: str, machine: str, environ: Mapping[str, str]) -> bool:
     """Return True if those conditions hold that concern nothing that is installed."""
     for key, actual in (("platform", platform), ("machine", machine)):
-        if key in when:
-            wanted = when[key]
-            if actual not in ((wanted,) if isinstance(wanted, str) else tuple(wanted)):
-                return False
+        wanted = when.get(key, actual)
+        if actual not in ((wanted,) if isinstance(wanted, str) else wanted):
+            return False
     for variable, wanted in when.get("env", {}).items():
         value = environ.get(variable, "")
         if (bool(value) if isinstance(wanted, bool) else value) != wanted:

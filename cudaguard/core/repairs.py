@@ -65,12 +65,8 @@ class Repairs:
         self._reporter, self._replacements = reporter, replacements
         self._scan_missed_loads = scan_missed_loads
         self.table = table
-        self.registry = Registry((), {})
+        self.registry = Registry((), {})  # what is in force
         self._checked: set[tuple[str, str, bool]] = set()  # module, rule, could it be repaired?
-
-    def configure(self, registry: Registry) -> None:
-        """Take note of the rules that are in force from now on."""
-        self.registry = registry
 
     # --- around the import of a module ----------------------------------------------
 
