@@ -83,7 +83,8 @@ def _pages(code: str, mode: str) -> int:
 def _run(
     tool: list[str], code: str, mode: str, more: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    fixed = {"CUDAGUARD": mode, "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+    fixed = {"CUDAGUARD": mode, "PYTHONHASHSEED": "0"}
+    fixed.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
     environ = {**harness.environment(), **fixed, **more}
     command = [*tool, sys.executable, "-c", code]
     return subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
