@@ -15,6 +15,7 @@ from textwrap import fill
 
 ROOT = Path(__file__).parent.parent
 _INDENT = " " * 4
+_TYPES = {"RULES": ": tuple[tuple[object, ...], ...]"}
 INDEX = ROOT / "cudaguard" / "features" / "_index.py"
 # In the order of doing, where several have a part at one moment.
 FEATURES = (
@@ -106,6 +107,16 @@ def known_errors(tables):
             )
 
 
+def conditions_of(rule, needing) -> dict[str, object]:
+    """Return the conditions that are cheap to ask; `needing`: the verbs that need a driver."""
+    cheap = {key: what for key, what in rule.when.items() if key in ("platform", "machine", "env")}
+    if rule.dist or rule.when.keys() - cheap:
+        cheap["more"] = True
+    if rule.actions and all(needing.intersection(action) for action in rule.actions):
+        cheap["driver"] = True
+    return cheap
+
+
 def index() -> str:
     """Return the text of the index."""
     tables = {name: imported(f"{name}.table") for name in FEATURES}
@@ -126,10 +137,12 @@ def index() -> str:
         for name, own in does.items()
         for verb, moments in own.items()
     }
+    needing = {verb for table in tables.values() for verb in getattr(table, "NEED_DRIVER", ())}
     rules = [
         (
             rule.id, f"{module.__name__}:RULES", rule.grade, rule.watch, rule.needs,
             tuple((v, what) for action in rule.actions for v, what in action.items() if v in verbs),
+            conditions_of(rule, needing),
         )
         for name in FEATURES
         for module in rule_modules(name)
@@ -155,6 +168,9 @@ def index() -> str:
         if hasattr(table, "INITIALIZERS"):
             module, _, attribute = table.INITIALIZERS.partition(":")
             initializers += getattr(imported(f"{name}.{module}"), attribute)
+    without: dict[str, tuple[str, str]] = {}
+    for table in tables.values():
+        without.update(getattr(table, "BUILT_WITHOUT", {}))
     known = dict(known_errors(tables))
     for where, messages in known.items():
         for one in messages:
@@ -166,12 +182,14 @@ def index() -> str:
         "RULES": tuple(rules), "VERBS": verbs, "CATEGORIES": categories,
         "TABLES": tuple(entry(n, "table:VERBS") for n, t in tables.items() if hasattr(t, "VERBS")),
         "DETECTORS": tuple(detectors), "PREREQUISITES": prerequisites,
-        "INITIALIZERS": tuple(initializers), "KNOWN_ERRORS": tuple(known),
+        "INITIALIZERS": tuple(initializers), "BUILT_WITHOUT": without, "KNOWN_ERRORS": tuple(known),
         "FINDINGS": tuple(findings),
         "CHECKS": dict(checks),
         "IDS": dict(sorted(ids.items())),
     }  # fmt: skip
-    return HEAD + "\n".join(f"{name} = {_rows(value)}\n" for name, value in parts.items())
+    return HEAD + "\n".join(
+        f"{name}{_TYPES.get(name, '')} = {_rows(value)}\n" for name, value in parts.items()
+    )
 
 
 def watched() -> str:

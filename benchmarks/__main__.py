@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import harness, subjects
+from benchmarks import harness, instructions, subjects
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +27,8 @@ DISTRIBUTIONS = 300
 def main(arguments: list[str] | None = None) -> int:
     """Measure everything and print the table."""
     options = _options(arguments)
+    if options.instructions or options.save or options.compare:
+        return instructions.main(options.save, options.compare)
     rounds = QUICK_ROUNDS if options.quick else options.rounds
     modules, starts = (100, 1) if options.quick else (1000, 5)
     began = time.monotonic()
@@ -86,6 +88,12 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         "--quick",
         action="store_true",
         help=f"{QUICK_ROUNDS} rounds with fewer modules: shows that all works, and no figures",
+    )
+    counted = "count instructions by valgrind instead"
+    parser.add_argument("--instructions", action="store_true", help=counted)
+    parser.add_argument("--save", metavar="FILE", help=f"{counted}, and write the ratios")
+    parser.add_argument(
+        "--compare", metavar="FILE", help=f"{counted}; status 1 if one has risen beyond the file's"
     )
     options = parser.parse_args(arguments)
     if options.rounds < 1:

@@ -5,6 +5,7 @@ Pure functions. Whether something may be done is asked of `cudaguard.core.permit
 
 from __future__ import annotations
 
+from cudaguard.core.registry import holds
 from cudaguard.model import NamedTuple, Rule
 from cudaguard.system.facts import clauses, in_range, required_name, requirement_met
 
@@ -22,15 +23,8 @@ def applies(rule: Rule, facts: Facts) -> bool:
     when = rule.when
     if not when and not rule.dist:
         return True
-    for key, actual in (("platform", facts.platform), ("machine", facts.machine)):
-        if key in when:
-            wanted = when[key]
-            if actual not in ((wanted,) if isinstance(wanted, str) else tuple(wanted)):
-                return False
-    for variable, wanted in when.get("env", {}).items():
-        value = facts.environ.get(variable, "")
-        if (bool(value) if isinstance(wanted, bool) else value) != wanted:
-            return False
+    if not holds(when, facts.platform, facts.machine, facts.environ):
+        return False
     if "python" in when and not in_range(facts.python, when["python"]):
         return False
     if not _are_installed(when.get("dists", {}), facts):

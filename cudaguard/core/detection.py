@@ -7,6 +7,7 @@ one that fails is heard no more, is reported once, and costs the others nothing.
 from __future__ import annotations
 
 from cudaguard.hooks.barrier import ON_PURPOSE, is_own_failure, print_instead
+from cudaguard.model import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ EVENTS = {
 _EVERY_LOAD = ("before_load", "loaded")
 
 
-class NativeLoad:
+class NativeLoad(NamedTuple):
     """A library or extension that was, or is about to be, mapped.
 
     Args:
@@ -52,18 +53,10 @@ class NativeLoad:
         flags_by: Module and line of the call that has put it in force, each empty if none has.
     """
 
-    __slots__ = ("extension", "flags_by", "is_global", "library")
-
-    def __init__(
-        self,
-        library: str,
-        extension: str = "",
-        *,
-        is_global: bool = False,
-        flags_by: tuple[str, str] = ("", ""),
-    ) -> None:
-        self.library, self.extension = library, extension
-        self.is_global, self.flags_by = is_global, flags_by
+    library: str
+    extension: str = ""
+    is_global: bool = False
+    flags_by: tuple[str, str] = ("", "")
 
 
 class Detection:

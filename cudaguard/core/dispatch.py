@@ -14,14 +14,14 @@ from cudaguard.core.permit import permit_for
 from cudaguard.core.registry import Registry
 from cudaguard.core.reports import Reporter
 from cudaguard.core.table import table
-from cudaguard.files import os
+from cudaguard.files import LARGEST, os, own_errors, read_start
 from cudaguard.hooks.barrier import NOTHING, ImportCallbacks
 from cudaguard.hooks.caller import caller_frame, describe, importing
 from cudaguard.hooks.dlopen import NOT_FOUND, RTLD_GLOBAL, LoaderFlags
 from cudaguard.hooks.extensions import ExtensionLoads
 from cudaguard.hooks.loader import stand_before
 from cudaguard.hooks.own_imports import is_put_off
-from cudaguard.system.modules import has_ctypes
+from cudaguard.system.modules import has_ctypes, peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Dispatch:
         self.context = "none"  # or "auto", or a device: see `cudaguard.config.parse_context`
         self.pending_context = ""  # a device, for the first watched import of the main process
         self.registry = Registry((), {})
-        self.journal = Journal(self._no_journal)
+        self.journal = Journal(lambda *what: self.reporter.no_journal(*what))  # noqa: PLW0108  # made later
         self.reporter = Reporter(self.journal)
         self.is_traced = False  # by `cudaguard trace`
         self.kernel: Any = None  # see `cudaguard.kernel.GuardFinder`; given by `cudaguard.api`
@@ -100,7 +100,7 @@ class Dispatch:
         from cudaguard.core.repairs import Repairs
 
         made = Repairs(self.reporter, self.replacements, self.scan_missed_loads, table)
-        made.configure(self.registry)
+        made.registry = self.registry
         return made
 
     @part
@@ -172,7 +172,7 @@ class Dispatch:
         self.registry = registry
         vars(self).pop("native", None)
         if self.made("repairs"):
-            self.repairs.configure(registry)
+            self.repairs.registry = registry
         if self.made("replacements"):
             self.replacements.follow(registry)
         self.forget_slots()
@@ -204,7 +204,8 @@ class Dispatch:
         own = self.registry.by_module.get(name, ())
         before: list[Callable[[ModuleSpec], None]] = [self.arrived]
         asleep = self.registry.opt_in_orders.get(name, ())
-        if asleep or any(one.needs or one.grade == "report" for one in own):
+        # What else is reported is so at a call.
+        if asleep or any(one.needs or (one.grade == "report" and not one.does) for one in own):
             before += self.prerequisites().before(name)
         around: list[Callable[[ModuleSpec], Close | None]] = []
         after: list[Callable[..., None]] = []
@@ -267,18 +268,28 @@ class Dispatch:
         def close(error: BaseException | None) -> None:
             for one in reversed(closes):
                 one(error)
-            if error is None:
-                self.detection.imported(name)
-            elif is_watched:
-                self.detection.error_passes(error)
+            detection = self.made("detection")
+            if detection is not None and error is None:
+                detection.imported(name)
+            elif detection is not None and is_watched:
+                detection.error_passes(error)
 
         return close
 
     def _is_asked_for(self, name: str) -> bool:
         """Return True if the module is watched for what it does to the driver, not for a rule."""
+        if name in table.index.INITIALIZERS:
+            package = name.partition(".")[0]
+            file, text = table.index.BUILT_WITHOUT.get(package, ("", ""))
+            folders: Any = peek(sys.modules.get(package), "__path__") if file else None
+            if not isinstance(folders, list) or len(folders) != 1:
+                return True
+            try:
+                return text.encode() not in read_start(f"{folders[0]}/{file}", LARGEST)
+            except own_errors(OSError):
+                return True
         is_watched = name in self.kernel.watched and name not in self.registry.opt_in_orders
-        is_named = name in self.registry.by_module or name == "ctypes"
-        return name in table.index.INITIALIZERS or (is_watched and not is_named)
+        return is_watched and name not in self.registry.by_module and name != "ctypes"
 
     # --- before a load --------------------------------------------------------------
 
@@ -378,9 +389,6 @@ class Dispatch:
             from cudaguard.core.passing_errors import record_end
 
             record_end(self.reporter, error)
-
-    def _no_journal(self, path: str, error: Exception) -> None:
-        self.reporter.no_journal(path, error)  # which is made after the journal
 
     def broken(self, what: str, error: Exception) -> None:
         """Report a failure of the guard itself; never raises (see `hooks.barrier.Host`)."""

@@ -22,7 +22,6 @@ from cudaguard.hooks.barrier import ON_PURPOSE, ImportCallbacks
 from cudaguard.hooks.finder import (
     EveryTopLevel,
     RetiredFinder,
-    has_retired_finder,
     insert_first,
     place_of,
     remove,
@@ -291,7 +290,10 @@ class Activation:
         core = self.core
         parts = (
             ("sys.meta_path: one finder", place_of(core.kernel) >= 0),
-            ("sys.meta_path: one place, until no import is under way", has_retired_finder()),
+            (
+                "sys.meta_path: one place, until no import is under way",
+                RetiredFinder in map(type, sys.meta_path),
+            ),
             *((one.what, True) for one in getattr(core.kernel, "stand_ins", ())),
             ("sys.set_lazy_imports_filter", core.made("lazy") and core.lazy.is_up),
         )

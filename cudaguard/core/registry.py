@@ -7,11 +7,16 @@ each rule what is needed to know that it is concerned; the rule itself is made w
 
 from __future__ import annotations
 
+import sys
+
 from cudaguard.core.table import table
+from cudaguard.files import os
+from cudaguard.system.modules import has_kernel_driver
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from typing import Any
 
     from cudaguard.model import Rule
 
@@ -24,10 +29,12 @@ class RuleEntry:
     Args:
         id: As of the rule, like `grade`, `watch` and `needs`.
         does: Pairs of (verb, its value) of the rule's actions.
+        when: Those conditions that are cheap to ask; ``driver``: an NVIDIA driver; ``more``: there
+            are others.
         rule: The rule, or where the built-in one is found.
     """
 
-    __slots__ = ("_rule", "does", "grade", "id", "needs", "watch")
+    __slots__ = ("_rule", "_when", "does", "grade", "id", "needs", "watch")
 
     def __init__(
         self,
@@ -37,9 +44,16 @@ class RuleEntry:
         watch: tuple[str, ...],
         needs: tuple[str, ...],
         does: tuple[tuple[str, object], ...],
+        when: Mapping[str, Any],
     ) -> None:
         self.id, self.grade, self.watch, self.needs, self.does = id, grade, watch, needs, does
-        self._rule = rule
+        self._rule, self._when = rule, when
+
+    def applies(self) -> bool | None:
+        """Return True if all conditions of the rule hold here; None if others are to be asked."""
+        machine = os.uname().machine if hasattr(os, "uname") else ""
+        is_so = holds(self._when, sys.platform, machine, os.environ)
+        return None if is_so and "more" in self._when else is_so
 
     @property
     def rule(self) -> Rule:
@@ -58,7 +72,20 @@ def entry_of(rule: Rule) -> RuleEntry:
         for verb in action
         if verb in table.index.VERBS
     )
-    return RuleEntry(rule.id, rule, rule.grade, rule.watch, rule.needs, does)
+    return RuleEntry(rule.id, rule, rule.grade, rule.watch, rule.needs, does, {"more": True})
+
+
+def holds(when: Mapping[str, Any], platform: str, machine: str, environ: Mapping[str, str]) -> bool:
+    """Return True if those conditions hold that concern nothing that is installed."""
+    for key, actual in (("platform", platform), ("machine", machine)):
+        wanted = when.get(key, actual)
+        if actual not in ((wanted,) if isinstance(wanted, str) else wanted):
+            return False
+    for variable, wanted in when.get("env", {}).items():
+        value = environ.get(variable, "")
+        if (bool(value) if isinstance(wanted, bool) else value) != wanted:
+            return False
+    return "driver" not in when or has_kernel_driver()
 
 
 def built_in() -> list[tuple[RuleEntry, str]]:

@@ -65,12 +65,8 @@ class Repairs:
         self._reporter, self._replacements = reporter, replacements
         self._scan_missed_loads = scan_missed_loads
         self.table = table
-        self.registry = Registry((), {})
+        self.registry = Registry((), {})  # what is in force
         self._checked: set[tuple[str, str, bool]] = set()  # module, rule, could it be repaired?
-
-    def configure(self, registry: Registry) -> None:
-        """Take note of the rules that are in force from now on."""
-        self.registry = registry
 
     # --- around the import of a module ----------------------------------------------
 
@@ -124,13 +120,11 @@ class Repairs:
     def _tell_unsupported(self, spec: ModuleSpec) -> None:
         """Say which repairs of a module this platform has no means for."""
         from cudaguard.core import findings
-        from cudaguard.core.decide import applies
         from cudaguard.core.rule_check import toml_text
-        from cudaguard.system.facts import Facts
 
-        for rule in self.registry.rules_of(spec.name):
-            for action in rule.actions if applies(rule, Facts()) else ():
-                self._reporter.found(findings.unsupported(rule, toml_text(action)))
+        for one in self.registry.by_module.get(spec.name, ()):
+            for action in one.rule.actions if _applies(one) else ():
+                self._reporter.found(findings.unsupported(one.rule, toml_text(action)))
 
     def _import(
         self, entry: str, entries: Iterable[RuleEntry], spec: ModuleSpec, *, can_raise: bool = False
@@ -164,12 +158,9 @@ class Repairs:
         **how: bool,
     ) -> Iterator[Request]:
         """Yield what the rules ask for whose conditions hold; nothing once the guard is down."""
-        from cudaguard.core.decide import applies
-        from cudaguard.system.facts import Facts
-
         its = self.table.index.VERBS
         for one in entries:
-            if self._reporter.mode != "off" and applies(one.rule, Facts()):
+            if self._reporter.mode != "off" and _applies(one):
                 verbs = tuple(verb for verb, _ in one.does if entry in its[verb].values())
                 yield self.request(one.rule, verbs, name, path, **how)
 
@@ -237,3 +228,14 @@ class Repairs:
             for name in [name for name in one.watch if is_imported(name)][:1]:
                 for entry in self.table.moments("late", (verb for verb, _ in one.does)):
                     self.do(entry, [one], name)
+
+
+def _applies(one: RuleEntry) -> bool:
+    """Return True if all conditions of a rule hold here; the rule is made only if need be."""
+    is_so = one.applies()
+    if is_so is not None:
+        return is_so
+    from cudaguard.core.decide import applies
+    from cudaguard.system.facts import Facts
+
+    return applies(one.rule, Facts())

@@ -5,37 +5,37 @@ An entry is a text ``module:name``; `cudaguard.core.table` says what each table 
 
 from __future__ import annotations
 
-RULES = (
-    ('CG001', 'cudaguard.features.symbol_scope.rules:RULES', 'automatic', ('decord',), (), (('load_local', 'libdecord.so*'),)),
-    ('CG002', 'cudaguard.features.symbol_scope.rules:RULES', 'automatic', ('tensorflow',), (), (('load_local', 'libtensorflow_*.so*'),)),
-    ('CG060', 'cudaguard.features.import_order.rules:RULES', 'report', ('nvdiffrast.torch',), (), (('check_call', 'RasterizeGLContext'),)),
-    ('CG061', 'cudaguard.features.import_order.rules:RULES', 'report', ('isaacsim', 'omni.isaac.kit'), (), (('check_call', 'SimulationApp'),)),
-    ('CG062', 'cudaguard.features.import_order.rules:RULES', 'report', ('cv2',), (), (('check_call', 'imshow'), ('check_call', 'namedWindow'))),
-    ('CG041', 'cudaguard.features.import_order.rules:RULES', 'opt-in', ('transformers', 'trl', 'peft'), ('unsloth',), ()),
-    ('CG042', 'cudaguard.features.import_order.rules:RULES', 'opt-in', ('pymeshlab',), ('weasyprint',), ()),
-    ('CG043', 'cudaguard.features.import_order.rules:RULES', 'opt-in', ('migraphx',), ('torch',), ()),
-    ('CG066', 'cudaguard.features.import_order.rules:RULES', 'opt-in', ('triton',), ('air._mlir_libs._mlir',), ()),
-    ('CG003', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('torch',), (), (('provide_libraries', 'libc10.so'), ('provide_libraries', 'libc10_cuda.so'), ('provide_libraries', 'libtorch.so'), ('provide_libraries', 'libtorch_cpu.so'), ('provide_libraries', 'libtorch_cuda.so'), ('provide_libraries', 'libtorch_python.so'))),
-    ('CG046', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('nvidia',), (), (('fetch_from_wheels', 'lib*.so*'),)),
-    ('CG047', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('torch', 'tensorflow', 'jaxlib', 'nvidia.dali'), (), (('preload_newest', 'libstdc++.so.6'),)),
-    ('CG007', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('onnxruntime',), (), (('preload', 'onnxruntime/capi/libonnxruntime_providers_cuda.so'),)),
-    ('CG040', 'cudaguard.features.import_order.rules:RULES', 'opt-in', ('ctranslate2',), (), (('preload', 'libcublas.so.12'), ('preload', 'libcudnn_ops.so.9'), ('preload', 'libcudnn_cnn.so.9'))),
-    ('CG035', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('torch',), (), (('preload', 'nvidia/cudnn/lib/libcudnn*.so.[89]'),)),
-    ('CG068', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('torch', 'tensorflow', 'cv2', 'mxnet', 'sklearn', 'xgboost', 'lightgbm'), (), (('preload_static_tls', 'libgomp*.so*'),)),
-    ('CG013', 'cudaguard.features.cuda_init.rules:RULES', 'opt-in', ('pycuda.autoinit',), (), (('replace_module', 'pycuda.autoprimaryctx'),)),
-    ('CG016', 'cudaguard.features.cuda_init.rules:RULES', 'opt-in', ('tensorrt',), ('context',), ()),
-    ('CG014', 'cudaguard.features.cuda_init.rules:RULES', 'opt-in', ('jax',), (), (('set_env', 'XLA_PYTHON_CLIENT_PREALLOCATE'),)),
-    ('CG015', 'cudaguard.features.cuda_init.rules:RULES', 'opt-in', ('tensorflow',), (), (('set_env', 'TF_FORCE_GPU_ALLOW_GROWTH'),)),
-    ('CG069', 'cudaguard.features.cuda_init.rules:RULES', 'automatic', ('cudf',), (), (('set_env', 'RAPIDS_NO_INITIALIZE'),)),
-    ('CG050', 'cudaguard.features.cuda_init.rules:RULES', 'opt-in', ('mpi4py.MPI',), ('context',), ()),
-    ('CG019', 'cudaguard.features.array_interface.rules:RULES', 'automatic', ('nvidia.dali.backend',), (), (('normalize_argument', 'TensorGPU.__init__'), ('normalize_argument', 'TensorListGPU.__init__'))),
-    ('CG020', 'cudaguard.features.array_interface.rules:RULES', 'automatic', ('numba.cuda.cudadrv.devicearray',), (), (('fix_array_interface', 'DeviceNDArrayBase'),)),
-    ('CG021', 'cudaguard.features.array_interface.rules:RULES', 'automatic', ('nvidia.dali.backend',), (), (('fix_array_interface', 'TensorGPU'),)),
-    ('CG028', 'cudaguard.features.cuda_graphs.rules:RULES', 'opt-in', ('torch',), (), (('disable_cuda_graphs', True),)),
-    ('CG033', 'cudaguard.features.gpu_architectures.rules:RULES', 'automatic', ('torch',), (), (('preload_newer_nvrtc', True),)),
-    ('CG031', 'cudaguard.features.builds.rules:RULES', 'automatic', ('torch.utils.cpp_extension',), (), (('prepare_builds', True),)),
-    ('CG048', 'cudaguard.features.extensions.rules:RULES', 'report', ('torchcodec',), (), ()),
-    ('CG049', 'cudaguard.features.extensions.rules:RULES', 'report', ('isaacsim', 'isaaclab', 'omni.isaac'), (), ()),
+RULES: tuple[tuple[object, ...], ...] = (
+    ('CG001', 'cudaguard.features.symbol_scope.rules:RULES', 'automatic', ('decord',), (), (('load_local', 'libdecord.so*'),), {'platform': 'linux', 'more': True}),
+    ('CG002', 'cudaguard.features.symbol_scope.rules:RULES', 'automatic', ('tensorflow',), (), (('load_local', 'libtensorflow_*.so*'),), {'platform': 'linux', 'more': True}),
+    ('CG060', 'cudaguard.features.import_order.rules:RULES', 'report', ('nvdiffrast.torch',), (), (('check_call', 'RasterizeGLContext'),), {'platform': 'linux'}),
+    ('CG061', 'cudaguard.features.import_order.rules:RULES', 'report', ('isaacsim', 'omni.isaac.kit'), (), (('check_call', 'SimulationApp'),), {}),
+    ('CG062', 'cudaguard.features.import_order.rules:RULES', 'report', ('cv2',), (), (('check_call', 'imshow'), ('check_call', 'namedWindow')), {'platform': 'linux'}),
+    ('CG041', 'cudaguard.features.import_order.rules:RULES', 'opt-in', ('transformers', 'trl', 'peft'), ('unsloth',), (), {'more': True}),
+    ('CG042', 'cudaguard.features.import_order.rules:RULES', 'opt-in', ('pymeshlab',), ('weasyprint',), (), {'platform': 'linux', 'more': True}),
+    ('CG043', 'cudaguard.features.import_order.rules:RULES', 'opt-in', ('migraphx',), ('torch',), (), {'platform': 'linux', 'more': True}),
+    ('CG066', 'cudaguard.features.import_order.rules:RULES', 'opt-in', ('triton',), ('air._mlir_libs._mlir',), (), {'platform': 'linux', 'more': True}),
+    ('CG003', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('torch',), (), (('provide_libraries', 'libc10.so'), ('provide_libraries', 'libc10_cuda.so'), ('provide_libraries', 'libtorch.so'), ('provide_libraries', 'libtorch_cpu.so'), ('provide_libraries', 'libtorch_cuda.so'), ('provide_libraries', 'libtorch_python.so')), {'platform': 'linux'}),
+    ('CG046', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('nvidia',), (), (('fetch_from_wheels', 'lib*.so*'),), {'platform': 'linux'}),
+    ('CG047', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('torch', 'tensorflow', 'jaxlib', 'nvidia.dali'), (), (('preload_newest', 'libstdc++.so.6'),), {'platform': 'linux'}),
+    ('CG007', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('onnxruntime',), (), (('preload', 'onnxruntime/capi/libonnxruntime_providers_cuda.so'),), {'platform': 'linux', 'more': True}),
+    ('CG040', 'cudaguard.features.import_order.rules:RULES', 'opt-in', ('ctranslate2',), (), (('preload', 'libcublas.so.12'), ('preload', 'libcudnn_ops.so.9'), ('preload', 'libcudnn_cnn.so.9')), {'platform': 'linux', 'more': True}),
+    ('CG035', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('torch',), (), (('preload', 'nvidia/cudnn/lib/libcudnn*.so.[89]'),), {'platform': 'linux', 'env': {'LD_LIBRARY_PATH': True}, 'more': True}),
+    ('CG068', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('torch', 'tensorflow', 'cv2', 'mxnet', 'sklearn', 'xgboost', 'lightgbm'), (), (('preload_static_tls', 'libgomp*.so*'),), {'platform': 'linux', 'machine': 'aarch64'}),
+    ('CG013', 'cudaguard.features.cuda_init.rules:RULES', 'opt-in', ('pycuda.autoinit',), (), (('replace_module', 'pycuda.autoprimaryctx'),), {'more': True}),
+    ('CG016', 'cudaguard.features.cuda_init.rules:RULES', 'opt-in', ('tensorrt',), ('context',), (), {'more': True}),
+    ('CG014', 'cudaguard.features.cuda_init.rules:RULES', 'opt-in', ('jax',), (), (('set_env', 'XLA_PYTHON_CLIENT_PREALLOCATE'),), {'more': True}),
+    ('CG015', 'cudaguard.features.cuda_init.rules:RULES', 'opt-in', ('tensorflow',), (), (('set_env', 'TF_FORCE_GPU_ALLOW_GROWTH'),), {'more': True}),
+    ('CG069', 'cudaguard.features.cuda_init.rules:RULES', 'automatic', ('cudf',), (), (('set_env', 'RAPIDS_NO_INITIALIZE'),), {'more': True}),
+    ('CG050', 'cudaguard.features.cuda_init.rules:RULES', 'opt-in', ('mpi4py.MPI',), ('context',), (), {'more': True}),
+    ('CG019', 'cudaguard.features.array_interface.rules:RULES', 'automatic', ('nvidia.dali.backend',), (), (('normalize_argument', 'TensorGPU.__init__'), ('normalize_argument', 'TensorListGPU.__init__')), {'more': True}),
+    ('CG020', 'cudaguard.features.array_interface.rules:RULES', 'automatic', ('numba.cuda.cudadrv.devicearray',), (), (('fix_array_interface', 'DeviceNDArrayBase'),), {'more': True}),
+    ('CG021', 'cudaguard.features.array_interface.rules:RULES', 'automatic', ('nvidia.dali.backend',), (), (('fix_array_interface', 'TensorGPU'),), {'more': True}),
+    ('CG028', 'cudaguard.features.cuda_graphs.rules:RULES', 'opt-in', ('torch',), (), (('disable_cuda_graphs', True),), {}),
+    ('CG033', 'cudaguard.features.gpu_architectures.rules:RULES', 'automatic', ('torch',), (), (('preload_newer_nvrtc', True),), {'platform': 'linux', 'driver': True}),
+    ('CG031', 'cudaguard.features.builds.rules:RULES', 'automatic', ('torch.utils.cpp_extension',), (), (('prepare_builds', True),), {}),
+    ('CG048', 'cudaguard.features.extensions.rules:RULES', 'report', ('torchcodec',), (), (), {'more': True}),
+    ('CG049', 'cudaguard.features.extensions.rules:RULES', 'report', ('isaacsim', 'isaaclab', 'omni.isaac'), (), (), {'more': True}),
 )
 
 VERBS = {
@@ -104,6 +104,10 @@ INITIALIZERS = (
     'lightning_fabric.strategies.launchers.multiprocessing', 'distributed.comm.ucx',
     'distributed_ucxx.ucxx', 'torch.cuda.memory',
 )
+
+BUILT_WITHOUT = {
+    'torch': ('version.py', '\ncuda: Optional[str] = None\n'),
+}
 
 KNOWN_ERRORS = (
     'cudaguard.core:known_errors.ini',

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from cudaguard.hooks.dlopen import Decide
 
 
-NOTHING_TO_CALL: tuple[Callable[[], None], ...] = ()
-
-
 class LibraryLoads:
     """Takes ``RTLD_GLOBAL`` from the libraries that must stay local.
 
@@ -49,15 +46,15 @@ class LibraryLoads:
             handle: Of what is loaded already, or None.
             how: The others.
         """
+        path = ""
+        loaded: tuple[Callable[[], None], ...] = ()
         try:
-            path, loaded = "", NOTHING_TO_CALL
             if name is not None and handle is None and not is_ending():
                 path = _text(name)
         except BaseException as error:
             if not swallowed(self._host, "looking at the name of a library", error):
                 hide_frame(error)
                 raise
-            path, loaded = "", NOTHING_TO_CALL
         try:
             if path and hasattr(type(mode), "__index__"):
                 mode = index_of(range(mode).stop)
@@ -74,28 +71,28 @@ class LibraryLoads:
             if not swallowed(self._host, "preparing the load of a library", error):
                 hide_frame(error)
                 raise
+        host = self._host
         try:
             try:
                 original(library, name, mode, handle, *how)
             except OSError as error:
                 # By a bare name programs try what may be there.
-                if not (loaded and os.sep in path and self._fetched(path, error)):
+                what, fetch = "looking for the library that another one lacks", host.fetch_missing
+                is_path = loaded and os.sep in path
+                if not (is_path and ask(host, what, fetch, path, error, only_loaders=True)):
                     raise
                 original(library, name, mode, handle, *how)
         except BaseException as error:
             if loaded and isinstance(error, OSError):
-                self._look_at(error, path)
+                what = "looking at why a library was not loaded"
+                ask(host, what, host.load_failed, error, path, only_loaders=True)
             hide_frame(error)
             raise
         if loaded:
             self._ended(loaded)
 
     def _ended(self, loaded: tuple[Callable[[], None], ...]) -> None:
-        try:
-            call_each(self._host, loaded)
-        except BaseException as error:
-            if not swallowed(self._host, "looking at a library that was loaded", error):
-                raise
+        ask(self._host, "looking at a library that was loaded", call_each, self._host, loaded)
 
     def ended(self, name: str, mode: int) -> None:
         """Look at what has come with a library that the kernel has let pass."""
@@ -112,15 +109,6 @@ class LibraryLoads:
             host.after_mapping(path, "", asked)
 
         return mode, (loaded,) if done is None else (done, loaded)
-
-    def _fetched(self, path: str, error: OSError) -> bool:
-        """Return True if what a library was refused for is there now; try again then."""
-        host, what = self._host, "looking for the library that another one lacks"
-        return bool(ask(host, what, host.fetch_missing, path, error, only_loaders=True))
-
-    def _look_at(self, error: OSError, path: str) -> None:
-        host, what = self._host, "looking at why a library was not loaded"
-        ask(host, what, host.load_failed, error, path, only_loaders=True)
 
 
 def _text(name: Any) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from cudaguard.files import os
-from cudaguard.hooks.barrier import call_each, swallowed
+from cudaguard.hooks.barrier import ask, call_each, swallowed
 from cudaguard.hooks.caller import caller_frame, describe, hide_frame, module_of
 
 TYPE_CHECKING = False
@@ -60,7 +60,8 @@ class LoaderFlags:
 
         def are_set() -> None:
             self.masked_for = module if masked != flags else ""
-            self.set_by = _caller() if getdlopenflags() & RTLD_GLOBAL else ("", "")
+            frame = caller_frame() if getdlopenflags() & RTLD_GLOBAL else None
+            self.set_by = module_of(frame), describe(frame)
             if done is not None:
                 call_each(self._host, (done,))
 
@@ -110,21 +111,12 @@ class LoaderFlags:
             hide_frame(error)
             raise
         if done is not None:
-            try:
-                done()
-            except BaseException as error:
-                if not swallowed(self._host, "looking at flags for the loader", error):
-                    raise
+            ask(self._host, "looking at flags for the loader", done)
 
 
 def is_ending() -> bool:
     """Return True if the interpreter is shutting down, so that nothing can be looked at."""
     return sys is None or sys.meta_path is None
-
-
-def _caller() -> tuple[str, str]:
-    frame = caller_frame()
-    return module_of(frame), describe(frame)
 
 
 def local_mode(
@@ -136,12 +128,7 @@ def local_mode(
     """
     if not (name and isinstance(mode, int) and mode & RTLD_GLOBAL):
         return mode, None
-    try:
-        decision = decide(name)
-    except BaseException as error:
-        if not swallowed(host, f"deciding the symbol scope of {name}", error):
-            raise
-        return mode, None
+    decision = ask(host, f"deciding the symbol scope of {name}", decide, name)
     if decision is None:
         return mode, None
     stays_local, done = decision

@@ -92,8 +92,20 @@ class RetiredFinder:
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return the spec the finders behind this one give."""
+        spec: ModuleSpec | None = None
         try:
-            spec = _first_answer(_behind(self), name, path, target)
+            finders: list[Any] = list(sys.meta_path)  # those in front have been asked already
+            start = next((at for at, one in enumerate(finders, 1) if one is self), 0)
+            for finder in [one for one in finders[start:] if type(one) is not RetiredFinder]:
+                find = getattr(finder, "find_spec", None)
+                if find is not None:
+                    spec = find(name, path, target)
+                elif sys.version_info < (3, 12):
+                    find = getattr(finder, "find_module", None)
+                    if find is not None and find(name, path) is not None:
+                        break  # only importlib knows how to use it; it asks again
+                if spec is not None:
+                    break
         except BaseException as error:
             hide_frame(error)
             raise
@@ -115,45 +127,12 @@ class RetiredFinder:
             _changing.release()
 
 
-def has_retired_finder() -> bool:
-    """Return True if a retired finder of ours still has its place on ``sys.meta_path``."""
-    return any(type(finder) is RetiredFinder for finder in sys.meta_path)
-
-
 def place_of(finder: object) -> int:
     """Return the place of a finder on ``sys.meta_path``, -1 if it is not there."""
     for place, one in enumerate(sys.meta_path):
         if one is finder:
             return place
     return -1
-
-
-def _behind(finder: object) -> list[Any]:
-    """Return who is asked after a finder; those in front have been asked already."""
-    finders = list(sys.meta_path)
-    places = (place for place, one in enumerate(finders, 1) if one is finder)
-    return [one for one in finders[next(places, 0) :] if type(one) is not RetiredFinder]
-
-
-@of_import_system
-def _first_answer(
-    finders: list[Any], name: str, path: Sequence[str] | None, target: ModuleType | None
-) -> ModuleSpec | None:
-    try:
-        for finder in finders:
-            find = getattr(finder, "find_spec", None)
-            if find is not None:
-                spec: ModuleSpec | None = find(name, path, target)
-                if spec is not None:
-                    return spec
-            elif sys.version_info < (3, 12):
-                find = getattr(finder, "find_module", None)
-                if find is not None and find(name, path) is not None:
-                    return None  # only importlib knows how to use it; it asks again
-    except BaseException as error:
-        hide_frame(error)
-        raise
-    return None
 
 
 def _searches() -> int:

@@ -15,6 +15,7 @@ from cudaguard.files import own_errors, program_errors
 from cudaguard.hooks.barrier import (
     NOTHING,
     ImportCallbacks,
+    ask,
     call_each,
     callbacks_or_nothing,
     close_each,
@@ -165,13 +166,9 @@ class GuardLoader:
         if closes:
             close_each(load.host, closes, None)
         if slots.after:
-            try:
-                # The module may have replaced itself in sys.modules while it ran.
-                after = sys.modules.get(load.spec.name, module)
-                call_each(load.host, slots.after, load.spec, after)
-            except BaseException as error:
-                if not swallowed(load.host, "looking at what was imported", error):
-                    raise
+            # The module may have replaced itself in sys.modules while it ran.
+            after, what = sys.modules.get(load.spec.name, module), "looking at what was imported"
+            ask(load.host, what, call_each, load.host, slots.after, load.spec, after)
 
     @of_import_system
     def _open(self, module: ModuleType) -> tuple[ImportCallbacks, Sequence[Close]]:

@@ -235,10 +235,8 @@ def why_mapped(how: str) -> str:
     before, now = loader.counted, loader.counters()
     if now == before:
         return ""
-    if before and now[2] > before[2]:
-        return f"a library that was made global, {how}"
-    is_whole = not before or now[0] - now[1] != before[0] - before[1]  # something was unloaded
-    members = () if before else loader.members()
+    members = loader.members() if now[2:] != before[2:] else ()
+    is_whole = not before or bool(members) or now[0] - now[1] != before[0] - before[1]
     found: dict[int, bytes] = {}
     last, entry = 0, loader.first
     memory = -1
@@ -253,10 +251,11 @@ def why_mapped(how: str) -> str:
             if len(found) > _MOST or previous != last:
                 return _UNREADABLE
             found[entry] = data[:24]
-            if loader.known.get(entry) != data[:24]:
+            if entry in members or loader.known.get(entry) != data[:24]:
                 name = _name_at(memory, text)
-                is_odd = entry in members and name and not name.startswith(_MAY_BE_GLOBAL)
-                if is_odd or _concerns(name):
+                if entry in members and name and not name.startswith(_MAY_BE_GLOBAL):
+                    return f"{name}, which is global, {how}"
+                if _concerns(name):
                     return f"{name}, {how}"
             last, entry = entry, following
     except failures():  # another thread has changed it meanwhile

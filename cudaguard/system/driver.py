@@ -193,13 +193,3 @@ class Driver:
             return False
         self._found_in = os.getpid()
         return True
-
-
-# Made by the kernel's half of the driver; the second one under Windows' Linux, the last one on
-# every Jetson, where there is no other before JetPack 5.
-DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvmap")
-
-
-def has_kernel_driver() -> bool:
-    """Return True if the kernel's half of an NVIDIA driver is loaded."""
-    return any(os.path.exists(file) for file in DRIVER_FILES)

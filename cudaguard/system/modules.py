@@ -1,14 +1,18 @@
-"""Attributes of imported modules, read without loading lazy ones."""
+"""What is known at once: attributes of imported modules (lazy ones are not loaded), a driver."""
 
 from __future__ import annotations
 
 import sys
 
-from cudaguard.files import own_errors
+from cudaguard.files import os, own_errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+# Made by the kernel's half of the driver; the second one under Windows' Linux, the last one on
+# every Jetson, where there is no other before JetPack 5.
+DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvmap")
 
 
 def peek(module: object, name: str) -> Any:
@@ -24,3 +28,8 @@ def peek(module: object, name: str) -> Any:
 def has_ctypes() -> bool:
     """Return True if the program has imported ctypes, and completely."""
     return peek(sys.modules.get("ctypes"), "pythonapi") is not None
+
+
+def has_kernel_driver() -> bool:
+    """Return True if the kernel's half of an NVIDIA driver is loaded."""
+    return any(os.path.exists(file) for file in DRIVER_FILES)

@@ -117,7 +117,7 @@ CASES = {
         f"sys.setdlopenflags({GLOBAL}); import taking; {USE}", ("CG812",), ("opening", "masking"),
     ),
     "library that is made global past us": Case(
-        "a library that was made global, mapped past Python's importer",
+        "libtaker.so, which is global, mapped past Python's importer",
         PAST_US.format("./libtaker.so", GLOBAL) + f"ctypes.CDLL('libm.so.6'); {USE}", ("CG812",),
         ("unseen",),
     ),

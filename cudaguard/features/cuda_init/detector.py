@@ -242,9 +242,9 @@ class CudaDetector:
             self._core.reporter.found(finding, frame)
 
     def _torch_is_there(self) -> None:
-        from cudaguard.features.cuda_init import findings
-
         if self._foreign is not None:
+            from cudaguard.features.cuda_init import findings
+
             finding = findings.foreign_context(*self._foreign, beside_torch=True)
             self._foreign = None
             self._core.reporter.found(finding, caller_frame())

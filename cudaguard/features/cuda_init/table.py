@@ -40,4 +40,6 @@ DETECTORS = {
 }
 PREREQUISITES = {"context": "repair:create_if_allowed"}
 INITIALIZERS = "facts:INITIALIZERS"
+# File beside the package's, and the text in it by which that build does nothing with CUDA.
+BUILT_WITHOUT = {"torch": ("version.py", "\ncuda: Optional[str] = None\n")}
 KNOWN_ERRORS = "known_errors:EXPLAINER"

@@ -20,8 +20,8 @@ from cudaguard.features.duplicate_libraries.copies import (
 from cudaguard.files import os, own_errors
 from cudaguard.hooks.caller import caller_frame, describe, frame_outside, module_of
 from cudaguard.hooks.loader import here
-from cudaguard.system.driver import has_kernel_driver
 from cudaguard.system.loader_list import LoaderNews
+from cudaguard.system.modules import has_kernel_driver
 from cudaguard.system.runtimes import IN_PARTS, stem_of
 
 TYPE_CHECKING = False

@@ -13,9 +13,6 @@ from types import FunctionType, ModuleType
 from cudaguard.core.patterns import actions_of, texts_of
 from cudaguard.core.replace import FunctionStandIn
 from cudaguard.core.request import WouldDo
-from cudaguard.elf.process import at_start
-from cudaguard.features.import_order import findings
-from cudaguard.features.import_order.findings import search_path_too_late
 from cudaguard.files import os, own_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
 from cudaguard.hooks.caller import caller_frame, describe, frame_outside_of, hide_frame
@@ -136,6 +133,8 @@ def _tell(request: Request, action: Mapping[str, Any]) -> None:
             for value in list(vars(one).values())
             if type(value) is ModuleType and f"{value.__name__}.".startswith(start)
         ]
+        from cudaguard.features.import_order import findings
+
         finding = findings.called_too_late(
             request.rule, call, before, describe(frame), [*dict.fromkeys(users)], taken
         )
@@ -157,11 +156,15 @@ class SearchPathDetector:
         """Look why a library was not found, as the loader names it."""
         if os.sep in missing:  # a path: the variable has no part in that
             return
+        from cudaguard.elf.process import at_start
+
         said = os.environ.get(_SEARCH_PATH, "")
         read = at_start(_SEARCH_PATH).split(":") if said else []
         late = [folder for folder in said.split(":") if folder and folder not in read]
         name = os.path.basename(missing)
         found = next((f for f in late if os.path.exists(os.path.join(f, name))), None)
         if found is not None:
+            from cudaguard.features.import_order.findings import search_path_too_late
+
             frame = caller_frame()
             self._core.reporter.found(search_path_too_late(name, found, describe(frame)), frame)

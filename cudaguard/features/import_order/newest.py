@@ -32,11 +32,12 @@ def preload_newest(request: Request) -> Iterator[Outcome]:
         if os.path.basename(path) == "__init__.py":  # what a package's own libraries lead to
             own = [file for file in _below(f"{folder}/lib", "") if ".so" in file[len(folder) :]]
             if own:
-                from cudaguard.system.preload import led_to
+                from cudaguard.system.newer_copies import led_to
 
                 files += led_to(soname, own)
         if files:
-            from cudaguard.system.preload import newer_in_environment, open_all
+            from cudaguard.system.newer_copies import newer_in_environment
+            from cudaguard.system.preload import open_all
 
             file = newer_in_environment(soname, [*dict.fromkeys(files)], path)
             if file and open_all((file,))[0]:

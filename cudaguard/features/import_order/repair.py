@@ -88,7 +88,8 @@ def fetch(request: Request, missing: str) -> Iterator[Outcome]:
         missing: The name that the loader has not found. Empty: it finds one that is too old, and a
             newer one that is installed has what is missing.
     """
-    from cudaguard.system.preload import in_wheels, newer_than_found, open_all
+    from cudaguard.system.newer_copies import newer_than_found
+    from cudaguard.system.preload import in_wheels, open_all
 
     if not request.permit.acts:
         return
@@ -171,7 +172,8 @@ def _wanted(action: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _installed(action: Mapping[str, Any]) -> tuple[str, ...]:
-    from cudaguard.system.preload import finds_older, installed
+    from cudaguard.system.newer_copies import finds_older
+    from cudaguard.system.preload import installed
 
     files = installed(action["preload"])
     return files if not action.get("if_older") or any(map(finds_older, files)) else ()

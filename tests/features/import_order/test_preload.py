@@ -88,8 +88,8 @@ except ImportError as error:
 print({name!r} in sys.modules)
 """
 HAS_DRIVER = """
-from cudaguard.system import driver, preload
-driver.DRIVER_FILES = {files!r}
+from cudaguard.system import modules, preload
+modules.DRIVER_FILES = {files!r}
 preload.DRIVER = "libc.so.6"  # a library that is there
 """
 
