@@ -126,6 +126,10 @@ class Journal:
                 self._path = ""
                 self._unwritable(path, error)
 
+    def forget_written(self) -> None:
+        """Tell ``cudaguard run`` the same again: this is another process than it was."""
+        self._written.clear()
+
     def _is_news(self, key: tuple[str, str]) -> bool:
         if len(self._written) > _MOST_KEYS:
             self._written.clear()

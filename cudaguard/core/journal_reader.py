@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Event = Union[
         "Started", "ProcessEnded", "ModeSet", "Begun", "Over", "Mapped", "CudaUsed", "Found",
-        "Raised", Repaired, None,
+        "Raised", "Signaled", Repaired, None,
     ]  # fmt: skip
 
 # Of a line of the journal; the program may have written to it as well.
@@ -32,19 +32,22 @@ _END = {"imported": ("import",), "loaded": ("load",), "failed": ("import", "load
 
 
 class Started(NamedTuple):
-    """A program has begun, perhaps in a process that was another program before.
+    """A program has begun, perhaps in a process that was another program before."""
 
-    Args:
-        parent: The process that has started it; None if that is not known.
-        program: The words that followed the interpreter.
-        rank: Its place among the processes of a job, counted from 0; None if it has none.
-        ranks: How many there are; 0 if that is not known.
-    """
-
-    parent: int | None
-    program: tuple[str, ...]
+    parent: int | None  # the process that has started it; None if that is not known
+    program: tuple[str, ...]  # the words that followed the interpreter
+    # its place among the processes of a job, counted from 0; None if it has none
     rank: int | None = None
-    ranks: int = 0
+    ranks: int = 0  # how many there are; 0 if that is not known
+    is_fork: bool = False  # true if it is a fork that goes on as the same program
+
+
+class Signaled(NamedTuple):
+    """A signal was sent to a process, or to the group that it leads; or has killed a child."""
+
+    pid: int  # that process
+    signal: int  # the number of the signal; 0 for a child that has ended with another status than 0
+    is_end: bool  # true if the child has ended
 
 
 class ProcessEnded(NamedTuple):
@@ -58,65 +61,38 @@ class ModeSet(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """An import or a load has begun.
+    """An import or a load has begun."""
 
-    Args:
-        kind: ``import`` or ``load``.
-        module: Its name; empty for a library that was loaded by ctypes.
-        file: What the loader was asked for; empty for an import.
-        importing: The modules whose code was running, outermost first.
-    """
-
-    kind: str
-    module: str
-    file: str
-    importing: tuple[str, ...]
+    kind: str  # ``import`` or ``load``
+    module: str  # its name; empty for a library that was loaded by ctypes
+    file: str  # what the loader was asked for; empty for an import
+    importing: tuple[str, ...]  # the modules whose code was running, outermost first
 
 
 class Over(NamedTuple):
-    """An import or a load is over.
+    """An import or a load is over."""
 
-    Args:
-        kinds: Of which kind it was, as far as that is known.
-        name: The module, or the file.
-        is_failed: Has it raised?
-        missing: The library that the loader did not find, if that is why.
-    """
-
-    kinds: tuple[str, ...]
-    name: str
-    is_failed: bool
-    missing: str = ""
+    kinds: tuple[str, ...]  # of which kind it was, as far as that is known
+    name: str  # the module, or the file
+    is_failed: bool  # has it raised?
+    missing: str = ""  # the library that the loader did not find, if that is why
 
 
 class Mapped(NamedTuple):
-    """A library is there that was not before.
+    """A library is there that was not before."""
 
-    Args:
-        file: Its file.
-        by: What the loader was asked for that has brought it; empty if that is not known.
-    """
-
-    file: str
-    by: str
+    file: str  # its file
+    by: str  # what the loader was asked for that has brought it; empty if that is not known
 
 
 class CudaUsed(NamedTuple):
-    """CUDA was initialized, or a context created.
+    """CUDA was initialized, or a context created."""
 
-    Args:
-        what: Which of them.
-        words: Who did what.
-        actor: The module that did it; empty if that is not known.
-        how: As in `cudaguard.features.cuda_init.facts.Change`.
-        device: Ordinal of the device that got a context.
-    """
-
-    what: str
-    words: str
-    actor: str
-    how: str
-    device: int
+    what: str  # which of them
+    words: str  # who did what
+    actor: str  # the module that did it; empty if that is not known
+    how: str  # as in `cudaguard.features.cuda_init.facts.Change`
+    device: int  # ordinal of the device that got a context
 
 
 class Found(NamedTuple):
@@ -126,37 +102,24 @@ class Found(NamedTuple):
 
 
 class Raised(NamedTuple):
-    """An error ends the program.
+    """An error ends the program."""
 
-    Args:
-        text: Its class and what it says.
-        stack: File, line and function of the frames that it came through, innermost last.
-        finding: What it means, if that is known.
-        is_said: True if the program's own output says so: by a warning, or below the traceback.
-    """
-
-    text: str
+    text: str  # its class and what it says
+    # file, line and function of the frames that it came through, innermost last
     stack: tuple[tuple[str, int, str], ...]
-    finding: Finding | None
+    finding: Finding | None  # what it means, if that is known
+    # true if the program's own output says so: by a warning, or below the traceback
     is_said: bool = False
 
 
 class Line(NamedTuple):
-    """One line of a journal.
+    """One line of a journal."""
 
-    Args:
-        pid: The process.
-        thread: ``threading.get_ident()`` of the thread.
-        time: Seconds since the epoch.
-        where: ``file:line`` of the code behind it; may be empty.
-        event: What has happened; None for what concerns nobody who replays it.
-    """
-
-    pid: int
-    thread: int
-    time: float
-    where: str
-    event: Event
+    pid: int  # the process
+    thread: int  # ``threading.get_ident()`` of the thread
+    time: float  # seconds since the epoch
+    where: str  # ``file:line`` of the code behind it; may be empty
+    event: Event  # what has happened; None for what concerns nobody who replays it
 
 
 def read_journal(path: str, most: int = LARGEST) -> list[dict[str, Any]]:
@@ -166,13 +129,17 @@ def read_journal(path: str, most: int = LARGEST) -> list[dict[str, Any]]:
         path: The file.
         most: Bytes; its end counts.
     """
+    try:
+        return lines_in(read_end(path, most))
+    except OSError:
+        return []
+
+
+def lines_in(data: bytes) -> list[dict[str, Any]]:
+    """Return the lines of a journal that are in a part of it."""
     import json
 
     found = []
-    try:
-        data = read_end(path, most)
-    except OSError:
-        return []
     decode = json.JSONDecoder(parse_int=_number, parse_constant=_number).decode
     for line in data.splitlines():
         try:
@@ -228,11 +195,14 @@ def _event(line: Mapping[str, Any]) -> Event:
         return ModeSet(name)
     if kind == "start":
         program, ranks = details.texts("program"), details.number("ranks") or 0
-        return Started(details.number("parent"), program, details.number("rank"), ranks)
+        parent, rank = details.number("parent"), details.number("rank")
+        return Started(parent, program, rank, ranks, details.get("is_fork") is True)
     if kind == "error":
         meant = details.get("finding")
         finding = _finding(_Details(meant), "") if isinstance(meant, dict) else None
         return Raised(name, details.frames("stack"), finding, details.get("is_said") is True)
+    if kind in ("child", "kill") and name.isdecimal() and len(name) < _DIGITS:
+        return Signaled(int(name), details.number("signal") or 0, kind == "child")
     return ProcessEnded() if kind == "end" else None
 
 

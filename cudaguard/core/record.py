@@ -1,4 +1,8 @@
-"""The record that ``cudaguard run`` reads when the program has died, begun in each process."""
+"""The record that ``cudaguard run`` reads when a process has died, begun in each process.
+
+A process tells where it was when it dies of a fault (``faulthandler``) or of an error. How it ended
+is known to the one that has started it and waits for it, and is noted there.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,14 @@ import sys
 from _signal import SIG_DFL, getsignal  # type: ignore[import-not-found]  # light: `signal` is not
 
 from cudaguard.files import open_to_write, os, own_errors
+from cudaguard.hooks.caller import caller_frame, describe, hide_frame
+from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+    from types import FrameType
+    from typing import Any
 
     from cudaguard.core.journal import Journal
     from cudaguard.core.lifecycle import Activation
@@ -39,15 +47,17 @@ def begin(activation: Activation) -> None:
     """
     core, folder = activation.core, os.environ.get(FOLDER_VARIABLE, "")
     if folder:
-        _keep(core.journal, folder)
-    if folder and os.environ.get(TRACE_VARIABLE):
-        activation.trace()
+        faults = _keep(core.journal, folder)
+        if os.environ.get(TRACE_VARIABLE):
+            activation.trace()
+        elif hasattr(os, "register_at_fork"):
+            _Children(activation, folder, faults).watch()
     if activation.is_up:  # the .pth line was first, and its journal is another one
         core.journal.note("install", core.reporter.mode)
 
 
-def _keep(journal: Journal, folder: str) -> None:
-    """Begin to record what this process does.
+def _keep(journal: Journal, folder: str) -> int:
+    """Begin to record what this process does; return the descriptor its faults are written to.
 
     A record that cannot be kept (a full disk, the folder gone) is done without: it is only read
     when the program dies, and that must not be our doing.
@@ -55,15 +65,16 @@ def _keep(journal: Journal, folder: str) -> None:
     journal.record_to(os.path.join(folder, JOURNAL))
     # One process may run several programs, by exec: what follows belongs to a new one.
     words = getattr(sys, "orig_argv", [sys.executable])[1:]  # Python 3.10 and later
-    details = {"parent": os.getppid(), "program": words, **_rank()}
+    rank = {} if _is_worker(words) else _rank()
+    details = {"parent": os.getppid(), "program": words, **rank}
     journal.note("start", sys.executable, details=details)
     numbers = os.environ.get(DUMP_VARIABLE, "").split(",")
     try:
         path = os.path.join(folder, f"{FAULTS}{os.getpid()}")
-        write_faults(path, [int(number) for number in numbers if number.isdecimal()])
+        return write_faults(path, [int(number) for number in numbers if number.isdecimal()])
     # There is no descriptor, folder or such signal.
     except own_errors(ImportError, OSError, ValueError, RuntimeError):
-        return
+        return -1
 
 
 def _rank() -> dict[str, int]:
@@ -85,8 +96,11 @@ def _rank() -> dict[str, int]:
 _HIGHEST = 1000
 
 
-def write_faults(path: str, dump_signals: Iterable[int] = ()) -> None:
+def write_faults(path: str, dump_signals: Iterable[int] = ()) -> int:
     """Have the tracebacks of all threads written to a file when the process dies of a fault.
+
+    Returns:
+        Its descriptor; -1 where the program's own ``faulthandler`` stays as it is.
 
     Args:
         path: The file; written to at its end, by forked processes too.
@@ -101,7 +115,7 @@ def write_faults(path: str, dump_signals: Iterable[int] = ()) -> None:
     is_on = faulthandler.is_enabled()
     free = [number for number in dump_signals if getsignal(number) == SIG_DFL]
     if is_on and not free:
-        return
+        return -1
     low = open_to_write(path, os.O_APPEND | os.O_CREAT)
     try:
         file = os.dup2(low, _free_number(), inheritable=False)
@@ -111,6 +125,7 @@ def write_faults(path: str, dump_signals: Iterable[int] = ()) -> None:
         faulthandler.enable(file=file, all_threads=True)
     for number in free if hasattr(faulthandler, "register") else ():
         faulthandler.register(number, file=file, all_threads=True)
+    return -1 if is_on else file
 
 
 def _free_number() -> int:
@@ -123,3 +138,159 @@ def _free_number() -> int:
         except own_errors(OSError):
             return number
         number -= 1
+
+
+# --- Children -------------------------------------------------------------------------------------
+
+_program_os: Any = sys.modules["os"]
+_LIBRARY = os.path.dirname(_program_os.__file__) + os.sep
+# Where a worker of multiprocessing, or of its copy in celery, begins and ends.
+_UTILS = ("multiprocessing.util", "billiard.util")
+_WORKERS = ("--multiprocessing-fork", "loky.backend.popen_loky")  # in their command lines
+
+
+class _Children:
+    """Notes whom this process forks, whom it kills, and how those that it waits for have ended.
+
+    A fork begins a record of its own. A worker of multiprocessing (also that of joblib, torch and
+    celery) prints the error that ends it and exits, so that Python does not know of the error.
+
+    `faults` is what `write_faults` returns.
+    """
+
+    def __init__(self, activation: Activation, folder: str, faults: int) -> None:
+        self._core, self._journal = activation.core, activation.core.journal
+        self._folder, self._faults = folder, faults
+        self._utils: list[object] = []  # whose workers are watched
+
+    def watch(self) -> None:
+        """Begin to, for good."""
+        _program_os.register_at_fork(after_in_child=self._begin_fork)
+        for name in ("wait", "wait3", "wait4", "waitpid"):
+            _Noted(name, self._note_end)
+        for name in ("kill", "killpg"):
+            _Noted(name, self._note_kill, is_before=True)  # whoever waits may be faster
+        if _is_worker(getattr(sys, "orig_argv", getattr(sys, "argv", ()))):
+            try:
+                import multiprocessing.util  # what its first line imports
+            except own_errors(ImportError):
+                return
+            self._watch_workers()
+            process: Any = multiprocessing.process.BaseProcess  # to be spawned is no fork
+            original = process._bootstrap
+
+            def begin(worker: object, *args: object, **kwargs: object) -> int:
+                self._begin_worker(worker)
+                return int(original(worker, *args, **kwargs))
+
+            process._bootstrap = begin
+
+    def _note_end(self, pid: int, status: int, *_: object) -> None:
+        if pid and status and not os.WIFSTOPPED(status) and not os.WIFCONTINUED(status):
+            details = {"signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0}
+            self._journal.note("child", str(pid), details=details)
+        elif pid and not status:
+            os.unlink(self._path_of_faults(pid))
+
+    def _note_kill(self, pid: int, number: int) -> None:
+        if number:
+            self._journal.note("kill", str(pid), details={"signal": int(number)})
+
+    def _path_of_faults(self, pid: int) -> str:
+        return os.path.join(self._folder, f"{FAULTS}{pid}")
+
+    def _begin_fork(self) -> None:
+        try:
+            self._journal.forget_written()
+            details = {"parent": os.getppid(), "is_fork": True}
+            self._journal.note("start", sys.executable, describe(_program_frame()), details)
+            self._watch_workers()
+            # Unless the program has closed it, and opened another file by that number.
+            before = os.stat(self._path_of_faults(os.getppid()))
+            if self._faults >= 0 and os.path.samestat(before, os.fstat(self._faults)):
+                own = open_to_write(self._path_of_faults(os.getpid()), os.O_APPEND | os.O_CREAT)
+                os.dup2(own, self._faults, inheritable=False)
+                os.close(own)
+        except own_errors(Exception):
+            return
+
+    def _watch_workers(self) -> None:
+        for util in filter(None, map(sys.modules.get, _UTILS)):
+            if util not in self._utils:
+                self._utils.append(util)
+                util.register_after_fork(self, _Children._begin_worker)
+
+    def _begin_worker(self, worker: Any = None) -> None:
+        """Look at what ends this worker."""
+        try:
+            for util in filter(None, map(sys.modules.get, _UTILS)):
+                util.Finalize(None, self._end_worker, exitpriority=0)
+            if sys.version_info >= (3, 13):  # it finalizes when the error is gone
+                worker = worker or sys.modules["multiprocessing.process"].current_process()
+                run = worker.run
+
+                def watched() -> None:
+                    try:
+                        run()
+                    except BaseException as error:
+                        hide_frame(error)
+                        self._end_worker()
+                        raise
+
+                worker.run = watched
+            signals = sys.modules.get("torch.utils.data._utils.signal_handling")
+            original = peek(signals, "_set_worker_signal_handlers")
+            if original is not None and self._faults >= 0:
+
+                def set_handlers(*args: object) -> None:
+                    import faulthandler
+
+                    faulthandler.disable()
+                    original(*args)  # in place of faulthandler's handlers, which now come first
+                    faulthandler.enable(file=self._faults, all_threads=True)
+
+                vars(signals)["_set_worker_signal_handlers"] = set_handlers
+        except own_errors(Exception):
+            return
+
+    def _end_worker(self) -> None:
+        error = sys.exc_info()[1]
+        if error is not None and not isinstance(error, SystemExit):
+            self._core.error_ends(error)
+
+
+class _Noted:
+    """A function of `os` whose arguments, or results, are noted; binds to nothing, as that."""
+
+    def __init__(self, name: str, note: Callable[..., None], *, is_before: bool = False) -> None:
+        self.__wrapped__: Callable[..., Any] = getattr(_program_os, name)
+        self.__name__ = self.__qualname__ = name
+        self.__module__, self.__doc__ = "os", self.__wrapped__.__doc__
+        self._note, self._is_before = note, is_before
+        setattr(_program_os, name, self)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        found: Any = args if self._is_before else self.__wrapped__(*args, **kwargs)
+        try:
+            self._note(*found)
+        except own_errors(Exception):  # it is nobody's wish but ours
+            pass
+        return self.__wrapped__(*args, **kwargs) if self._is_before else found
+
+    def __reduce__(self) -> str:
+        return self.__name__
+
+
+def _is_worker(words: Iterable[str]) -> bool:
+    return any(mark in word for word in words for mark in _WORKERS)
+
+
+def _program_frame() -> FrameType | None:
+    """Return the innermost frame that is of no package, nor Python's own."""
+    frame = caller_frame()
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if "-packages" not in file and not file.startswith((_LIBRARY, "<")):
+            return frame
+        frame = frame.f_back
+    return None

@@ -74,7 +74,8 @@ def _show(title: str, *, guarded: bool) -> str:
     """Run the program, print what it printed, and return that."""
     from cudaguard.system.child import run_command
 
-    code = f"from cudaguard.tools.main import main\nsys.exit(main(['run', '-c', {PROGRAM!r}]))"
+    words = ["run", "--quiet", "-c", PROGRAM]
+    code = f"from cudaguard.tools.main import main\nsys.exit(main({words!r}))"
     # Each run has the guard state of its title, whatever ours is.
     environment = {key: value for key, value in os.environ.items() if key != "CUDAGUARD"}
     if not guarded:

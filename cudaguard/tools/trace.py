@@ -35,10 +35,9 @@ from cudaguard.system.runtimes import runtime_of, stem_of
 from cudaguard.tools.common import FORMATS, TIMEOUT, UsageError, add_verbose, json_text, note, say
 from cudaguard.tools.layout import Page
 from cudaguard.tools.run import launch
-from cudaguard.tools.run.crash import CRASHES
 from cudaguard.tools.run.launch import program_of
 from cudaguard.tools.run.record import faults_in
-from cudaguard.tools.run.story import Sources, add_frame, lines_of
+from cudaguard.tools.run.story import CRASHES, Sources, add_frame, lines_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -101,7 +101,7 @@ print(os.environ.get("VICTIM"), [name for name in sys.modules if name.startswith
         """
     config = child.write("cudaguard.toml", rules)
     env = {"CUDAGUARD_CONFIG": str(config), "PYTHONPATH": str(child.folder)}
-    assert told(child, path, env=env) == "set []\n"
+    assert told(child, "--quiet", path, env=env) == "set []\n"
 
 
 def test_shell_wrapper(child, other, script):

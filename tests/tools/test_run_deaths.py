@@ -73,7 +73,7 @@ def test_segmentation_fault_in_a_call(child, run):
     done, text, document = run(path, options=("--with-arguments",))
     assert (done.returncode, done.stdout, done.stderr) == (-11, plain.stdout, plain.stderr)
     assert plain.returncode == -11
-    assert text.startswith("train.py crashed with SIGSEGV (segmentation fault) after ")
+    assert text.startswith("train.py crashed (SIGSEGV) in step, at train.py:3.\n")
     assert f"    {path}:3 in step: ctypes.string_at(0)\n    {path}:5 in <module>: step()\n" in text
     assert ("train.py", "step", "ctypes.string_at(0)") in frames(document)
     assert document["ended"]["status"] == 128 + 11
@@ -102,6 +102,13 @@ def test_load_that_kills_is_named(child, run, library):
     step = {"kind": "load", "name": "broken", "file": str(path), "where": f"{script}:8"}
     assert document["running"] == [step]
     assert f"running: load broken from {path} at {script}:8" in text
+    assert text.startswith("train.py crashed (SIGABRT) while importing broken, at train.py:8.\n")
+    assert document["library"] == {"file": str(path), "distribution": ""}
+    gdb = "gdb -batch -ex run -ex backtrace --args "
+    causes, _, stacks = text.partition("  running: ")
+    assert gdb in causes
+    assert "library: " in causes
+    assert "Python stack" in stacks
     _, _, document = run(script, "by-ctypes", env=env)
     assert [step["name"] for step in document["running"]] == [str(path)]
     library("broken", "kill(getpid(), 9)")
@@ -199,7 +206,6 @@ def test_command_of_an_explanation_is_filled(command, words, expected):
         ("raise KeyboardInterrupt", -2),
         ("import os; os.kill(os.getpid(), 15)", -15),
         ("import faulthandler; faulthandler.enable(); import os; os._exit(139)", 139),
-        (f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SEGFAULT!r}])", 0),
     ],
 )
 def test_nothing_is_said_of_other_ends(child, run, code, status):
@@ -209,37 +215,6 @@ def test_nothing_is_said_of_other_ends(child, run, code, status):
     assert plain.returncode == status
     assert text == ""
     assert document["ended"]["kind"] == ("signal" if status < 0 else "exited")
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_worker_that_dies(child, run, method):
-    script = child.write(
-        "pool.py",
-        """
-        import ctypes, multiprocessing, sys
-        from concurrent.futures import ProcessPoolExecutor
-
-        def work(_):
-            ctypes.string_at(0)
-
-        if __name__ == "__main__":
-            with ProcessPoolExecutor(1, multiprocessing.get_context(sys.argv[1])) as pool:
-                list(pool.map(work, range(1)))
-        """,
-    )
-    done, text, document = run(script, method)
-    assert done.returncode == 1
-    assert "BrokenProcessPool" in done.stderr
-    process = document["process"]
-    if method == "fork":  # it writes down where it is under the name of its parent
-        (other,) = document["others"]
-        assert (other["what"], other["is_fork"]) == ("Segmentation fault", True)
-        assert process["is_program"]
-    else:
-        assert document["others"] == []
-        assert text.startswith(f"process {process['pid']} crashed with SIGSEGV")
-        assert not process["is_program"]
-    assert f"    {script}:6 in work: ctypes.string_at(0)\n" in text
 
 
 def test_program_that_becomes_another(child, run, library):
@@ -262,7 +237,7 @@ def test_faulthandler_of_the_program_goes_before_ours(child, run):
         done, text, _ = run(*options, "-c", code, options=limit)
         assert "Fatal Python error: Segmentation fault" in done.stderr
         assert len(done.stderr.splitlines()) == len(plain.stderr.splitlines())
-        assert text.startswith("the program crashed with SIGSEGV")
+        assert text.startswith("the program crashed (SIGSEGV)")
 
 
 def test_no_core_file_of_the_parent(child):
@@ -389,7 +364,7 @@ def test_program_does_not_notice_that_no_record_can_be_kept(child, limit):
     start = f'{limit}; exec {" ".join(RUN)} -c "{SEGFAULT}"'
     done = child.command("bash", "-c", start, check=False)
     assert done.returncode == -11
-    assert "cudaguard run: the program crashed with SIGSEGV" in done.stderr
+    assert "cudaguard run: the program crashed (SIGSEGV)" in done.stderr
     assert "the run could not be recorded" in done.stderr
     assert "no traceback" not in done.stderr
 
@@ -465,7 +440,7 @@ def test_hang_is_ended_with_the_whole_tree_and_told(child, run):
     assert rest == ["asked"]
     assert all(gone(pid) for pid in pids.split())
     assert done.stderr == ""
-    assert text.startswith("hang.py timed out after 1.5 s and was killed with all its processes.")
+    assert text.startswith("hang.py timed out after 1.5 s in wait, at hang.py:10.")
     assert (
         f"    {script}:10 in wait: time.sleep(100)\n    {script}:11 in <module>: wait()\n" in text
     )
@@ -551,7 +526,8 @@ def test_program_that_gave_up_its_rights_has_no_file_shown(child):
     secret = child.write("secret", "s3cr3t\n")
     frame = f'Fatal Python error: Segmentation fault\n\n  File "{secret}", line 1 in f\n'
     code = f"""
-        import os, signal
+        import faulthandler, os, signal
+        faulthandler.disable()
         name = f"{{os.environ['CUDAGUARD_RUN_FOLDER']}}/faults-{{os.getpid()}}"
         for number in map(int, os.listdir("/proc/self/fd")):
             if os.path.realpath(f"/proc/self/fd/{{number}}") == name:
@@ -561,5 +537,5 @@ def test_program_that_gave_up_its_rights_has_no_file_shown(child):
     script = child.write("train.py", code)
     for command in ("run", "trace"):
         done = child.command(sys.executable, "-m", "cudaguard", command, script, check=False)
-        assert f"{secret}:1 in f" in done.stderr or command == "trace"  # has the last dump alone
+        assert f"{secret}:1 in f" in done.stderr
         assert "s3cr3t" not in done.stderr

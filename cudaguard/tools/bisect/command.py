@@ -273,7 +273,8 @@ def next_command(document: Mapping[str, Any], limit: float) -> str:
         return f"cudaguard run {program}" if program else "cudaguard doctor"
     if document["rule"] and document["rule"]["cures"]:
         return f"cudaguard bisect -o cudaguard.toml {what}"
-    if not program or document["verdict"] not in _UNEXPLAINED:
+    is_known = document["verdict"] not in _UNEXPLAINED or len(document["failing"]) == 1
+    if not program or is_known:
         return ""
     if document["failure"]["kind"] == "hang":  # with a limit, it says where and for what it waits
         return f"cudaguard run --timeout {max(limit, 1):.0f} {program}"

@@ -8,15 +8,27 @@ fault, a report says in which import or call, what was mapped, and what to try.
 from __future__ import annotations
 
 import os
+import signal
 
+from cudaguard.core.journal_reader import Signaled, lines_in, read_events, typed
+from cudaguard.core.record import FAULTS, JOURNAL
+from cudaguard.core.reports import PREREQUISITE, Repaired
+from cudaguard.files import open_to_read
 from cudaguard.tools.common import UsageError, add_verbose, note
+from cudaguard.tools.layout import Page
 from cudaguard.tools.run import launch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
+    from cudaguard.tools.run.record import RunRecord
+    from cudaguard.tools.run.story import Process
     from cudaguard.tools.run.supervise import ProgramEnd
+
+_MOST_OF_JOURNAL = 1 << 23  # bytes: a hundred thousand events, two seconds of reading
+_MOST_TOLD = 10  # deaths in words
+_REPAIRS = ("repair", PREREQUISITE)  # kinds of lines
 
 EXAMPLES = """\
 examples:
@@ -44,6 +56,7 @@ def configure(parser: ArgumentParser) -> None:
         "end the program and what it has started after that time, with status 124; the report "
         "says where it was",
     )
+    parser.add_argument("--quiet", action="store_true", help="say nothing of what was repaired")
     add_verbose(parser)
     parser.add_argument(
         "--exec",
@@ -69,15 +82,22 @@ def execute(args: Namespace) -> int:
         from cudaguard.tools.run.supervise import run_recorded
 
         record, kills = RunRecord(), oom_kills()
+        deaths = Deaths(record)
 
         def tell(ended: ProgramEnd) -> None:
+            report = None
             if ended.status or ended.is_late or args.report:
                 from cudaguard.tools.run.crash import Report
 
                 report = Report(found, ended, record.folder, kills, record.problem())
+            deaths.finish(report.about if report else 0, quiet=args.quiet)
+            if report:
                 report.tell(args.report, verbose=args.verbose, with_arguments=args.with_arguments)
 
-        return run_recorded("run", found.command, environment, record, tell, timeout=args.timeout)
+        return run_recorded(
+            *("run", found.command, environment, record, tell),
+            timeout=args.timeout, look=deaths.look,
+        )  # fmt: skip
     flush()
     if os.name == "nt":  # exec there returns to the shell before the program has ended
         import subprocess
@@ -88,3 +108,86 @@ def execute(args: Namespace) -> int:
     except OSError as error:
         note("run", f"{found.command[0]}: {error.strerror}")
         return CANNOT_START
+
+
+# --- Who died, while the program goes on ----------------------------------------------------------
+
+
+class Deaths:
+    """Tells of processes below the program that have died: of the first ten, then how many."""
+
+    def __init__(self, record: RunRecord) -> None:
+        self._folder = record.folder or os.devnull  # there is no file below that
+        self._journal = os.path.join(self._folder, JOURNAL)
+        self._seen = 0  # bytes of the journal
+        self._processes: dict[int, Process] = {}
+        self._count: dict[str, int] = {}  # how they died -> how many
+        self._told = 0
+        self._is_ending = False
+
+    def look(self, is_ending: bool, about: int = 0) -> None:
+        """Tell who has died since the last time.
+
+        Args:
+            is_ending: True if the program is asked to end now, and may kill what it has started.
+            about: The process that a report is about: nothing is told of it here.
+        """
+        data = self._new(self._seen)
+        # Most programs need no more than this look; a long record is read in parts.
+        if b'"kind": "child"' in data or len(data) > _MOST_OF_JOURNAL // 2:
+            from cudaguard.tools.run.story import add_event
+
+            self._seen += len(data)
+            for line in typed(lines_in(data)):
+                add_event(self._processes, line)
+                event = line.event
+                if isinstance(event, Signaled) and event.is_end and event.pid in self._processes:
+                    self._add(self._processes[event.pid], about)
+        self._is_ending |= is_ending
+
+    def _new(self, start: int) -> bytes:
+        """Return the lines of the journal from a place on."""
+        try:
+            file = open_to_read(self._journal, may_be_link=False)
+            try:
+                data = os.pread(file, _MOST_OF_JOURNAL, start)
+            finally:
+                os.close(file)
+        except OSError:
+            return b""
+        return data[: data.rfind(b"\n") + 1]
+
+    def _add(self, process: Process, about: int) -> None:
+        from cudaguard.tools.run.record import read_faults
+        from cudaguard.tools.run.story import name_of, place_of, story_of
+
+        # Who forks may have the kernel kill the fork at its own end, as celery does.
+        if not process.how or (self._is_ending and process.signal == signal.SIGKILL):
+            return
+        how = process.how.split()[-1].strip("()")  # the signal, or the error
+        self._count[how] = self._count.get(how, 0) + 1
+        if self._told < _MOST_TOLD and process.pid != about:
+            self._told += 1
+            story = story_of(read_events(self._journal, _MOST_OF_JOURNAL), process.pid)
+            dumps = read_faults(os.path.join(self._folder, f"{FAULTS}{process.pid}"))
+            frames = next((dump.frames for dump in reversed(dumps) if dump.what), ())
+            place = place_of(story, story.error.stack[::-1] if story.error else frames)
+            note("run", f"{name_of(process._asdict())} {process.how}{place}.")
+
+    def finish(self, about: int, *, quiet: bool) -> None:
+        """Tell how many have died, and what was repaired in a program without a report."""
+        before, data = self._told, self._new(0)
+        self.look(is_ending=False, about=about)
+        count = sum(self._count.values())
+        if count > max(1, self._told - before):  # else it has just been said
+            how = ", ".join(f"{number:,} {words}" for words, number in self._count.items())
+            note("run", f"{count:,} processes that the program had started died: {how}.")
+        if not (quiet or about) and any(f'"kind": "{one}"'.encode() in data for one in _REPAIRS):
+            faults: dict[str, str] = {}
+            for line in read_events(self._journal, _MOST_OF_JOURNAL):
+                done = line.event
+                if isinstance(done, Repaired):
+                    by = f" ({done.rule})" if done.rule else ""
+                    faults.setdefault(done.rule or done.subject, f"{done.done}{by}")
+            shown = Page().listed([*faults.values()], option="")
+            note("run", f"repaired {len(faults)} fault{'s'[: len(faults) > 1]}: {shown}")

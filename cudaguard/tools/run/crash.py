@@ -23,18 +23,19 @@ from cudaguard.tools.layout import MOST, Page
 from cudaguard.tools.run.launch import program_of
 from cudaguard.tools.run.record import faults_in
 from cudaguard.tools.run.story import (
+    FAULTS,
     STACK,
     Process,
     Sources,
     add_stacks,
+    died_of,
     explaining,
     fitting,
-    is_of_others,
     likeliest,
     name_of,
+    place_of,
     processes_of,
     short,
-    silent_ranks,
     story_of,
 )
 
@@ -53,83 +54,9 @@ if TYPE_CHECKING:
 
 # What a path has up to the packages; a look at the beginning of each word alone.
 _IN_PACKAGES = re.compile(r"(?<!\S)([^\s/]*)/\S*-packages/")
-# Of these nobody dies who was asked to end; SIGKILL is among them as it can be no wish of ours.
-CRASHES = frozenset(
-    getattr(signal, name)
-    for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP", "SIGKILL")
-    if hasattr(signal, name)
-)
-_MOST = 1 << 23  # bytes of the record: a hundred thousand events, two seconds of reading
-_FAULTS_OF_PYTHON = frozenset(CRASHES - {getattr(signal, "SIGKILL", 0)})
+_IN_ALL_STACKS = ("python", "libpython", "libc.", "ld-linux")  # libraries
 _INDENT = 2
-
-
-def summary(
-    ended: dict[str, Any],
-    process: dict[str, Any],
-    others: Sequence[dict[str, Any]],
-    fault: str,
-    error: str,
-) -> str:
-    """Return in one sentence how the program has ended, from parts of the document.
-
-    `fault` is what ``faulthandler`` says of that process, as in ``Segmentation fault``.
-    """
-    seconds = f"after {ended['seconds']:.1f} s"
-    if not process["is_program"]:
-        how = _died_of_fault(fault) if fault else _ended_with(error)
-        then = f"the program then ended with status {ended['status']} {seconds}"
-        return f"{name_of(process)} {how} after {process['seconds']:.1f} s; {then}"
-    words = process["program"]  # called by its file, or its module
-    name = "".join(words[1:2] if words[:1] == ["-m"] else words[:1]) or "-"
-    who = "the program" if name.startswith("-") else os.path.basename(name)
-    if process["rank"] is not None:
-        who = name_of(process)
-    if ended["kind"] == "timeout":
-        return f"{who} timed out {seconds} and was killed with all its processes"
-    if ended["kind"] == "signal":
-        return f"{who} {_died(getattr(signal, ended['signal'], 0))} {seconds}"
-    if error:
-        return f"{who} {_ended_with(error)} {seconds}"
-    told = f"{who} ended with status {ended['status']} {seconds}"
-    return f"{told}; a process that it had started died" if others else told
-
-
-def _ended_with(error: str) -> str:
-    return f"ended with {error.partition(':')[0]}"
-
-
-def _died(number: int) -> str:
-    """Return how a signal ends a process, as in ``crashed with SIGSEGV (segmentation fault)``."""
-    if number in _FAULTS_OF_PYTHON:
-        meaning = (signal.strsignal(number) or "").lower()
-        return f"crashed with {signal_name(number)} ({meaning})"
-    return f"was killed by {signal_name(number)}"
-
-
-def _died_of_fault(fault: str) -> str:
-    """Return the same for what `faulthandler` says, as in ``Segmentation fault``."""
-    meant = fault.replace("-", " ")
-    numbers = [one for one in _FAULTS_OF_PYTHON if signal.strsignal(one) == meant]
-    return _died(numbers[0]) if numbers else f"crashed: {fault}"
-
-
-def killed_for_memory(kills: int | None) -> str:
-    """Return the hint about SIGKILL that nobody here has sent.
-
-    `kills` counts what the kernel has killed for want of memory meanwhile; None: nobody tells.
-    """
-    if kills:
-        return (
-            "the kernel killed a process of this container or job because it was out of memory: "
-            "give it more, or use less (smaller batches, fewer workers)"
-        )
-    if kills is None:
-        return "killed by SIGKILL, sender unknown: check dmesg and your scheduler's log"
-    return (
-        "killed by SIGKILL, sender unknown; the kernel counts no out-of-memory kill in this "
-        "container or job: check your scheduler's log, and dmesg on the host"
-    )
+_MOST = 1 << 23  # bytes of the record: a hundred thousand events, two seconds of reading
 
 
 def guard_will_do(rule: str, call: str) -> str:
@@ -141,44 +68,50 @@ def guard_will_do(rule: str, call: str) -> str:
 
 
 def write(document: dict[str, Any], page: Page) -> None:
-    """Write the report in words."""
+    """Write the report in words: what has happened, causes and remedy, then all stacks."""
     page.add(f"cudaguard run: {document['what']}.", style="bold")
+    for rule in document["rules"]:
+        fits = "fits" if rule["is_certain"] else "may fit"
+        page.labeled("rule", f"{rule['id']} {fits}: {rule['title'] or rule['why']}", _INDENT)
+        libraries = page.listed([short(file) for file in rule["libraries"]])
+        page.add(f"in the global symbol scope were {libraries}" if libraries else "", 2 * _INDENT)
+    error = document["error"]["finding"] if document["error"] is not None else None
+    # An error of the guard's has said in the traceback what is wrong and what to do.
+    name = document["error"]["text"].partition(":")[0] if error else ""
+    if error is not None and not hasattr(errors, name):
+        parts = () if document["error"]["is_said"] else ("remedy",)
+        page.finding(error, f"error: [{error['id']}] ", _INDENT, parts=parts)
+    for finding in document["findings"]:
+        is_told_above = error is not None and error["id"] == finding["id"]
+        if finding["severity"] != "info" and not is_told_above:
+            evidence = [_IN_PACKAGES.sub(r"\1", item) for item in finding["evidence"]]
+            told = {**finding, "evidence": evidence}
+            page.finding(told, f"found: [{finding['id']}] ", _INDENT, parts=("evidence",))
+    lacking = []
+    for one in document["not_found"]:
+        where = f", requested at {short(one['where'])}" if one["where"] else ""
+        lacking.append(f"{one['name']}{where}")
+    page.labeled("not found", page.listed(lacking), _INDENT)
+    page.labeled("repaired", page.listed(document["repairs"]), _INDENT)
+    library = document["library"]
+    of = f" of {library['distribution']}" if library and library["distribution"] else ""
+    page.labeled("library", f"{short(library['file'])}{of}" if library else "", _INDENT)
+    for hint in document["hints"]:
+        page.labeled("hint", hint, _INDENT)
+    page.labeled("remedy", document["remedy"], _INDENT)
+    page.labeled("run", document["command"], _INDENT)
+    if document["debugger"]:
+        page.add("", _INDENT, whole=f"C stack: {document['debugger']}")
     running = document["running"]
     page.labeled("running", ", and in it ".join(map(_step, running[-MOST:])), _INDENT)
     is_above = document["error"] is not None and document["process"]["is_program"]
     if not is_above:  # the program has printed its traceback
         add_stacks(page, STACK, document)
     page.items("C frame", document["c_stack"], _INDENT)
-    lacking = []
-    for one in document["not_found"]:
-        where = f", requested at {short(one['where'])}" if one["where"] else ""
-        lacking.append(f"{one['name']}{where}")
-    page.labeled("not found", page.listed(lacking), _INDENT)
-    for other in document["others"]:
-        who = "a process that the program had forked" if other["is_fork"] else name_of(other)
-        add_stacks(page, f"{who}: {other['what'] or 'was running'}", other)
-    error = document["error"]["finding"] if document["error"] is not None else None
-    for finding in document["findings"]:
-        is_told_below = error is not None and error["id"] == finding["id"]
-        if finding["severity"] != "info" and not is_told_below:
-            evidence = [_IN_PACKAGES.sub(r"\1", item) for item in finding["evidence"]]
-            told = {**finding, "evidence": evidence}
-            page.finding(told, f"found: [{finding['id']}] ", _INDENT, parts=("evidence",))
-    # An error of the guard's has said in the traceback what is wrong and what to do.
-    name = document["error"]["text"].partition(":")[0] if error else ""
-    if error is not None and not hasattr(errors, name):
-        parts = () if document["error"]["is_said"] else ("remedy",)
-        page.finding(error, f"error: [{error['id']}] ", _INDENT, parts=parts)
-    for rule in document["rules"]:
-        fits = "fits" if rule["is_certain"] else "may fit"
-        page.labeled("rule", f"{rule['id']} {fits}: {rule['title'] or rule['why']}", _INDENT)
-        libraries = page.listed([short(file) for file in rule["libraries"]])
-        page.add(f"in the global symbol scope were {libraries}" if libraries else "", 2 * _INDENT)
-    page.labeled("repaired", page.listed(document["repairs"]), _INDENT)
-    for hint in document["hints"]:
-        page.labeled("hint", hint, _INDENT)
-    page.labeled("remedy", document["remedy"], _INDENT)
-    page.labeled("run", document["command"], _INDENT)
+    others, more = page.cut(document["others"])
+    for other in others:
+        add_stacks(page, f"{name_of(other)} was running", other)
+    page.add(more, _INDENT)
 
 
 def _step(step: dict[str, Any]) -> str:
@@ -211,17 +144,18 @@ class Report:
         self._processes = processes_of(journal, self._faults)
         # The process that the report is about.
         self._about = self._processes.get(ended.pid, Process(ended.pid))
+        self._about = self._about._replace(signal=max(-ended.status, 0), asked=ended.sent)
         if ended.status > 0 and not ended.is_late:
             self._about = explaining(self._processes, ended.pid)
         self._is_program = self._about.pid == ended.pid
         # Python 3.9 does not tell the words of other processes.
         self._program = launch.program if self._is_program else program_of(self._about.program)
-        self._fault = self._own_fault()
+        is_error = not ended.is_late and self._about.signal not in FAULTS
+        self._fault = None if is_error else self._fault_of(self._about.pid)
         thread = self._fault.thread if self._fault is not None and self._fault.what else 0
         self._story = story_of(journal, self._about.pid, thread)
-        number = -ended.status
-        # Killed by a signal that was not sent through us.
-        self._has_crashed = not ended.is_late and number in CRASHES and number not in ended.sent
+        self._signal = self._about.signal if self._about.how else 0
+        self._has_crashed = bool(self._signal) and not ended.is_late
         is_dead = ended.is_late or self._has_crashed or not self._is_program
         self._died_inside = is_dead or bool(self._story.error)
         frames = self._frames()
@@ -229,6 +163,7 @@ class Report:
         self._stack = self._sources.frames(frames)
         self._fits = self._rules_that_fit() if self._died_inside else ()
         self._order, self._switch = self._misplaced() if self._died_inside else ("", "")
+        self._place = place_of(self._story, frames) if self._died_inside else ""
 
     def tell(
         self, path: str | None, *, verbose: bool = False, with_arguments: bool = False
@@ -247,28 +182,23 @@ class Report:
             write_text(path, json_text(shareable(document)) + "\n")
 
     @property
+    def about(self) -> int:
+        """The process that it tells of; 0 if there is nothing to say."""
+        return self._about.pid if self._is_told else 0
+
+    @property
     def _is_told(self) -> bool:
         """True if there is anything to say: not of a program that ends as it means to."""
         if self._ended.is_late or self._has_crashed:
             return True
         if self._ended.status <= 0:
             return False
-        if not self._is_program or self._fatal_elsewhere() or self._is_killed_job():
-            return True
         error = self._story.error
-        if error is None:
-            return False
-        # There is more to say of the error than the program's own output says.
-        is_known = error.finding is not None and (
-            not error.is_said or self._story.not_found or self._fits
-        )
-        return bool(is_known or self._order)
-
-    def _is_killed_job(self) -> bool:
-        """Return True if a launcher has lost ranks, and none wrote down why."""
-        error = self._story.error
-        is_lost = self._ended.status > 0 and (error is None or is_of_others(error))
-        return is_lost and self._is_program and bool(silent_ranks(self._processes.values()))
+        if error is None or not self._is_program:
+            return not self._is_program
+        # Is there more to say of the error than the program's own output says?
+        has_more = not error.is_said or self._story.not_found or self._fits
+        return bool((error.finding is not None and has_more) or self._order)
 
     def document(self, *, with_arguments: bool = True) -> dict[str, Any]:
         """Return the report as JSON-ready data, without the number of the schema.
@@ -290,31 +220,25 @@ class Report:
             "seconds": round(ended.seconds, 3),
         }
         about, fault, error = self._about, self._fault, story.error
-        seconds = about.died - about.begun if about.died and about.begun else ended.seconds
         process = {
             "pid": about.pid,
             "is_program": self._is_program,
             "rank": about.rank,
             "ranks": about.ranks or None,
             "program": list(program.words),
-            "seconds": round(ended.seconds if self._is_program else max(seconds, 0.0), 3),
         }
         others = [
             {
                 "pid": pid,
                 "rank": self._processes[pid].rank if pid in self._processes else None,
-                "is_fork": pid == ended.pid,
-                "what": one.what,
                 "stack": sources.frames(one.frames),
                 "threads": sources.threads(one),
             }
-            for pid, one in self._fatal_elsewhere()
+            for pid, one in ((pid, self._fault_of(pid)) for pid in sorted(self._faults))
+            if one is not None and pid != about.pid and ended.is_late
         ]
         is_told, died_inside = self._is_told, self._died_inside
         fits = self._fits if is_told else ()
-        what = summary(
-            how, process, others, fault.what if fault else "", error.text if error else ""
-        )
         fields = ("id", "title", "why", "grade", "links")
         rules = [
             {
@@ -328,7 +252,7 @@ class Report:
             "tool": "run",
             "python": Facts().python,
             "platform": f"{sys.platform} {Facts().machine}",
-            "what": f"{self._order}{what}",
+            "what": f"{self._order}{self._headline()}",
             "program": list(launched.words),
             "mode": story.mode or None,  # that it had, which may not be the one asked for
             "ended": how,
@@ -350,33 +274,36 @@ class Report:
             },
             "others": others,
             "rules": rules,
+            "library": self._library(),
             "hints": self._hints(),
             "remedy": next((guard_will_do(fit.rule.id, fit.call) for fit in fits if fit.call), ""),
             "command": (self._switch or self._next(program)) if is_told else "",
+            "debugger": self._debugger(program) if is_told else "",
         }
+
+    def _headline(self) -> str:
+        """Return in one sentence who has ended how, and where."""
+        words = self._launch.program.words  # called by its file, or its module
+        name = "".join(words[1:2] if words[:1] == ("-m",) else words[:1]) or "-"
+        program = "the program" if name.startswith("-") else os.path.basename(name)
+        has_name = not self._is_program or self._about.rank is not None
+        who = name_of(self._about._asdict()) if has_name else program
+        if self._ended.is_late:
+            return f"{who} timed out after {self._ended.seconds:.3g} s{self._place}"
+        number = self._ended.status
+        if not self._about.how:
+            return f"{who} {died_of(-number) if number < 0 else f'ended with status {number}'}"
+        then = "" if self._is_program else f"; {program} then ended with status {number}"
+        return f"{who} {self._about.how}{self._place}{then}"
 
     # --- where ----------------------------------------------------------------------
 
-    def _own_fault(self) -> FaultDump | None:
-        """Return what the process itself has written down in its last moment."""
-        own = self._faults.get(self._about.pid, [])
-        if self._ended.is_late:
-            asked = [fault for fault in own if not fault.what]
-            return asked[-1] if asked else None
-        if not self._is_program:
-            return self._about.fault
-        fatal = [fault for fault in own if fault.what]
-        return fatal[-1] if fatal and -self._ended.status in _FAULTS_OF_PYTHON else None
-
-    def _fatal_elsewhere(self) -> list[tuple[int, FaultDump]]:
-        """Return the faults of other processes; a fork writes to the file of its parent."""
-        mine, own_pid = self._fault, self._about.pid
-        found = []
-        for pid, faults in sorted(self._faults.items()):
-            asked = [fault for fault in faults if not fault.what][-1:]
-            last = asked if self._ended.is_late and pid != own_pid else []
-            found += [(pid, fault) for fault in faults if fault in last or fault.what]
-        return [(pid, fault) for pid, fault in found if fault is not mine]
+    def _fault_of(self, pid: int) -> FaultDump | None:
+        """Return what a process has written down last: when it died, or when it was asked."""
+        faults = [
+            one for one in self._faults.get(pid, []) if not (self._ended.is_late and one.what)
+        ]
+        return faults[-1] if faults else None
 
     def _frames(self) -> Frames:
         """Return where the process died, innermost first."""
@@ -430,10 +357,10 @@ class Report:
             named = filled(error.finding.command, words)
             if named:
                 return named
-        is_killed = self._has_crashed and -self._ended.status == signal.SIGKILL
         # A hang in no import is none of their order.
-        is_other = is_killed or (self._ended.is_late and not self._story.running)
-        if not is_runnable or is_other or not self._died_inside:
+        is_other = self._ended.is_late and not self._story.running
+        is_killed = self._has_crashed and self._signal not in FAULTS
+        if not is_runnable or is_other or is_killed or not self._died_inside:
             return ""
         if not program.script and program.words[:1] != ("-m",):
             names = list(dict.fromkeys(name.partition(".")[0] for name in self._story.imported))
@@ -441,18 +368,42 @@ class Report:
         option = f"--timeout {self._ended.seconds:.0f} " if self._ended.is_late else ""
         return f"cudaguard bisect {option}{shlex.join(program.words)}"
 
+    def _library(self) -> dict[str, str] | None:
+        """Return the library that was being loaded, or whose code crashed, and what it is of."""
+        loading = [step.file for step in self._story.running[-1:] if step.kind == "load"]
+        frames = self._fault.c_frames if self._fault is not None else ()
+        inside = [frame.partition('"')[2].partition('"')[0] for frame in frames]
+        foreign = (name for name in inside if not os.path.basename(name).startswith(_IN_ALL_STACKS))
+        file = next(iter(loading), next(foreign, "")) if self._has_crashed else ""
+        if not file:
+            return None
+        from cudaguard.elf.library_facts import distributions_of
+
+        return {"file": file, "distribution": distributions_of([file]).get(file, "")}
+
+    def _debugger(self, program: Program) -> str:
+        """Return what shows the C stack; empty if the process cannot be started again."""
+        is_native = self._has_crashed and self._signal in FAULTS
+        if not (is_native and self._launch.prefix and self._is_program) or self._fits:
+            return ""
+        words = shlex.join((os.path.basename(sys.executable), *program.words))
+        return f"gdb -batch -ex run -ex backtrace --args {words}"
+
     def _hints(self) -> list[str]:
-        number = -self._ended.status
-        now, before = oom_kills(), self._kills_before
-        kills = now - before if min(now, before) >= 0 else None
         hints: list[str] = []
-        if self._has_crashed and number == signal.SIGKILL:
-            hints.append(killed_for_memory(kills))
-        elif self._is_killed_job():
-            ranks = [*map(str, silent_ranks(self._processes.values()))]
-            who = f"rank{'s'[: len(ranks) > 1]} {', '.join(ranks)}"
-            told = f"{who} ended without an error, probably by SIGKILL or SIGTERM"
-            hints.append(f"{told}; {killed_for_memory(kills)}" if kills else told)
+        if self._has_crashed and self._signal == signal.SIGKILL:
+            now, before = oom_kills(), self._kills_before
+            hints.append(
+                "the kernel killed a process of this container or job because it was out of "
+                "memory: give it more, or use less (smaller batches, fewer workers)"
+                if now > before >= 0
+                else "killed by SIGKILL, sender unknown: check dmesg and your scheduler's log"
+            )
+        elif self._story.forked:
+            hints.append(
+                "CUDA cannot be used in a forked process: start workers with spawn (CG818), or "
+                "initialize CUDA later"
+            )
         elif not self._processes and not self._missing:
             hints.append(
                 "the command started no guarded Python: it starts none, starts it with -I or -E, "
@@ -460,14 +411,13 @@ class Report:
             )
         elif self._has_crashed and self._fault is None and not self._missing:
             hints.append(
-                f"{signal_name(number)} left no Python stack here: the program enables "
+                f"{signal_name(self._signal)} left no Python stack here: the program enables "
                 "faulthandler itself (then see above), a library handles the signal, or the "
                 "program called exec"
             )
         if self._missing:
-            hints.append(
-                "this report is incomplete, as the run could not be recorded: " + self._missing
-            )
+            missing = "this report is incomplete, as the run could not be recorded: "
+            hints.append(missing + self._missing)
         return hints
 
 

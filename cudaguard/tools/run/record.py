@@ -70,37 +70,23 @@ class RunRecord:
 
 
 class Thread(NamedTuple):
-    """The Python frames of one thread.
+    """The Python frames of one thread."""
 
-    Args:
-        id: ``threading.get_ident()`` of it.
-        name: Its name; empty where Python does not tell.
-        frames: File, line and function, innermost first.
-    """
-
-    id: int
-    name: str
-    frames: Frames
+    id: int  # ``threading.get_ident()`` of it
+    name: str  # its name; empty where Python does not tell
+    frames: Frames  # file, line and function, innermost first
 
 
 class FaultDump(NamedTuple):
-    """One dump of ``faulthandler``.
+    """One dump of ``faulthandler``."""
 
-    Args:
-        what: As in ``Segmentation fault``; empty for a dump that was asked for.
-        frames: File, line and function of the thread concerned, innermost first.
-        c_frames: Its C frames as they stand there (Python 3.14 and later), innermost first.
-        thread: The identifier of the thread that died; 0 if that is none of Python's.
-        others: The other threads, in the order of the dump.
-        time: When its file was written to last, in seconds since the epoch.
-    """
-
-    what: str
-    frames: Frames
+    what: str  # as in ``Segmentation fault``; empty for a dump that was asked for
+    frames: Frames  # file, line and function of the thread concerned, innermost first
+    # its C frames as they stand there (Python 3.14 and later), innermost first
     c_frames: tuple[str, ...]
-    thread: int = 0
-    others: tuple[Thread, ...] = ()
-    time: float = 0.0
+    thread: int = 0  # the identifier of the thread that died; 0 if that is none of Python's
+    others: tuple[Thread, ...] = ()  # the other threads, in the order of the dump
+    time: float = 0.0  # when its file was written to last, in seconds since the epoch
 
 
 def faults_in(folder: str) -> dict[int, list[FaultDump]]:

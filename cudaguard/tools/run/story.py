@@ -9,23 +9,26 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from contextlib import suppress
 from typing import NamedTuple
 
 from cudaguard.core.journal_reader import (
     Begun,
+    CudaUsed,
     Found,
     Mapped,
     ModeSet,
     Over,
-    ProcessEnded,
     Raised,
+    Signaled,
     Started,
 )
 from cudaguard.core.patterns import actions_of, matches, values_of
 from cudaguard.core.permit import INSTALL, install_call
 from cudaguard.core.reports import Repaired
 from cudaguard.files import LARGEST, read_bytes
+from cudaguard.system.processes import signal_name
 from cudaguard.tools.run.launch import program_of
 
 TYPE_CHECKING = False
@@ -46,37 +49,66 @@ _DEADLY = ("load_local", "preload", "provide_libraries", "replace_module")
 # Errors that only say that another process has ended.
 _OF_OTHERS = (
     *("BrokenProcessPool", "CalledProcessError", "ChildFailedError", "ProcessExitedException"),
-    *("ProcessRaisedException", "WorkerCrashedError"),
+    *("ProcessRaisedException", "TerminatedWorkerError", "WorkerCrashedError", "WorkerLostError"),
 )
+# Of these nobody dies who was asked to end; SIGKILL is among them as it can be no wish of ours.
+CRASHES = frozenset(
+    getattr(signal, name)
+    for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP", "SIGKILL")
+    if hasattr(signal, name)
+)
+FAULTS = CRASHES - {getattr(signal, "SIGKILL", 0)}
 
 
 # --- which process ------------------------------------------------------------------
 
 
 class Process(NamedTuple):
-    """One Python process below ``cudaguard run``, as it is known from what it wrote.
+    """One Python process below ``cudaguard run``, as it is known from what it wrote."""
 
-    Args:
-        pid: Its id.
-        program: The words that followed the interpreter.
-        rank: Its place among the processes of a job; None if it has none.
-        ranks: How many there are; 0 if that is not known.
-        begun: When it was first heard of, in seconds since the epoch.
-        fault: What it has written down when it died of a fault.
-        error: The uncaught error that has ended it.
-        died: When it wrote that down; 0.0 if it has not.
-        has_ended: True if it ended in its own good way.
-    """
-
-    pid: int
-    program: tuple[str, ...] = ()
-    rank: int | None = None
-    ranks: int = 0
-    begun: float = 0.0
-    fault: FaultDump | None = None
-    error: Raised | None = None
+    pid: int  # its id
+    program: tuple[str, ...] = ()  # the words that followed the interpreter
+    rank: int | None = None  # its place among the processes of a job; None if it has none
+    ranks: int = 0  # how many there are; 0 if that is not known
+    fault: FaultDump | None = None  # what it has written down when it died of a fault
+    error: Raised | None = None  # the uncaught error that has ended it
+    # when it wrote that down, or its end was seen by who waited for it; 0.0 if neither was
     died: float = 0.0
-    has_ended: bool = False
+    signal: int = 0  # which has killed it; 0 if none has, or if nobody saw it
+    asked: frozenset[int] = frozenset()  # the signals that processes of this run have sent to it
+
+    @property
+    def how(self) -> str:
+        """How it died, as in ``crashed (SIGSEGV)``; empty if it has not, or was asked to end."""
+        if self.signal:
+            is_crash = self.signal in CRASHES and self.signal not in self.asked
+            return died_of(self.signal) if is_crash else ""
+        return "" if self.error is None else f"ended with {self.error.text.partition(':')[0]}"
+
+
+def died_of(number: int) -> str:
+    """Return how a signal ends a process."""
+    return f"{'crashed' if number in FAULTS else 'was killed'} ({signal_name(number)})"
+
+
+def add_event(found: dict[int, Process], line: Line) -> None:
+    """Add to the processes what one line of the journal says of them."""
+    event = line.event
+    known = found.get(line.pid) or Process(line.pid)
+    if isinstance(event, Started):  # perhaps by exec, another program than before
+        parent = found.get(event.parent or 0) if event.is_fork else None
+        known = Process(line.pid, *((parent.program,) if parent else event[1:4]))
+    elif isinstance(event, Raised):
+        known = known._replace(error=event, died=line.time)
+    found[line.pid] = known
+    if isinstance(event, Signaled) and event.pid in found:
+        known = found[event.pid]
+        if event.is_end:
+            known = known._replace(signal=event.signal)
+            known = known._replace(died=known.died or (line.time if known.how else 0.0))
+        elif event.pid != line.pid and not known.died:  # else it was no wish of its parent's
+            known = known._replace(asked=known.asked | {event.signal})
+        found[event.pid] = known
 
 
 def processes_of(
@@ -85,69 +117,58 @@ def processes_of(
     """Return the processes in the order in which they were heard of."""
     found: dict[int, Process] = {}
     for line in lines:
-        event = line.event
-        known = found.get(line.pid) or Process(line.pid, begun=line.time)
-        if isinstance(event, Started):  # perhaps by exec, another program than before
-            known = Process(line.pid, *event[1:], begun=known.begun)
-        elif isinstance(event, Raised):
-            known = known._replace(error=event, died=line.time)
-        elif isinstance(event, ProcessEnded):
-            known = known._replace(has_ended=True)
-        found[line.pid] = known
+        add_event(found, line)
     for pid, dumps in faults.items():
         fatal = [dump for dump in dumps if dump.what]
         if fatal:
             known = found.get(pid) or Process(pid)
-            found[pid] = known._replace(fault=fatal[-1], died=fatal[-1].time)
+            meant = fatal[-1].what.replace("-", " ")
+            number = next((one for one in FAULTS if signal.strsignal(one) == meant), 0)
+            known = known._replace(fault=fatal[-1], died=fatal[-1].time)
+            found[pid] = known._replace(signal=known.signal or number)
     return found
 
 
 def explaining(processes: Mapping[int, Process], own: int) -> Process:
     """Return the process that explains why the program, with the id `own`, has ended as it did."""
     program = processes.get(own, Process(own))
-    if program.error is not None and not is_of_others(program.error):
+    others = [one for one in processes.values() if one.pid != own and one.died and one.how]
+    if program.error is not None and not _is_of_others(program.error, others):
         return program
-    others = [process for process in processes.values() if process.pid != own and process.died]
     dead = [process for process in others if process.rank is not None]
     for process in () if dead else others:
         error = process.error  # is there more to say of it than the process has said?
         is_known = error is not None and error.finding is not None and not error.is_said
-        if process.fault is not None or is_known:
+        if error is None or is_known or program.error is not None:
             dead.append(process)
     return min(dead, key=lambda process: process.died, default=program)
 
 
-def is_of_others(error: Raised) -> bool:
-    """Return True if an error only says that another process has ended."""
-    return error.text.partition(":")[0].rpartition(".")[2] in _OF_OTHERS
-
-
-def silent_ranks(processes: Iterable[Process]) -> list[int]:
-    """Return the ranks that neither ended nor wrote down why they died, as after SIGKILL."""
-    return sorted(
-        process.rank
-        for process in processes
-        if process.rank is not None and not process.died and not process.has_ended
-    )
+def _is_of_others(error: Raised, dead: Iterable[Process]) -> bool:
+    """Return True if an error only says that another process has ended: by its kind, or number."""
+    if error.text.partition(":")[0].rpartition(".")[2] in _OF_OTHERS:
+        return True
+    numbers = re.findall(r"\d+", error.text)
+    return any(str(process.pid) in numbers for process in dead)
 
 
 # --- what it did --------------------------------------------------------------------
 
 
 class Step(NamedTuple):
-    """An import or a load that had begun and not ended.
+    """An import or a load that had begun and not ended."""
 
-    Args:
-        kind: ``import`` or ``load``.
-        name: The module; for a library loaded by ctypes, its file.
-        file: The library; empty for an import of Python code.
-        where: ``file:line`` of the code that asked for it.
-    """
+    kind: str  # ``import`` or ``load``
+    name: str  # the module; for a library loaded by ctypes, its file
+    file: str  # the library; empty for an import of Python code
+    where: str  # ``file:line`` of the code that asked for it
 
-    kind: str
-    name: str
-    file: str
-    where: str
+    @property
+    def what(self) -> str:
+        """What was done, as in ``importing numpy``."""
+        if self.name == self.file:
+            return f"loading {os.path.basename(self.file)}"
+        return f"importing {self.name}"
 
 
 class NotFound(NamedTuple):
@@ -158,32 +179,38 @@ class NotFound(NamedTuple):
 
 
 class Story(NamedTuple):
-    """One process, from its journal.
+    """One process, from its journal."""
 
-    Args:
-        mode: The mode of the guard.
-        running: What was going on, outermost first.
-        imported: Watched modules in the order of their imports, and packages of which an
-            extension was loaded.
-        mapped: Libraries that were mapped while the guard looked, oldest first.
-        not_found: Libraries that ctypes did not find, nor another version of them later; not what
-            the error says itself.
-        repairs: What the guard had repaired.
-        findings: What it had found.
-        error: The error that ended the program, if one did.
-    """
-
-    mode: str
-    running: tuple[Step, ...]
+    mode: str  # the mode of the guard
+    running: tuple[Step, ...]  # what was going on, outermost first
+    # watched modules in the order of their imports, and packages of which an extension was loaded
     imported: tuple[str, ...]
-    mapped: tuple[str, ...]
+    mapped: tuple[str, ...]  # libraries that were mapped while the guard looked, oldest first
+    # libraries that ctypes did not find, nor another version of them later; not what the error says
+    # itself
     not_found: tuple[NotFound, ...]
-    repairs: tuple[Repaired, ...]
-    findings: tuple[Finding, ...]
-    error: Raised | None
+    repairs: tuple[Repaired, ...]  # what the guard had repaired
+    findings: tuple[Finding, ...]  # what it had found
+    error: Raised | None  # the error that ended the program, if one did
+    # what was seen of it last, as in ``after importing numpy, at a.py:1``; may be empty
+    last: str = ""
+    forked: str = ""  # that it was forked from a process that used CUDA, and where
 
 
-def story_of(lines: Iterable[Line], pid: int, thread: int = 0) -> Story:
+def lines_of_process(lines: Sequence[Line], pid: int, deepest: int = 5) -> list[Line]:
+    """Return what a process has noted; of a fork, after what its parent had until then."""
+    found: list[Line] = []
+    for number, line in enumerate(lines):
+        if line.pid != pid:
+            continue
+        event = line.event
+        if isinstance(event, Started) and event.is_fork and event.parent and deepest:
+            found = lines_of_process(lines[:number], event.parent, deepest - 1)
+        found.append(line)
+    return found
+
+
+def story_of(lines: Sequence[Line], pid: int, thread: int = 0) -> Story:
     """Return what a process did last, in the last of the programs that it was.
 
     Args:
@@ -191,7 +218,7 @@ def story_of(lines: Iterable[Line], pid: int, thread: int = 0) -> Story:
         pid: The process.
         thread: The thread that died, if that is known: what others were importing was not it.
     """
-    mode = ""
+    mode = last = cuda = forked = ""
     error: Raised | None = None
     stacks: dict[int, list[tuple[int, Step]]] = {}
     imported: dict[str, None] = {}
@@ -199,17 +226,23 @@ def story_of(lines: Iterable[Line], pid: int, thread: int = 0) -> Story:
     lacking: dict[str, NotFound] = {}
     repairs: list[Repaired] = []
     findings: list[Finding] = []
-    for number, line in enumerate(line for line in lines if line.pid == pid):
+    for number, line in enumerate(lines_of_process(lines, pid)):
         event = line.event
         stack = stacks.setdefault(line.thread, [])
-        if isinstance(event, Started):
-            mode, error = "", None
+        if isinstance(event, Started) and event.is_fork:
+            stacks, forked = {line.thread: stack}, cuda  # it has no other thread
+            last = f" after it was forked, at {shown(line.where)}" if line.where else last
+        elif isinstance(event, Started):
+            mode = last = cuda = forked = ""
+            error = None
             for found in (stacks, imported, mapped, lacking, repairs, findings):
                 found.clear()
         elif isinstance(event, Begun):
             is_import = event.kind == "import"
             imported.setdefault(event.module if is_import else event.module.partition(".")[0])
             step = Step(event.kind, event.module or event.file, event.file, line.where)
+            if line.where:
+                last = f" after {step.what}, at {shown(line.where)}"
             stack.append((number, step))
         elif isinstance(event, Over):
             for index in reversed(range(len(stack))):
@@ -218,13 +251,14 @@ def story_of(lines: Iterable[Line], pid: int, thread: int = 0) -> Story:
                     del stack[index:]  # the innermost of that name, and what it has left open
                     break
             if event.missing:
-                sought = NotFound(event.missing, line.where)
-                lacking.setdefault(_stem(sought.name), sought)
+                lacking.setdefault(_stem(event.missing), NotFound(event.missing, line.where))
             elif not event.is_failed:
                 lacking.pop(_stem(event.name), None)
         elif isinstance(event, Mapped):
             mapped.append(event.file)
             lacking.pop(_stem(event.file), None)
+        elif isinstance(event, CudaUsed) and event.what == "initialized":
+            cuda = f"; forked after CUDA was initialized, at {shown(line.where)}"
         elif isinstance(event, ModeSet):
             mode = event.mode
         elif isinstance(event, Repaired):
@@ -247,7 +281,28 @@ def story_of(lines: Iterable[Line], pid: int, thread: int = 0) -> Story:
         tuple(repairs),
         tuple(findings),
         error,
+        last,
+        forked,
     )
+
+
+def place_of(story: Story, frames: Frames) -> str:
+    """Return where a process was and in what, as in ``while importing crashy, at inner.py:1``."""
+    outer = [frame for frame in frames if not _kind_of(frame[0])]
+    where = f", at {shown(f'{outer[0][0]}:{outer[0][1]}')}" if outer else ""
+    if story.running:
+        step = story.running[-1]
+        if step.kind == "load" or not where:
+            where = f", at {shown(step.where)}" if step.where else ""
+        return f" while {step.what}{where}{story.forked}"
+    if not outer:
+        return story.last + story.forked
+    file, _, function = outer[0]
+    behind = frames[list(frames).index(outer[0]) + 1 :][:1]
+    if function == "<module>" and behind and behind[0][0].startswith("<frozen importlib"):
+        name = file.replace(f"{os.sep}__init__.py", "").rpartition(os.sep)[2]
+        return f" while importing {name.partition('.')[0]}{where}{story.forked}"
+    return (where[1:] if function == "<module>" else f" in {function}{where}") + story.forked
 
 
 def _stem(file: str) -> str:
@@ -259,19 +314,12 @@ def _stem(file: str) -> str:
 
 
 class Fit(NamedTuple):
-    """A rule that may explain it.
+    """A rule that may explain it."""
 
-    Args:
-        rule: The rule.
-        is_certain: True if it is about what was running, by name.
-        libraries: Those mapped into the process that the rule says are global.
-        call: What has the guard repair it, as in ``cudaguard.install()``; empty: nothing does.
-    """
-
-    rule: Rule
-    is_certain: bool
-    libraries: tuple[str, ...]
-    call: str
+    rule: Rule  # the rule
+    is_certain: bool  # true if it is about what was running, by name
+    libraries: tuple[str, ...]  # those mapped into the process that the rule says are global
+    call: str  # what has the guard repair it, as in ``cudaguard.install()``; empty: nothing does
 
 
 def fitting(rules: Iterable[Rule], story: Story, cured: Container[str] = ()) -> list[Fit]:
@@ -408,6 +456,14 @@ def short(file: str) -> str:
     return file[found.end() :] if found else file
 
 
+def shown(where: str) -> str:
+    """Return ``file:line`` as a headline has it: below the working directory, from there."""
+    here = ""
+    with suppress(OSError):  # it is gone
+        here = os.getcwd() + os.sep
+    return short(where[len(here) :] if where.startswith(here) else where)
+
+
 def _kind_of(file: str) -> str:
     """Return ``between`` for ours and the import machinery, ``library`` for Python's, or ""."""
     if file.startswith(_GUARD):
@@ -470,7 +526,7 @@ def add_stacks(page: Page, label: str, process: dict[str, Any]) -> None:
             add_frame(page, frame, 2 * _INDENT)
 
 
-def name_of(process: dict[str, Any]) -> str:
+def name_of(process: Mapping[str, Any]) -> str:
     """Return what a process is called: by its rank, if it has one."""
     if process["rank"] is None:
         return f"process {process['pid']}"

@@ -44,29 +44,22 @@ IS_SUPPORTED = sys.platform.startswith("linux") and hasattr(signal, "sigtimedwai
 # Of the last real-time signals hardly anyone knows.
 DUMP_SIGNAL: int = getattr(signal, "SIGRTMAX", 0) and int(signal.SIGRTMAX) - 2
 GRACE = 5.0  # seconds from SIGTERM to SIGKILL
-_LONGEST = 1e6  # seconds of one wait; the system takes no time beyond its calendar
+_LONGEST = 1.0  # seconds of one wait
 _DUMPING = 0.5  # seconds that a process gets to write down where it is
 # Faults of the parent itself; blocked, they would kill it without a word.
 _OWN_FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")
+_ASKING = (signal.SIGINT, signal.SIGTERM)
 _ENDING = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
 
 
 class ProgramEnd(NamedTuple):
-    """How the program has ended.
+    """How the program has ended."""
 
-    Args:
-        pid: Its process id.
-        status: Its exit status; the negative number of the signal that has killed it.
-        is_late: True if it was ended because its time was up.
-        sent: Signals that were handed on to it.
-        seconds: How long it ran, or was let run.
-    """
-
-    pid: int
-    status: int
-    is_late: bool
-    sent: frozenset[int]
-    seconds: float
+    pid: int  # its process id
+    status: int  # its exit status; the negative number of the signal that has killed it
+    is_late: bool  # true if it was ended because its time was up
+    sent: frozenset[int]  # signals that were handed on to it
+    seconds: float  # how long it ran, or was let run
 
 
 def run_recorded(
@@ -77,6 +70,7 @@ def run_recorded(
     tell: Callable[[ProgramEnd], None],
     *,
     timeout: float,
+    look: Callable[[bool], None] = lambda _: None,
 ) -> int:
     """Run a program, tell of it what its processes have recorded, and end as it did.
 
@@ -87,13 +81,15 @@ def run_recorded(
         record: Where its processes write; removed at the end.
         tell: Reads the record and reports; what it raises changes nothing.
         timeout: Seconds after which the program and what it has started are ended; 0 for never.
+        look: Called about once a second while the program runs, and with True before it is asked to
+            end.
     """
     environment[FOLDER_VARIABLE] = record.folder
     environment.pop(DUMP_VARIABLE, None)  # of a run around this one
     if timeout:
         environment[DUMP_VARIABLE] = str(DUMP_SIGNAL)
     flush()
-    supervisor = Supervisor(command, timeout, record.lock)
+    supervisor = Supervisor(command, timeout, record.lock, look)
     try:
         ended = supervisor.run(environment)
     except NoProcessError as error:
@@ -134,10 +130,13 @@ class Supervisor:
         command: The interpreter and its arguments.
         timeout: As for `run_recorded`.
         kept: A descriptor that stays open in this process; -1 for none.
+        look: As for `run_recorded`.
     """
 
-    def __init__(self, command: Sequence[str], timeout: float, kept: int) -> None:
-        self._command = list(command)
+    def __init__(
+        self, command: Sequence[str], timeout: float, kept: int, look: Callable[[bool], None]
+    ) -> None:
+        self._command, self._look = list(command), look
         self._timeout = timeout
         self._kept = kept
         own = {getattr(signal, name) for name in _OWN_FAULTS}
@@ -206,6 +205,10 @@ class Supervisor:
             if left <= 0:
                 return False
             info = signal.sigtimedwait(self._signals, min(left, _LONGEST))
+            is_end = info is not None and info.si_signo in _ASKING
+            if info is None or is_end:
+                with suppress(Exception):  # whatever it is, the program's end is what counts
+                    self._look(is_end)
             if info is None:
                 continue
             if info.si_signo == signal.SIGCHLD:

@@ -324,7 +324,7 @@ def test_death_by_an_order_says_which_statement_to_move(run, child, end, mode):
     said = done.stderr.replace(f"{child.folder}/", "")
     first = "transformers must be imported after unsloth: move the import at model.py:3 above "
     assert f"cudaguard run: {first}engine.py:1; main.py " in said
-    assert said.rstrip().endswith("run: export CUDAGUARD_RULES=+CG041")
+    assert "\n  run: export CUDAGUARD_RULES=+CG041\n" in said
     del files["model"]
     files["main"] = "import engine"
     assert "must be imported after" not in run(files, "-m", "cudaguard", "run", "main.py").stderr

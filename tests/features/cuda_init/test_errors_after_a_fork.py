@@ -150,3 +150,30 @@ def test_uncaught_error_that_is_none_of_our_business_is_printed_as_ever(launch, 
     assert "libcuda" in plain.stderr  # there is no driver without the stubs
     assert done.stderr.endswith("raise ValueError('x')\nValueError: x\n")
     assert "cudaguard" not in done.stderr
+
+
+WORKER = """
+import multiprocessing, os, sys, kaolin  # init
+def work():
+    if sys.argv[1:]:
+        raise RuntimeError("cuInit failed: initialization error")
+    os.abort()  # as C++ does on an error that nobody catches
+worker = multiprocessing.get_context("fork").Process(target=work)
+worker.start()
+worker.join()
+{then}
+"""
+
+
+def test_forked_worker_that_dies_is_told_with_where_cuda_was_initialized(launch, program):
+    """PyCUDA, TensorFlow: multiprocessing has printed the error, or the child has aborted."""
+    done = launch(WORKER.format(then=""))
+    after = "; forked after CUDA was initialized, at script.py:2."
+    assert f"crashed (SIGABRT) in work, at script.py:6{after}" in done.stderr
+    done = launch(WORKER.format(then="").replace("sys.argv[1:]", "True"))
+    assert f"ended with RuntimeError in work, at script.py:5{after}" in done.stderr
+    assert done.stderr.count("ForkWarning: [CG818]") == 1
+    done = launch(WORKER.format(then="raise RuntimeError(f'{worker.pid} failed')"))
+    assert "hint: CUDA cannot be used in a forked process: start workers with spawn" in done.stderr
+    done = launch(WORKER.format(then="").replace("os.abort()", "pass"))
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,193 @@
+"""Workers of real launchers, pools and servers that die under ``cudaguard run``, or do not.
+
+An error that the launcher hands on, or logs itself, has its module and line there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ..conftest import clean_environment
+from ..deaths import FAULT, SAID
+from .pins import SERVERS, TORCH
+from .test_forking_servers import BROKER, PATIENCE, ask
+
+pytestmark = [
+    pytest.mark.incidents,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="supervised on Linux"),
+]
+
+DATALOADER = """\
+import sys
+from torch.utils.data import DataLoader
+from fault import die
+
+class Items(list):
+    def __getitem__(self, place):
+        die(sys.argv[2])
+        return place
+
+if __name__ == "__main__":
+    options = {"multiprocessing_context": sys.argv[1], "persistent_workers": "keep" in sys.argv}
+    print(len(list(DataLoader(Items([0] * 4), num_workers=2, **options))))
+"""
+JOBLIB = """\
+import sys
+from joblib import Parallel, delayed
+from fault import die
+
+if __name__ == "__main__":
+    print(len(Parallel(n_jobs=2)(delayed(die)(sys.argv[1]) for _ in range(4))))
+"""
+RANKS = """\
+import sys
+import torch
+import torch.distributed as dist
+from fault import die
+
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(1))
+assert "cudaguard.api" in sys.modules
+if dist.get_rank() == 1:
+    die(sys.argv[1])
+dist.barrier()
+dist.destroy_process_group()
+"""
+# Name -> environment, program, command.
+JOBS = {
+    "dataloader-fork": (TORCH, DATALOADER, ("job.py", "fork")),
+    "dataloader-spawn": (TORCH, DATALOADER, ("job.py", "spawn")),
+    "joblib": (SERVERS, JOBLIB, ("job.py",)),
+    "torchrun": (TORCH, RANKS, ("torchrun", "--standalone", "--nproc-per-node", "2", "job.py")),
+}
+
+
+@pytest.mark.parametrize("death", [*SAID, "none"])
+@pytest.mark.parametrize("job", JOBS)
+def test_job(child, cached_environment, root, job, death):
+    pins, program, command = JOBS[job]
+    python = cached_environment(*pins)
+    child.write("fault.py", FAULT)
+    child.write("job.py", program)
+    path = f"{os.path.dirname(python)}{os.pathsep}{os.environ['PATH']}"
+    env = {"PATH": path, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(child.folder)}
+    if job == "torchrun":  # that of an environment that lacks cudaguard
+        python = sys.executable
+    else:
+        env["PYTHONPATH"] += f"{os.pathsep}{root}"
+    keep = ["keep"] if job.startswith("dataloader") and death == "SIGSEGV" else []
+    run = (python, "-m", "cudaguard", "run", *command, death, *keep)
+    done = child.command(*run, env=env, check=False, timeout=120)
+    if death == "none":
+        assert (done.returncode, "cudaguard" in done.stderr) == (0, False)
+        return
+    assert done.returncode == 1
+    if death == "import" and job != "torchrun":  # the program's own traceback
+        assert 'fault.py", line 15, in die' in done.stderr
+        return
+    (said,) = {line for line in done.stderr.splitlines() if "; " in line and SAID[death] in line}
+    assert said.endswith(f"{command[0]} then ended with status 1.") or death == "SIGKILL"
+    if job == "torchrun":
+        assert "cudaguard run: rank 1 of 2 (process " in said
+        assert "cudaguard [" not in done.stderr  # what torchrun says needs no explanation
+    if death == "SIGBUS" and job.startswith("dataloader"):  # torch's own words are still there
+        assert "insufficient shared memory" in done.stderr
+
+
+SERVED = """\
+import os
+from fault import die
+
+die(os.environ.get("AT_START"))
+
+def wsgi(environ, start_response):
+    die(environ["PATH_INFO"][1:])
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [b"well"]
+
+async def asgi(scope, receive, send):
+    if scope["type"] == "http":
+        die(scope["path"][1:])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"well"})
+"""
+CLIENT = """\
+import sys
+from served import app
+
+for how in sys.argv[1:]:
+    try:
+        print(app.send_task("work", (how,)).get(timeout=30))
+    except Exception as error:
+        print(type(error).__name__)
+"""
+SERVE = {
+    "gunicorn": ("--workers=2", "--bind=unix:socket", "--no-control-socket", "served:wsgi"),
+    "uvicorn": ("--workers=2", "--uds=socket", "served:asgi"),
+    "celery": ("-A", "served", "worker", "-P", "prefork", "-c", "1", "-l", "WARNING"),
+}
+
+
+@pytest.mark.parametrize("death", [*SAID, "none"])
+@pytest.mark.parametrize("server", SERVE)
+def test_server_whose_worker_is_replaced(
+    child, cached_environment, root, server, death, monkeypatch
+):
+    python = cached_environment(*SERVERS)
+    child.write("fault.py", FAULT)
+    task = f"{BROKER}\nfrom fault import die\n\nwork = app.task(die, name='work')\n"
+    child.write("served.py", task if server == "celery" else SERVED)
+    child.write("client.py", CLIENT)
+    for name in ("queue", "control", "results"):
+        (child.folder / name).mkdir()
+    monkeypatch.chdir(child.folder)  # the path of a socket must be short
+    at_start = death == "import" and server != "celery"  # later, it is one request that fails
+    is_logged = death == "import" and server != "uvicorn"  # by the server, with the line
+    is_told = death != "none" and not is_logged
+    text = 'fault.py", line 15, in die' if is_logged else SAID.get(death, "")
+    env = {"PYTHONPATH": f"{root}{os.pathsep}{child.folder}", "HOME": str(child.folder)}
+    env = clean_environment(**env, **({"AT_START": death} if at_start else {}))
+    command = [python, "-m", "cudaguard", "run", "-m", server, *SERVE[server]]
+    with open("log", "w") as log:
+        process = subprocess.Popen(
+            [*map(str, command)],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        if server == "celery":
+            said = child.command(python, "client.py", "", death, "", env=env).stdout.split()
+            assert (said[0], said[-1]) == ("None", "None")
+        elif not at_start:
+            assert [ask("socket", one) for one in ("", death, "")][::2] == ["well", "well"]
+        deadline = time.monotonic() + PATIENCE
+        while text not in read("log") and time.monotonic() < deadline:
+            time.sleep(0.1)
+        gives_up = at_start and server == "gunicorn"
+        if not gives_up:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == (3 if gives_up else 0)
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # all are gone, as they should be
+        process.wait(PATIENCE)
+    log = read("log")
+    assert text in log
+    assert log.count("cudaguard run: process") == (log.count(text) if is_told else 0)
+    assert ("cudaguard run" in log) == is_told
+
+
+def read(name):
+    with open(name) as file:
+        return file.read()

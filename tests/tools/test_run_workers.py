@@ -1,0 +1,95 @@
+"""Processes that die below ``cudaguard run``: a line for each, then their number."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from ..deaths import FAULT, SAID
+
+RUN = (sys.executable, "-m", "cudaguard", "run")
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="supervised on Linux")
+
+PROGRAM = """
+    import multiprocessing, subprocess, sys, time
+    from concurrent.futures import ProcessPoolExecutor
+    from fault import die
+
+    how, start = sys.argv[1:]
+    if __name__ == "__main__" and start == "pool":
+        with multiprocessing.get_context("fork").Pool(1, die, [how]):
+            time.sleep(0.5)
+    elif __name__ == "__main__" and start == "subprocess":
+        subprocess.run([sys.executable, "-c", f"import fault; fault.die({how!r})"])
+    elif __name__ == "__main__" and start == "executor":
+        with ProcessPoolExecutor(1, initializer=die if how == "import" else None) as pool:
+            error = pool.submit(die, how).exception()  # caught
+    elif __name__ == "__main__" and start == "raises":
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            pool.submit(die, how).result()
+    elif __name__ == "__main__":
+        worker = multiprocessing.get_context(start).Process(target=die, args=[how])
+        worker.start()
+        worker.join()
+"""
+
+
+STARTS = ("fork", "spawn", "forkserver", "pool", "subprocess", "executor", "raises")
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("how", [*SAID, "none"])
+def test_death_is_said_once_and_changes_nothing(child, start, how):
+    child.write("fault.py", FAULT)
+    script = child.write("train.py", PROGRAM)
+    done = child.command(*RUN, script, how, start, timeout=60, check=False)
+    assert done.returncode == (start == "raises" and how != "none")
+    said = [line for line in done.stderr.splitlines() if line.startswith("cudaguard")]
+    if how == "none" or (how == "import" and start in ("executor", "raises")):  # it has the error
+        assert said == []
+    elif start == "raises":
+        assert SAID[how] in said[-1]
+        assert said[-1].endswith("; train.py then ended with status 1.")
+        assert how != "SIGSEGV" or f"{child.folder / 'fault.py'}:5 in die" in done.stderr
+    elif start == "pool":  # replaced again and again
+        assert all(SAID[how] in line for line in said[:-1] or said)
+    else:
+        assert [SAID[how] in line for line in said] == [True]
+
+
+def test_thousand_deaths_are_ten_lines_and_a_number(child):
+    code = """
+        import os, signal
+        for number in range(1000):
+            pid = os.fork()
+            if not pid:
+                os.kill(os.getpid(), signal.SIGKILL if number % 4 else signal.SIGSEGV)
+            os.waitpid(pid, 0)
+    """
+    done = child.command(*RUN, child.write("train.py", code), timeout=120)
+    *lines, last = done.stderr.splitlines()
+    assert len(lines) == 10
+    assert last.endswith(
+        ": 1,000 processes that the program had started died: 250 SIGSEGV, 750 SIGKILL."
+    )
+
+
+def test_child_that_is_killed_on_purpose_is_not_told(child):
+    """Nor one that is no Python; and what is followed still looks like a function of `os`."""
+    code = """
+        import multiprocessing, os, pickle, subprocess, time
+        worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=[60])
+        worker.start()
+        worker.kill()
+        worker.join()
+        subprocess.run(["sh", "-c", "kill -SEGV $$"])
+        class Holder:
+            wait = os.waitpid
+        child = os.fork()
+        if not child:
+            os._exit(3)
+        print(Holder().wait(child, 0)[1] >> 8, pickle.loads(pickle.dumps(os.kill)) is os.kill)
+    """
+    done = child.command(*RUN, child.write("train.py", code), timeout=60)
+    assert (done.stdout, done.stderr) == ("3 True\n", "")
