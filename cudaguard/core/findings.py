@@ -82,7 +82,8 @@ def guarded_command() -> str:
 
     Without the program and its arguments: warnings end up in logs and records.
     """
-    return "" if "ipykernel" in sys.modules else "export CUDAGUARD=fix"
+    command = '$env:CUDAGUARD = "fix"' if sys.platform == "win32" else "export CUDAGUARD=fix"
+    return "" if "ipykernel" in sys.modules else command
 
 
 def have_it_repaired(rule: Rule) -> tuple[str, str]:

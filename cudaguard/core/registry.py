@@ -7,6 +7,8 @@ each rule what is needed to know that it is concerned; the rule itself is made w
 
 from __future__ import annotations
 
+import sys
+
 from cudaguard.core.table import table
 
 TYPE_CHECKING = False
@@ -61,9 +63,10 @@ def entry_of(rule: Rule) -> RuleEntry:
     return RuleEntry(rule.id, rule, rule.grade, rule.watch, rule.needs, does)
 
 
-def built_in() -> list[tuple[RuleEntry, str]]:
-    """Return the entries of all built-in rules, with their origin."""
-    return [(RuleEntry(*row), BUILT_IN) for row in table.index.RULES]
+def built_in(platform: str = sys.platform) -> list[tuple[RuleEntry, str]]:
+    """Return the entries of the built-in rules, with their origin; Windows' own only there."""
+    others = () if platform == "win32" else table.index.WINDOWS
+    return [(RuleEntry(*row), BUILT_IN) for row in table.index.RULES if row[0] not in others]
 
 
 class Registry:

@@ -26,10 +26,11 @@ class FeatureTable:
     """What the features have for the core, resolved on first use.
 
     In the index, RULES have id, entry of the rules of their module, grade, watched modules, needs,
-    and (verb, value) of the actions. VERBS, and what built-in rules alone ask for, have an entry
-    for each moment, in the order of doing. CATEGORIES are the classes of the warnings of verbs,
-    TABLES the entries of their declarations. DETECTORS have an entry and the events they listen to,
-    FINDINGS are modules with kinds of findings, CHECKS those of doctor.
+    and (verb, value) of the actions; WINDOWS are the ids of those for Windows alone. VERBS, and
+    what built-in rules alone ask for, have an entry for each moment, in the order of doing.
+    CATEGORIES are the classes of the warnings of verbs, TABLES the entries of their declarations.
+    DETECTORS have an entry and the events they listen to, FINDINGS are modules with kinds of
+    findings, CHECKS those of doctor.
     """
 
     def __init__(self) -> None:

@@ -37,6 +37,11 @@ RULES = (
     ('CG031', 'cudaguard.features.builds.rules:RULES', 'automatic', ('torch.utils.cpp_extension',), (), (('prepare_builds', True),)),
     ('CG048', 'cudaguard.features.extensions.rules:RULES', 'report', ('torchcodec',), (), ()),
     ('CG049', 'cudaguard.features.extensions.rules:RULES', 'report', ('isaacsim', 'isaaclab', 'omni.isaac'), (), ()),
+    ('CG071', 'cudaguard.features.windows_runtime.rules:RULES', 'automatic', ('torch', 'optree', 'PyQt5', 'PyQt6', 'PySide2', 'PySide6', 'shiboken2', 'shiboken6', 'pyarrow', 'sklearn', 'wx'), (), (('load_newest_runtime', 'msvcp140.dll'),)),
+)
+
+WINDOWS = (
+    'CG071',
 )
 
 VERBS = {
@@ -56,6 +61,7 @@ VERBS = {
     'clone_outputs': {'after': 'cudaguard.features.cuda_graphs.repair:replace_compile'},
     'preload_newer_nvrtc': {'before': 'cudaguard.features.gpu_architectures.repair:preload_newer_nvrtc'},
     'prepare_builds': {'after': 'cudaguard.features.builds.repair:prepare_builds'},
+    'load_newest_runtime': {'before': 'cudaguard.features.windows_runtime.repair:load_newest', 'late': 'cudaguard.features.windows_runtime.repair:load_newest'},
 }
 
 CATEGORIES = {
@@ -67,6 +73,7 @@ CATEGORIES = {
     'normalize_argument':'ArrayInterfaceWarning', 'fix_array_interface':'ArrayInterfaceWarning',
     'disable_cuda_graphs':'GraphWarning', 'clone_outputs':'GraphWarning',
     'preload_newer_nvrtc':'ImportOrderWarning', 'prepare_builds':'ExtensionWarning',
+    'load_newest_runtime':'ImportOrderWarning',
 }
 
 TABLES = (
@@ -124,7 +131,7 @@ FINDINGS = (
     'cudaguard.features.import_order.findings', 'cudaguard.features.duplicate_libraries.findings',
     'cudaguard.features.cuda_init.findings', 'cudaguard.features.array_interface.findings',
     'cudaguard.features.cuda_graphs.findings', 'cudaguard.features.gpu_architectures.findings',
-    'cudaguard.features.extensions.findings',
+    'cudaguard.features.extensions.findings', 'cudaguard.features.windows_runtime.findings',
 )
 
 CHECKS = {
