@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 RUNTIME = "msvcp140.dll"
+_CONSTEXPR_MUTEX = (14, 40)  # the linker that came with it
 MACHINES = {0x14C: "x86", 0x8664: "AMD64", 0xAA64: "ARM64"}  # as platform.machine() says
 _IMPORTS, _RESOURCES = 1, 2  # data directories
 _VERSION = 16  # RT_VERSION, a type of resources
@@ -32,23 +33,15 @@ class PeFile(Record):
         linker: The version of the linker that made it, as in (14, 42).
         version: The file version of its version resource, four numbers.
         imports: The libraries that it needs, in lower case.
-        from_runtime: The functions that it needs of ``msvcp140.dll``.
+        locks_without_init: True if it locks mutexes that it has not initialized, as what MSVC
+            14.40 and newer make of ``std::mutex``. An older ``msvcp140.dll`` reads address 0 then.
     """
 
     machine: str = ""
     linker: tuple[int, ...] = ()
     version: tuple[int, ...] = ()
     imports: tuple[str, ...] = ()
-    from_runtime: tuple[str, ...] = ()
-
-    @property
-    def locks_without_init(self) -> bool:
-        """True if it locks mutexes that it has not initialized: MSVC 14.40 and newer do that.
-
-        The ``msvcp140.dll`` of an older runtime reads address 0 then.
-        """
-        used = self.from_runtime
-        return "_Mtx_lock" in used and "_Mtx_init_in_situ" not in used and self.linker >= (14, 40)
+    locks_without_init: bool = False
 
 
 def read_pe(path: str) -> PeFile:
@@ -58,9 +51,11 @@ def read_pe(path: str) -> PeFile:
     except own_errors(OSError, ValueError):
         return PeFile()
     try:
-        imports = dict(reader.imports())
-        used = tuple(reader.functions(imports.get(RUNTIME, 0)))
-        return PeFile(reader.machine, reader.linker, reader.version(), tuple(imports), used)
+        version, imports = reader.version(), dict(reader.imports())
+        is_new = reader.linker >= _CONSTEXPR_MUTEX
+        used = {*reader.functions(imports[RUNTIME])} if is_new and RUNTIME in imports else ()
+        locks = "_Mtx_lock" in used and "_Mtx_init_in_situ" not in used
+        return PeFile(reader.machine, reader.linker, version, tuple(imports), locks)
     except own_errors(OSError):  # damaged: what stands at the beginning is right all the same
         return PeFile(reader.machine, reader.linker)
     finally:
@@ -140,8 +135,8 @@ class _Reader:
             yield self._name(number(entry, 12, 4)).lower(), functions
 
     def functions(self, at: int) -> Iterator[str]:
-        """Yield the functions of a table that have names; none if it is at 0."""
-        while at:
+        """Yield the functions of a table that have names."""
+        while True:
             address = number(self._at(at, self._word), 0, self._word)
             if not address:
                 return

@@ -1,4 +1,4 @@
-"""What is told of the C++ runtime of Windows."""
+"""What is found of the C++ runtime of Windows."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def too_late(rule: Rule, package: str, client: str, where: str, copy: Copy) -> F
         rule,
         f"{package} needs a newer C++ runtime than msvcp140.dll {_said(copy)}, which "
         f"{f'{copy.owner} has loaded' if copy.owner else 'is loaded'}.",
+        f"imported at {where}" if where else "",
         copy.path,
         client,
-        f"imported at {where}" if where else "",
         consequence=f"{package} crashes, or fails with 'OSError: [WinError 1114] A dynamic link "
         f"library (DLL) initialization routine failed' and {os.path.basename(client)}.",
         remedy=f"move `import {package}`{f' ({where})' if where else ''} above {first}, or call "
@@ -48,9 +48,9 @@ def none_is_new_enough(
         rule,
         f"{package} needs the C++ runtime of Windows in version 14.40 or newer"
         f"{f'; {there}' if there else ', and there is none'}.",
+        f"imported at {where}" if where else "",
         copy.path if copy else "",
         client,
-        f"imported at {where}" if where else "",
         remedy="update the Visual C++ Redistributable; without administrator rights: "
         "pip install msvc-runtime",
         command=_WINGET,

@@ -22,7 +22,7 @@ from cudaguard.system.pe import read_pe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from cudaguard.core.request import Outcome, Request
     from cudaguard.model import Finding
@@ -30,30 +30,31 @@ if TYPE_CHECKING:
 
 def load_newest(request: Request) -> Iterator[Outcome]:
     """Load the newest copy of the runtime; tell if an older one was first, or if all are old."""
-    client = facts.client_in(os.path.dirname(request.path)) if request.path else ""
-    if not (client or request.permit.acts):  # nothing is known to fail yet
-        return
-    rule, about = request.rule, (request.rule, request.name, client, request.where)
-    for name in values_of(rule, "load_newest_runtime"):
+    for name in values_of(request.rule, "load_newest_runtime"):
         there = facts.mapped(name)
         if there:
             loaded = Copy(read_pe(there).version, there, facts.package_of(there))
-            if client and is_too_old(loaded.version):
-                yield _left(request, findings.too_late(*about, loaded))
+            if is_too_old(loaded.version):
+                yield from _left(request, findings.too_late, loaded)
             continue
         copies = list(facts.copies(name))
         best = newest(copies)
         if best is None or is_too_old(best.version):
-            if client and all(copy.version for copy in copies):
-                yield _left(request, findings.none_is_new_enough(*about, best))
-        elif request.permit.acts and best.version:
+            if all(copy.version for copy in copies):
+                yield from _left(request, findings.none_is_new_enough, best)
+        elif request.permit.acts and best.version:  # otherwise nothing is known to fail yet
             try:
                 facts.load(best.path, NEWEST_SERVES_ALL[name])
             except own_errors(OSError) as error:
-                yield Refused(not_preloaded(rule, request.name, error), cause=error)
+                finding = not_preloaded(request.rule, request.name, error)
+                yield Refused(finding, cause=error)
             else:
                 yield Done(best.path, f"loaded before {request.name}, as the newest copy")
 
 
-def _left(request: Request, finding: Finding) -> Outcome:
-    return Refused(finding) if request.permit.acts else WouldDo(finding)
+def _left(request: Request, worded: Callable[..., Finding], copy: Copy | None) -> Iterator[Outcome]:
+    """Tell of an old copy, if the package needs a newer one."""
+    client = facts.client_in(os.path.dirname(request.path)) if request.path else ""
+    if client:
+        finding = worded(request.rule, request.name, client, request.where, copy)
+        yield Refused(finding) if request.permit.acts else WouldDo(finding)

@@ -1,4 +1,4 @@
-"""The C++ runtime of Windows, of which the first copy in a process serves all."""
+"""The C++ runtime of Windows: all libraries of a process use the first copy."""
 
 from __future__ import annotations
 
