@@ -5,17 +5,26 @@ Source: Microsoft's "PE Format", and its documentation of ``VS_FIXEDFILEINFO``.
 
 from __future__ import annotations
 
+import re
+import sys
+
 from cudaguard.elf.reader import LOOKUP, Budget, UnreadableError, number
-from cudaguard.files import open_to_read, os, own_errors
+from cudaguard.files import LARGEST, open_to_read, os, own_errors, read_bytes
 from cudaguard.model import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    from cudaguard.elf.forecast import ExtensionCheck
 
 RUNTIME = "msvcp140.dll"
-_CONSTEXPR_MUTEX = (14, 40)  # the linker that came with it
+# The linker whose mutexes need no initialization, and the oldest runtime that can lock such.
+# Microsoft promises it from 14.40 on (STL#4730); 14.39 was seen to work, and 14.35 not to.
+_CONSTEXPR_MUTEX, _ENOUGH = (14, 40), (14, 39)
+_IS_WINDOWS = sys.platform == "win32"
 MACHINES = {0x14C: "x86", 0x8664: "AMD64", 0xAA64: "ARM64"}  # as platform.machine() says
+_OF_TAG = {"_amd64": "AMD64", "_arm64": "ARM64", "32": "x86"}  # what follows `-win` in a file name
 _IMPORTS, _RESOURCES = 1, 2  # data directories
 _VERSION = 16  # RT_VERSION, a type of resources
 _FIXED_INFO = (0xFEEF04BD).to_bytes(4, "little")  # what VS_FIXEDFILEINFO begins with
@@ -60,6 +69,109 @@ def read_pe(path: str) -> PeFile:
         return PeFile(reader.machine, reader.linker)
     finally:
         os.close(reader.file)
+
+
+def is_too_old(version: tuple[int, ...]) -> bool:
+    """Return True if what was linked by MSVC 14.40 or newer fails with this runtime.
+
+    One without a version is given the benefit of the doubt.
+    """
+    return () < version < _ENOUGH
+
+
+def system_folder() -> str:
+    """Return Windows' folder of libraries."""
+    return os.path.join(os.environ.get("SystemRoot", "C:\\Windows"), "System32")
+
+
+def in_wheels(name: str, folders: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield (file, distribution) of what installed wheels have listed.
+
+    Args:
+        name: A pattern for the names of the files, in lower case.
+        folders: Of installed packages, as in ``sys.path``.
+    """
+    listed = re.compile(rf'{name}"?,'.encode())
+    for folder in dict.fromkeys(folders):
+        try:
+            infos = [one for one in os.listdir(folder or ".") if one.endswith(".dist-info")]
+        except own_errors(OSError):  # a zip file, or nothing at all
+            continue
+        for info in infos:
+            try:
+                record = read_bytes(os.path.join(folder, info, "RECORD"), LARGEST)
+            except own_errors(OSError):
+                continue
+            for match in listed.finditer(record.lower()):
+                line = record[record.rfind(b"\n", 0, match.start()) + 1 : match.end()]
+                path = line.strip(b'",').decode("utf-8", "replace")
+                if len(path.rpartition("/")[2]) == len(match[0].rstrip(b'",')):
+                    yield os.path.normpath(os.path.join(folder, path)), info.partition("-")[0]
+
+
+# --- would it load? -------------------------------------------------------------------------------
+
+
+def check_pe(path: str) -> ExtensionCheck | None:
+    """Return whether Windows would load a library; None if it is no file of Windows.
+
+    What lies in its folder or in installed wheels counts as found, since packages add folders to
+    the search path. Elsewhere than on Windows nothing is known to be missing.
+    """
+    from cudaguard.elf.forecast import ExtensionCheck
+
+    file, (folder, name) = read_pe(path), os.path.split(os.path.abspath(path))
+    if not file.machine:
+        return None
+
+    def fails(cause: str, why: str, remedy: str, *missing: str) -> ExtensionCheck:
+        return ExtensionCheck(False, path, cause, why, missing_libraries=missing, remedy=remedy)
+
+    python, _, platform = name.rpartition(".")[0].rpartition(".")[2].partition("-win")
+    machine = _OF_TAG.get(platform, file.machine)
+    if _IS_WINDOWS:
+        python, machine = "cp{}{}".format(*sys.version_info), read_pe(sys.executable).machine
+    beside = {one.lower(): os.path.join(folder, one) for one in os.listdir(folder)}
+    for one in (name.lower(), *file.imports):
+        other = read_pe(beside.get(one, "")).machine
+        if other not in ("", machine):
+            why = f"{one} is for {other}, and not for {machine}"
+            return fails("wrong-machine", why, f"install the build for {machine}")
+    pythons = [one[6:-4] for one in file.imports if one[:7] == "python3" and one[7:8].isdigit()]
+    if python[:2] == "cp" and pythons and pythons[0] != python[2:]:
+        why = f"{name} was built for Python 3.{pythons[0][1:]}, and not for 3.{python[3:]}"
+        return fails("python-abi", why, "install the build for this Python")
+    if file.locks_without_init and is_too_old(read_pe(beside.get(RUNTIME, "")).version):
+        why = f"{name} needs {RUNTIME} 14.40 or newer, and an older one lies beside it"
+        return fails("older-library", why, "update the package")
+    if not _IS_WINDOWS:
+        return ExtensionCheck(None, path, "unknown", f"{name} is for Windows, and this is not")
+    missing = _missing(path, folder)
+    if missing:
+        why = f"{name} needs {', '.join(missing)}, which Windows would not find"
+        remedy = "install the package or the program that has it"
+        return fails("library-missing", why, remedy, *missing)
+    return ExtensionCheck(True, path)
+
+
+def _missing(path: str, folder: str) -> list[str]:
+    """Return what a library needs, and what that needs in turn, and is nowhere."""
+    wheels = {os.path.basename(f).lower(): f for f, _ in in_wheels(r"[^,/\n]+\.dll", sys.path)}
+    places = (system_folder(), os.path.dirname(sys.executable), sys.base_prefix)
+    missing, seen, todo = [], {""}, [path]
+    while todo:
+        needed = {*read_pe(todo.pop()).imports} - seen
+        seen |= needed
+        for one in needed:
+            if one.startswith(("api-ms-", "ext-ms-")):  # names that no file has
+                continue
+            own = [os.path.join(folder, one), wheels.get(one, "")]
+            found = next(filter(os.path.isfile, own), "")
+            if found:
+                todo.append(found)
+            elif not any(os.path.isfile(os.path.join(place, one)) for place in places):
+                missing.append(one)
+    return sorted(missing)
 
 
 class _Reader:

@@ -38,9 +38,7 @@ def test_optree_after_an_older_runtime(windows):
     """It is not even an error: the process ends."""
     code = "import PyQt5.QtCore, optree; print('there')"
     plain = windows(f"{BASE} PyQt5 optree", "-c", code, check=False)
-    assert plain.returncode
-    assert not plain.stdout
-    assert "Error" not in plain.stderr
+    assert "Unhandled exception: page fault" in plain.stdout  # says wine's debugger
     assert quiet(windows(f"{BASE} PyQt5 optree", "-c", GUARD + code)) == "there"
 
 

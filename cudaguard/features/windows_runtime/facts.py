@@ -2,82 +2,50 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import suppress
 
 from cudaguard.features.windows_runtime.policy import Copy
-from cudaguard.files import LARGEST, os, own_errors, read_bytes
-from cudaguard.system.pe import read_pe
+from cudaguard.files import os, own_errors
+from cudaguard.system.pe import in_wheels, read_pe, system_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-_LONGEST = 1 << 10  # characters of a path
 _MOST = 64  # files of a package that are looked at
 
 
 def mapped(name: str) -> str:
     """Return the file of a library that is loaded; empty if it is not."""
-    kernel = _kernel32()
-    kernel.GetModuleHandleW.restype = kernel.GetModuleFileNameW.argtypes[0]
-    handle = kernel.GetModuleHandleW(name)
-    return _file_of(kernel, handle) if handle else ""
-
-
-def _kernel32() -> Any:
-    """Return functions of Windows that are ours alone: a program declares types of its own."""
     import ctypes
 
-    kernel: Any = ctypes.WinDLL("kernel32")  # type: ignore[attr-defined,unused-ignore]  # Windows
-    kernel.GetModuleFileNameW.argtypes = (ctypes.c_void_p, ctypes.c_wchar_p, ctypes.c_uint32)
-    return kernel
+    windll: Any = ctypes.WinDLL  # type: ignore[attr-defined,unused-ignore]  # on Windows only
+    handle_of = windll("kernel32").GetModuleHandleW  # not the program's, which has its own types
+    handle_of.restype = ctypes.c_void_p
+    handle = handle_of(name)
+    return _file_of(handle) if handle else ""
 
 
-def _file_of(kernel: Any, handle: int | None) -> str:
-    import ctypes
+def _file_of(handle: int) -> str:
+    import _winapi
 
-    text = ctypes.create_unicode_buffer(_LONGEST)
-    kernel.GetModuleFileNameW(handle, text, _LONGEST)
-    return text.value
+    file: str = _winapi.GetModuleFileName(handle)  # type: ignore[attr-defined,unused-ignore]
+    return file
 
 
 def copies(name: str) -> Iterator[Copy]:
     """Yield the copies of a library for this kind of processor; Windows' own first."""
-    import ctypes
-
-    kernel = _kernel32()
-    program = _file_of(kernel, None)
-    system = ctypes.create_unicode_buffer(_LONGEST)
-    kernel.GetSystemDirectoryW(system, _LONGEST)
-    machine = read_pe(program).machine
-    places = [(system.value, "Windows"), (os.path.dirname(program), "Python's folder")]
+    program = _file_of(0)
+    places = ((system_folder(), "Windows"), (os.path.dirname(program), "Python's folder"))
     found = [(os.path.join(folder, name), owner) for folder, owner in places]
-    for path, owner in (*found, *in_wheels(name, sys.path)):
+    machine = read_pe(program).machine
+    for path, owner in (*found, *in_wheels(re.escape(name), sys.path)):
         file = read_pe(path)
         if file.machine == machine:
             yield Copy(file.version, path, owner)
-
-
-def in_wheels(name: str, folders: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield (file, distribution) of the files of exactly that name that wheels have listed."""
-    wanted = name.encode()
-    for folder in dict.fromkeys(folders):
-        try:
-            infos = [one for one in os.listdir(folder or ".") if one.endswith(".dist-info")]
-        except own_errors(OSError):  # a zip file, or nothing at all
-            continue
-        for info in infos:
-            try:
-                record = read_bytes(os.path.join(folder, info, "RECORD"), LARGEST)
-            except own_errors(OSError):
-                continue
-            # Most lists are large and do not have it.
-            for line in record.splitlines() if wanted in record.lower() else ():
-                path = line.split(b",")[0].decode("utf-8", "replace").strip('"')
-                if path.rpartition("/")[2].lower() == name:
-                    yield os.path.normpath(os.path.join(folder, path)), info.partition("-")[0]
 
 
 def package_of(file: str) -> str:
@@ -110,7 +78,8 @@ def load(path: str, family: tuple[str, ...]) -> None:
     """
     import ctypes
 
-    ctypes.WinDLL(path)  # type: ignore[attr-defined,unused-ignore]  # Windows
+    windll: Any = ctypes.WinDLL  # type: ignore[attr-defined,unused-ignore]
+    windll(path)
     folder, machine = os.path.dirname(path), read_pe(path).machine
     for name in sorted(os.listdir(folder)):
         file = os.path.join(folder, name)
@@ -118,4 +87,4 @@ def load(path: str, family: tuple[str, ...]) -> None:
         # PySide6 6.6 has a concrt140.dll for 32 bits beside others for 64.
         if is_of_it and not mapped(name) and read_pe(file).machine == machine:
             with suppress(OSError):
-                ctypes.WinDLL(file)  # type: ignore[attr-defined,unused-ignore]
+                windll(file)

@@ -10,9 +10,6 @@ if TYPE_CHECKING:
 
 # Library -> its family, which must come from one folder: the newest copy serves all clients.
 NEWEST_SERVES_ALL = {"msvcp140.dll": ("msvcp140", "concrt140", "vcruntime140_threads")}
-# The oldest whose mutexes need no initialization. Microsoft promises it from 14.40 on (STL#4730);
-# 14.39 was seen to work, and 14.35 not to.
-ENOUGH = (14, 39)
 
 
 class Copy(NamedTuple):
@@ -32,11 +29,3 @@ class Copy(NamedTuple):
 def newest(copies: Iterable[Copy]) -> Copy | None:
     """Return the newest of some copies; of equal ones the first."""
     return max(copies, key=lambda copy: copy.version, default=None)
-
-
-def is_too_old(version: tuple[int, ...]) -> bool:
-    """Return True if what was linked by MSVC 14.40 or newer fails with this version.
-
-    One that is not known is given the benefit of the doubt.
-    """
-    return () < version < ENOUGH

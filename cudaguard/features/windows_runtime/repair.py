@@ -14,11 +14,10 @@ from cudaguard.features.windows_runtime import facts, findings
 from cudaguard.features.windows_runtime.policy import (
     NEWEST_SERVES_ALL,
     Copy,
-    is_too_old,
     newest,
 )
 from cudaguard.files import os, own_errors
-from cudaguard.system.pe import read_pe
+from cudaguard.system.pe import is_too_old, read_pe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
