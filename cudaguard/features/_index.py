@@ -139,6 +139,7 @@ CHECKS = {
     'CG903': 'cudaguard.features.duplicate_libraries.checks:LIBRARIES',
     'CG905': 'cudaguard.features.duplicate_libraries.checks:DISTRIBUTIONS',
     'CG918': 'cudaguard.features.gpu_architectures.checks:GPU_CODE',
+    'CG920': 'cudaguard.features.windows_runtime.checks:RUNTIMES',
 }
 
 IDS = {
@@ -241,4 +242,5 @@ IDS = {
     'CG897': ('CuPy cannot compile for a GPU', ''),
     'CG898': ('numba-cuda cannot compile for a GPU', ''),
     'CG899': ('the driver is too old for the code', ''),
+    'CG920': ('a package for Windows has an older C++ runtime than others need', ''),
 }

@@ -72,10 +72,7 @@ def read_pe(path: str) -> PeFile:
 
 
 def is_too_old(version: tuple[int, ...]) -> bool:
-    """Return True if what was linked by MSVC 14.40 or newer fails with this runtime.
-
-    One without a version is given the benefit of the doubt.
-    """
+    """Return True if what MSVC 14.40 or newer has linked fails with it; False if it is unknown."""
     return () < version < _ENOUGH
 
 
@@ -162,15 +159,11 @@ def _missing(path: str, folder: str) -> list[str]:
     while todo:
         needed = {*read_pe(todo.pop()).imports} - seen
         seen |= needed
-        for one in needed:
-            if one.startswith(("api-ms-", "ext-ms-")):  # names that no file has
-                continue
-            own = [os.path.join(folder, one), wheels.get(one, "")]
-            found = next(filter(os.path.isfile, own), "")
-            if found:
-                todo.append(found)
-            elif not any(os.path.isfile(os.path.join(place, one)) for place in places):
-                missing.append(one)
+        for one in (one for one in needed if not one.startswith(("api-ms-", "ext-ms-"))):
+            own = filter(os.path.isfile, (os.path.join(folder, one), wheels.get(one, "")))
+            todo += [*own][:1]
+            if not any(os.path.isfile(os.path.join(place, one)) for place in (folder, *places)):
+                missing += [one] * (one not in wheels)
     return sorted(missing)
 
 

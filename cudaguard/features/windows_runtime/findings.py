@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
-from cudaguard.core.findings import guarded_command, of_rule
+from cudaguard.core.findings import Kind, guarded_command, listed, of_rule
 from cudaguard.files import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cudaguard.features.windows_runtime.policy import Copy
+    from collections.abc import Sequence
+
+    from cudaguard.features.windows_runtime.facts import Copy
     from cudaguard.model import Finding, Rule
 
-_WINGET = "winget install Microsoft.VCRedist.2015+.x64"
+
+OLDER_BESIDE = Kind(
+    "CG920",
+    "a package for Windows has an older C++ runtime than others need",
+    consequence="if it comes first, the others crash, or fail with 'OSError: [WinError 1114]'.",
+    remedy="start the program with CUDAGUARD=fix, or import the others first",
+    page="howto/windows.md",
+)
+
+
+def older_beside(copy: Copy, clients: Sequence[str]) -> Finding:
+    """A distribution has an old runtime, and these need a newer one."""
+    return OLDER_BESIDE.found(
+        f"{copy.owner} has msvcp140.dll {_said(copy)}, and {listed(clients)} "
+        f"need{'' if clients[1:] else 's'} 14.40 or newer.",
+        copy.path,
+        command=guarded_command(),
+    )
 
 
 def too_late(rule: Rule, package: str, client: str, where: str, copy: Copy) -> Finding:
-    """An old runtime is loaded when a package comes that needs a newer one.
-
-    Args:
-        rule: The rule.
-        package: What is imported.
-        client: Its library that needs it.
-        where: The line that imports it.
-        copy: The runtime; its owner is the package in whose folder it is, empty if it is in none.
-    """
+    """A runtime of the package `copy.owner` is loaded, and older than `client` needs."""
     first = f"`import {copy.owner}`" if copy.owner else "what loads that file"
     return of_rule(
         rule,
@@ -53,7 +64,7 @@ def none_is_new_enough(
         client,
         remedy="update the Visual C++ Redistributable; without administrator rights: "
         "pip install msvc-runtime",
-        command=_WINGET,
+        command="winget install Microsoft.VCRedist.2015+.x64",
     )
 
 

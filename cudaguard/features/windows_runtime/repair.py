@@ -1,8 +1,7 @@
 """The newest C++ runtime, loaded before the first package that has an old one.
 
-The loader of Windows binds by base name: the first ``msvcp140.dll`` of a process serves all that
-come later. What was linked by MSVC 14.40 or newer crashes with one that is older than 14.39.
-`docs/howto/windows.md` has more.
+The loader of Windows binds by base name: all that come later use the first ``msvcp140.dll`` of a
+process. What was linked by MSVC 14.40 or newer crashes with one that is older than 14.39.
 """
 
 from __future__ import annotations
@@ -11,11 +10,7 @@ from cudaguard.core.findings import not_preloaded
 from cudaguard.core.patterns import values_of
 from cudaguard.core.request import Done, Refused, WouldDo
 from cudaguard.features.windows_runtime import facts, findings
-from cudaguard.features.windows_runtime.policy import (
-    NEWEST_SERVES_ALL,
-    Copy,
-    newest,
-)
+from cudaguard.features.windows_runtime.facts import NEWEST_FOR_ALL, Copy, newest
 from cudaguard.files import os, own_errors
 from cudaguard.system.pe import is_too_old, read_pe
 
@@ -43,7 +38,7 @@ def load_newest(request: Request) -> Iterator[Outcome]:
                 yield from _left(request, findings.none_is_new_enough, best)
         elif request.permit.acts and best.version:  # otherwise nothing is known to fail yet
             try:
-                facts.load(best.path, NEWEST_SERVES_ALL[name])
+                facts.load(best.path, NEWEST_FOR_ALL[name])
             except own_errors(OSError) as error:
                 finding = not_preloaded(request.rule, request.name, error)
                 yield Refused(finding, cause=error)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from cudaguard.model import Rule
 
-# Packages that need a new copy, and packages that have had an old one under its own name.
-_NEED_IT = ("torch", "optree")
-_HAVE_ONE = (
-    *("PyQt5", "PyQt6", "PySide2", "PySide6", "shiboken2", "shiboken6"),
-    *("pyarrow", "sklearn", "wx"),
-)
-
 RULES: tuple[Rule, ...] = (
     Rule(
         id="CG071",
         title="torch fails with WinError 1114 on Windows after an older C++ runtime",
-        watch=(*_NEED_IT, *_HAVE_ONE),
+        watch=(
+            *("torch", "optree"),  # need a new one; the others have had an old one
+            *("PyQt5", "PyQt6", "PySide2", "PySide6", "shiboken2", "shiboken6"),
+            *("pyarrow", "sklearn", "wx"),
+        ),
         when={"platform": "win32"},
         actions=({"load_newest_runtime": "msvcp140.dll"},),
         why=(

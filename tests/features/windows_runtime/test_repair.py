@@ -12,7 +12,7 @@ import pytest
 from cudaguard.core.permit import permit_for
 from cudaguard.core.request import Done, Refused, WouldDo
 from cudaguard.features.windows_runtime import facts, repair
-from cudaguard.features.windows_runtime.policy import Copy, newest
+from cudaguard.features.windows_runtime.facts import Copy, newest
 from cudaguard.features.windows_runtime.rules import RULES
 from cudaguard.model import Record
 from cudaguard.system.pe import is_too_old
