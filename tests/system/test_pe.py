@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cudaguard import check_extension
 from cudaguard.system.pe import PeFile, read_pe
 
 from ..pe_files import LOCKS, pe_file
@@ -59,14 +59,18 @@ def test_damaged_files_raise_nothing(tmp_path_factory, place, damage, end):
     assert isinstance(read_pe(str(path)).imports, tuple)
 
 
-def test_what_a_compiler_writes(tmp_path):
-    if shutil.which("x86_64-w64-mingw32-gcc") is None:
-        pytest.skip("there is no gcc-mingw-w64-x86-64 here")
-    source, library = tmp_path / "a.c", tmp_path / "a.dll"
-    source.write_text(
-        '#include <stdlib.h>\nint a(void) { return abs(-1) + (int)atol(getenv("A")); }'
-    )
-    subprocess.run(["x86_64-w64-mingw32-gcc", "-shared", source, "-o", library], check=True)
-    found = read_pe(str(library))
-    assert (found.machine, found.version) == ("AMD64", ())
-    assert {"kernel32.dll", "msvcrt.dll"} <= set(found.imports)
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows' own folders count there")
+def test_would_it_load(tmp_path):
+    """By what is in its folder and its name: whether anything is missing, only Windows knows."""
+
+    def cause(name, **what):
+        (tmp_path / name).write_bytes(pe_file(**what))
+        return check_extension(tmp_path / name).cause
+
+    assert cause("a.cp311-win_amd64.pyd", imports=LOCKS) == "unknown"
+    assert cause("a.cp311-win_amd64.pyd", machine=0xAA64) == "wrong-machine"
+    assert cause("a.cp311-win_amd64.pyd", imports={"python312.dll": ()}) == "python-abi"
+    (tmp_path / "msvcp140.dll").write_bytes(pe_file(version=(14, 26, 0, 0)))
+    assert cause("a.dll", imports=LOCKS) == "older-library"
+    (tmp_path / "msvcp140.dll").write_bytes(pe_file(machine=0x14C))
+    assert cause("a.dll", imports=LOCKS) == "wrong-machine"
