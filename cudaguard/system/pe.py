@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 
-from cudaguard.elf.reader import LOOKUP, Budget, UnreadableError, number
+from cudaguard.elf.reader import Budget, UnreadableError, number
 from cudaguard.files import LARGEST, open_to_read, os, own_errors, read_bytes
 from cudaguard.model import Record
 
@@ -56,10 +56,11 @@ class PeFile(Record):
 def read_pe(path: str) -> PeFile:
     """Return what a file says of itself."""
     try:
-        reader = _Reader(path)
+        reader = _Reader(open_to_read(path))
     except own_errors(OSError, ValueError):
         return PeFile()
     try:
+        reader.read_headers()
         version, imports = reader.version(), dict(reader.imports())
         is_new = reader.linker >= _CONSTEXPR_MUTEX
         used = {*reader.functions(imports[RUNTIME])} if is_new and RUNTIME in imports else ()
@@ -82,12 +83,7 @@ def system_folder() -> str:
 
 
 def in_wheels(name: str, folders: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield (file, distribution) of what installed wheels have listed.
-
-    Args:
-        name: A pattern for the names of the files, in lower case.
-        folders: Of installed packages, as in ``sys.path``.
-    """
+    """Yield (file, distribution) of files that wheels list; `name`: a pattern, in lower case."""
     listed = re.compile(rf'{name}"?,'.encode())
     for folder in dict.fromkeys(folders):
         try:
@@ -146,8 +142,7 @@ def check_pe(path: str) -> ExtensionCheck | None:
     missing = _missing(path, folder)
     if missing:
         why = f"{name} needs {', '.join(missing)}, which Windows would not find"
-        remedy = "install the package or the program that has it"
-        return fails("library-missing", why, remedy, *missing)
+        return fails("library-missing", why, "install what has it", *missing)
     return ExtensionCheck(True, path)
 
 
@@ -168,23 +163,17 @@ def _missing(path: str, folder: str) -> list[str]:
 
 
 class _Reader:
-    """An open PE file.
+    """An open PE file; all raises OSError where that makes no sense."""
 
-    Raises:
-        OSError: by everything, where it cannot be read or makes no sense.
-    """
+    machine = ""
+    linker: tuple[int, ...] = ()
 
-    def __init__(self, path: str) -> None:
-        self._budget = Budget(_BUDGET)
+    def __init__(self, file: int) -> None:
+        self.file, self._budget = file, Budget(_BUDGET)
         self._blocks: dict[int, bytes] = {}
-        self.file = open_to_read(path)
-        try:
-            self._read_headers()
-        except BaseException:
-            os.close(self.file)
-            raise
 
-    def _read_headers(self) -> None:
+    def read_headers(self) -> None:
+        """Read what all else takes."""
         start = number(self._in_file(0, 64), 60, 4) if self._in_file(0, 2) == b"MZ" else 0
         head = self._in_file(start, 24)
         if head[:4] != b"PE\0\0":
@@ -217,7 +206,7 @@ class _Reader:
 
     def _at(self, address: int, length: int) -> bytes:
         """Return bytes at an address, as the loader maps them."""
-        self._budget.spend(LOOKUP >> 6)
+        self._budget.spend(16 * len(self._sections))
         for start, size, place in self._sections:
             if start <= address < start + size:
                 return self._in_file(place + address - start, min(length, start + size - address))
@@ -252,17 +241,14 @@ class _Reader:
     def version(self) -> tuple[int, ...]:
         """Return the file version; empty if it has none."""
         root = at = self._directory(_RESOURCES)
-        for wanted in (_VERSION, None, None) if root else ():  # type, name, language
-            head = self._at(at, 16)
+        for wanted in (_VERSION, None, None):  # type, name, language
+            head = self._at(at, 16) if root else b""
             count = min(number(head, 12, 2) + number(head, 14, 2), _MOST)
-            entries = self._at(at + 16, 8 * count)
-            for place in range(0, len(entries), 8):
-                if wanted is None or number(entries, place, 4) == wanted:
-                    at = root + (number(entries, place + 4, 4) & 0x7FFFFFFF)
-                    break
-            else:
+            entries = self._at(at + 16, 8 * count) if count else b""
+            rows = (entries[place : place + 8] for place in range(0, len(entries), 8))
+            found = next((row for row in rows if wanted in (None, number(row, 0, 4))), b"")
+            if not found:
                 return ()
-        if not root:
-            return ()
+            at = root + (number(found, 4, 4) & 0x7FFFFFFF)
         data = self._at(number(self._at(at, 4), 0, 4), _LONGEST).partition(_FIXED_INFO)[2]
         return tuple(number(data, place, 2) for place in (6, 4, 10, 8)) if len(data) > 12 else ()

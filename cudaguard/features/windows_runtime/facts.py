@@ -54,17 +54,17 @@ def copies(name: str) -> Iterator[Copy]:
     """Yield the copies of a library for this kind of processor; Windows' own first."""
     program = file_of(0)
     places = ((system_folder(), "Windows"), (os.path.dirname(program), "Python's folder"))
-    found = [(os.path.join(folder, name), owner) for folder, owner in places]
-    machine = read_pe(program).machine
+    found = ((os.path.join(folder, name), owner) for folder, owner in places)
     for path, owner in (*found, *in_wheels(re.escape(name), sys.path)):
         file = read_pe(path)
-        if file.machine == machine:
+        if file.machine == read_pe(program).machine:
             yield Copy(file.version, path, owner)
 
 
 def package_of(file: str) -> str:
     """Return the package in whose folder a file is; empty if it is in none on ``sys.path``."""
-    folders = [one for one in sys.path if one and file.lower().startswith(one.lower() + os.sep)]
+    same = os.path.normcase
+    folders = [one for one in sys.path if one and same(file).startswith(same(one) + os.sep)]
     first = file[len(max(folders, key=len)) + 1 :].partition(os.sep)[0] if folders else ""
     return first if first.isidentifier() else ""
 
@@ -85,11 +85,7 @@ def _names_in(folder: str) -> list[str]:
 
 
 def load(path: str, family: tuple[str, ...]) -> None:
-    """Load a library by its path, and what beside it belongs to it and is not loaded yet.
-
-    Raises:
-        OSError: The loader refuses one of them.
-    """
+    """Load a library by its path, and what beside it belongs to it and is not loaded yet."""
     import ctypes
 
     windll: Any = ctypes.WinDLL  # type: ignore[attr-defined,unused-ignore]

@@ -7,8 +7,6 @@ from cudaguard.files import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from cudaguard.features.windows_runtime.facts import Copy
     from cudaguard.model import Finding, Rule
 
@@ -22,7 +20,7 @@ OLDER_BESIDE = Kind(
 )
 
 
-def older_beside(copy: Copy, clients: Sequence[str]) -> Finding:
+def older_beside(copy: Copy, clients: list[str]) -> Finding:
     """A distribution has an old runtime, and these need a newer one."""
     return OLDER_BESIDE.found(
         f"{copy.owner} has msvcp140.dll {_said(copy)}, and {listed(clients)} "

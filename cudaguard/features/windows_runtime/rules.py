@@ -25,7 +25,6 @@ RULES: tuple[Rule, ...] = (
             "https://github.com/microsoft/STL/issues/4730",
             "https://github.com/metaopt/optree/issues/278",
         ),
-        verified="2026-11-25: torch 2.9.1 after PyQt5 5.15.11, PySide6 6.6.3.1, pyarrow 18.1.0 "
-        "(Python for Windows, run by wine)",
+        verified="2026-11-25: torch 2.9.1 after PyQt5 5.15.11, PySide6 6.6.3.1 (by wine)",
     ),
 )
