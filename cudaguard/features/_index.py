@@ -242,5 +242,4 @@ IDS = {
     'CG897': ('CuPy cannot compile for a GPU', ''),
     'CG898': ('numba-cuda cannot compile for a GPU', ''),
     'CG899': ('the driver is too old for the code', ''),
-    'CG920': ('a package for Windows has an older C++ runtime than others need', ''),
 }

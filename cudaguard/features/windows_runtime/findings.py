@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from cudaguard.core.findings import Kind, guarded_command, listed, of_rule
+from cudaguard.core.findings import guarded_command, listed, of_rule
 from cudaguard.files import os
+from cudaguard.model import Finding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cudaguard.features.windows_runtime.facts import Copy
-    from cudaguard.model import Finding, Rule
-
-
-OLDER_BESIDE = Kind(
-    "CG920",
-    "a package for Windows has an older C++ runtime than others need",
-    consequence="if it comes first, the others crash, or fail with 'OSError: [WinError 1114]'.",
-    remedy="start the program with CUDAGUARD=fix, or import the others first",
-    page="howto/windows.md",
-)
+    from cudaguard.model import Rule
 
 
 def older_beside(copy: Copy, clients: list[str]) -> Finding:
     """A distribution has an old runtime, and these need a newer one."""
-    return OLDER_BESIDE.found(
+    return Finding(
+        "CG920",
         f"{copy.owner} has msvcp140.dll {_said(copy)}, and {listed(clients)} "
         f"need{'' if clients[1:] else 's'} 14.40 or newer.",
-        copy.path,
+        evidence=(copy.path,),
+        consequence="if it comes first, the others crash, or fail with 'OSError: [WinError 1114]'.",
+        remedy="start the program with CUDAGUARD=fix, or import the others first",
         command=guarded_command(),
     )
 
