@@ -13,7 +13,6 @@ from ..kept import DONE, kept_by_user
 
 pytestmark = [pytest.mark.incidents]
 WINE = "/usr/lib/wine/wine64"
-# Real copies of these go before wine's own.
 NATIVE = "msvcp140,msvcp140_1,msvcp140_2,msvcp140_atomic_wait,vcruntime140,vcruntime140_1,concrt140"
 FAULT = r"torch\lib\c10.dll"
 GUARD = "import cudaguard; cudaguard.install()\n"
@@ -30,7 +29,6 @@ TORCH = "import torch; print(torch.ones(2).sum().item())"
 
 @pytest.fixture
 def windows(child, root):
-    """Runs Python for Windows with folders of the tree on its path; `has_old` is System32's."""
     tree = kept_by_user().home / "windows"
     if not ((tree / DONE).exists() and os.path.exists(WINE)):
         pytest.skip("Python for Windows is not here: .ci/windows --make makes a tree with it")
@@ -96,7 +94,6 @@ def test_too_late(windows):
     )
     assert told.index(first) < told.index(FAULT + '" or one')
     assert "move `import torch` (<string>:3) above `import PyQt5`" in told
-    # The package alone has bent the search path, and loaded nothing yet.
     assert quiet(windows("PyQt5", "-c", f"import PyQt5\n{GUARD}{TORCH}")) == "2.0"
 
 

@@ -26,6 +26,8 @@ def test_what_a_library_says(tmp_path):
     found = read(tmp_path, pe_file(version=version, imports=needed))
     assert found == PeFile("AMD64", (14, 42), version, libraries, True)
     assert read(tmp_path, pe_file(machine=0x14C, linker=(14, 29))) == PeFile("x86", (14, 29))
+    assert read_pe(str(tmp_path)) == read_pe("no\0path") == PeFile()
+    assert read(tmp_path, b"") == read(tmp_path, b"MZ") == read(tmp_path, b"\x7fELF") == PeFile()
 
 
 def test_which_libraries_need_a_new_runtime(tmp_path):
@@ -38,11 +40,6 @@ def test_which_libraries_need_a_new_runtime(tmp_path):
     assert not needs((14, 38), "_Mtx_lock")  # torch 2.8
     old = [is_too_old(one) for one in ((14, 26, 28720, 3), (14, 35), (14, 39, 1, 0), (14, 44), ())]
     assert old == [True, True, False, False, False]
-
-
-def test_other_files(tmp_path):
-    assert read_pe(str(tmp_path)) == read_pe("no\0path") == PeFile()
-    assert read(tmp_path, b"") == read(tmp_path, b"MZ") == read(tmp_path, b"\x7fELF") == PeFile()
 
 
 WHOLE = pe_file(version=(14, 26, 0, 0), imports=LOCKS)
@@ -59,8 +56,6 @@ def test_damaged_files_raise_nothing(tmp_path_factory, place, damage, end):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows' own folders count there")
 def test_would_it_load(tmp_path):
-    """By what is in its folder and its name: whether anything is missing, only Windows knows."""
-
     def cause(name, **what):
         (tmp_path / name).write_bytes(pe_file(**what))
         return check_extension(tmp_path / name).cause

@@ -12,6 +12,7 @@ from cudaguard.core.request import Done, Refused, WouldDo
 from cudaguard.features.windows_runtime import facts, findings
 from cudaguard.features.windows_runtime.facts import NEWEST_FOR_ALL, Copy, newest
 from cudaguard.files import os, own_errors
+from cudaguard.system.modules import has_ctypes
 from cudaguard.system.pe import is_too_old, read_pe
 
 TYPE_CHECKING = False
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 def load_newest(request: Request) -> Iterator[Outcome]:
     """Load the newest copy of the runtime; tell if an older one was first, or if all are old."""
+    if not (request.permit.acts or has_ctypes() or _client(request)):
+        return  # looking takes ctypes, whose import is a change
     for name in values_of(request.rule, "load_newest_runtime"):
         there = facts.mapped(name)
         if there:
@@ -48,7 +51,11 @@ def load_newest(request: Request) -> Iterator[Outcome]:
 
 def _left(request: Request, worded: Callable[..., Finding], copy: Copy | None) -> Iterator[Outcome]:
     """Tell of an old copy, if the package needs a newer one."""
-    client = facts.client_in(os.path.dirname(request.path)) if request.path else ""
+    client = _client(request)
     if client:
         finding = worded(request.rule, request.name, client, request.where, copy)
         yield Refused(finding) if request.permit.acts else WouldDo(finding)
+
+
+def _client(request: Request) -> str:
+    return facts.client_in(os.path.dirname(request.path)) if request.path else ""
