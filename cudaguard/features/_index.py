@@ -37,7 +37,7 @@ RULES = (
     ('CG031', 'cudaguard.features.builds.rules:RULES', 'automatic', ('torch.utils.cpp_extension',), (), (('prepare_builds', True),)),
     ('CG048', 'cudaguard.features.extensions.rules:RULES', 'report', ('torchcodec',), (), ()),
     ('CG049', 'cudaguard.features.extensions.rules:RULES', 'report', ('isaacsim', 'isaaclab', 'omni.isaac'), (), ()),
-    ('CG071', 'cudaguard.features.windows_runtime.rules:RULES', 'automatic', ('torch', 'optree', 'PyQt5', 'PyQt6', 'PySide2', 'PySide6', 'shiboken2', 'shiboken6', 'pyarrow', 'sklearn', 'wx'), (), (('load_newest_runtime', 'msvcp140.dll'),)),
+    ('CG071', 'cudaguard.features.windows_runtime.rules:RULES', 'automatic', ('torch', 'optree', 'onnxruntime', 'PyQt5', 'PyQt6', 'PySide2', 'PySide6', 'shiboken2', 'shiboken6', 'pyarrow', 'sklearn', 'wx'), (), (('load_newest_runtime', 'msvcp140.dll'),)),
 )
 
 WINDOWS = (

@@ -71,8 +71,8 @@ def package_of(file: str) -> str:
 
 def client_in(folder: str) -> str:
     """Return a library of a package that needs a new runtime; empty if it has none."""
-    lib = os.path.join(folder, "lib")
-    files = [os.path.join(place, one) for place in (lib, folder) for one in _names_in(place)]
+    places = (os.path.join(folder, "lib"), os.path.join(folder, "capi"), folder)
+    files = [os.path.join(place, one) for place in places for one in _names_in(place)]
     libraries = [file for file in files if file.endswith((".dll", ".pyd"))][:_MOST]
     return next((file for file in libraries if read_pe(file).locks_without_init), "")
 

@@ -9,7 +9,7 @@ RULES: tuple[Rule, ...] = (
         id="CG071",
         title="torch fails with WinError 1114 on Windows after an older C++ runtime",
         watch=(
-            *("torch", "optree"),  # need a new one; the others have had an old one
+            *("torch", "optree", "onnxruntime"),  # need a new one; the others have had an old one
             *("PyQt5", "PyQt6", "PySide2", "PySide6", "shiboken2", "shiboken6"),
             *("pyarrow", "sklearn", "wx"),
         ),
