@@ -20,17 +20,17 @@ INDEX = ROOT / "cudaguard" / "features" / "_index.py"
 # In the order of doing, where several have a part at one moment.
 FEATURES = (
     "symbol_scope", "import_order", "duplicate_libraries", "cuda_init", "array_interface",
-    "cuda_graphs", "gpu_architectures", "builds", "extensions",
+    "cuda_graphs", "gpu_architectures", "builds", "extensions", "windows_runtime",
 )  # fmt: skip
 WATCHED = ROOT / "cudaguard" / "kernel" / "watched.py"
 HEAD_OF_WATCHED = '''\
 # ruff: noqa: SIM905  # a list of words has a line for each word
 """What wakes the guard. Generated: after a change, python .ci/make_index.py.
 
-WATCHED are modules. BROUGHT and FIRST are libraries that rules bring for an extension which needs
-them, the latter if the environment has them: beginnings of names, and names. LIBRARIES and PARTS
-are those that detectors know: names up to ``.so``, and beginnings. GLOBAL are beginnings of the
-names of libraries that may be global without anybody being told.
+WATCHED are modules; WINDOWS, more of them there. BROUGHT and FIRST are libraries that rules bring
+for an extension which needs them, the latter if the environment has them: beginnings of names, and
+names. LIBRARIES and PARTS are those that detectors know: names up to ``.so``, and beginnings.
+GLOBAL are beginnings of the names of libraries that may be global without anybody being told.
 """
 
 '''
@@ -202,7 +202,7 @@ def watched() -> str:
     from cudaguard.system.symbol_families import LEGITIMATE_OWNERS
 
     table.use(_index)
-    registry = Registry(built_in(), {})
+    registry, of_windows = (Registry(built_in(one), {}) for one in ("linux", "win32"))
     asked = {
         moment: [what for e in registry.entries for v, what in e.does if moment in _index.VERBS[v]]
         for moment in ("needing", "first")
@@ -210,6 +210,7 @@ def watched() -> str:
     names = (*registry.by_module, *registry.opt_in_orders, *_index.INITIALIZERS)
     parts = {
         "WATCHED": names,
+        "WINDOWS": of_windows.by_module.keys() - set(names),
         "BROUGHT": {fixed_part(what) for what in asked["needing"]},
         "FIRST": asked["first"],
         "LIBRARIES": ("libcuda", *RUNTIMES),

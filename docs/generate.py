@@ -64,6 +64,7 @@ SECTIONS = {
     "gpu_architectures": "GPUs that compilers do not know",
     "cuda_graphs": "CUDA graphs",
     "builds": "Builds",
+    "windows_runtime": "Windows",
     "extensions": "Packages that fit in pairs",
 }
 

@@ -86,7 +86,8 @@ def guarded_command() -> str:
     """
     if _asked_for():
         return 'grep -rn cudaguard --include="*.py" .'
-    return "" if "ipykernel" in sys.modules else "export CUDAGUARD=fix"
+    command = '$env:CUDAGUARD = "fix"' if sys.platform == "win32" else "export CUDAGUARD=fix"
+    return "" if "ipykernel" in sys.modules else command
 
 
 def _asked_for() -> str:

@@ -56,6 +56,11 @@ class RuleEntry:
         return None if is_so and "more" in self._when else is_so
 
     @property
+    def is_for_windows(self) -> bool:
+        """True if the rule is for Windows alone."""
+        return bool(self._when.get("platform") == "win32")
+
+    @property
     def rule(self) -> Rule:
         """The rule."""
         rule = self._rule  # read once: another thread may just be making it
@@ -88,9 +93,10 @@ def holds(when: Mapping[str, Any], platform: str, machine: str, environ: Mapping
     return "driver" not in when or has_kernel_driver()
 
 
-def built_in() -> list[tuple[RuleEntry, str]]:
-    """Return the entries of all built-in rules, with their origin."""
-    return [(RuleEntry(*row), BUILT_IN) for row in table.index.RULES]
+def built_in(platform: str = sys.platform) -> list[tuple[RuleEntry, str]]:
+    """Return the entries of the built-in rules, with their origin; Windows' own only there."""
+    entries = (RuleEntry(*row) for row in table.index.RULES)
+    return [(one, BUILT_IN) for one in entries if platform == "win32" or not one.is_for_windows]
 
 
 class Registry:

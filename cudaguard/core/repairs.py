@@ -72,12 +72,11 @@ class Repairs:
 
     def before(self, name: str) -> list[Callable[[ModuleSpec], None]]:
         """Return what is to be called before a module is imported."""
-        if not RTLD_GLOBAL:
-            return [self._tell_unsupported]
-        return [
+        found: list[Callable[[ModuleSpec], None]] = [
             lambda spec, do=do: self._import(*do, spec, can_raise=True)  # type: ignore[misc]
             for do in self._of_module("before", name)
         ]
+        return found if RTLD_GLOBAL else [*found, self._tell_unsupported]
 
     def around(self, name: str) -> list[Callable[[ModuleSpec], Close | None]]:
         """Return what is to be called when the import of a module begins."""
@@ -112,10 +111,13 @@ class Repairs:
         ]
 
     def _of_module(self, moment: str, name: str) -> Iterator[tuple[str, list[RuleEntry]]]:
-        own = [e for e in self.registry.by_module.get(name, ()) if e.does and RTLD_GLOBAL]
+        own = [e for e in self.registry.by_module.get(name, ()) if self._is_supported(e)]
         verbs = {verb for entry in own for verb, _ in entry.does}
         for entry, its in self.table.moments(moment, verbs).items() if own else ():
             yield entry, [e for e in own if any(verb in its for verb, _ in e.does)]
+
+    def _is_supported(self, entry: RuleEntry) -> bool:
+        return bool(entry.does and (RTLD_GLOBAL or entry.is_for_windows))
 
     def _tell_unsupported(self, spec: ModuleSpec) -> None:
         """Say which repairs of a module this platform has no means for."""
@@ -123,7 +125,8 @@ class Repairs:
         from cudaguard.core.rule_check import toml_text
 
         for one in self.registry.by_module.get(spec.name, ()):
-            for action in one.rule.actions if _applies(one) else ():
+            is_asked = not self._is_supported(one) and _applies(one)
+            for action in one.rule.actions if is_asked else ():
                 self._reporter.found(findings.unsupported(one.rule, toml_text(action)))
 
     def _import(

@@ -33,9 +33,10 @@ RULES: tuple[tuple[object, ...], ...] = (
     ('CG021', 'cudaguard.features.array_interface.rules:RULES', 'automatic', ('nvidia.dali.backend',), (), (('fix_array_interface', 'TensorGPU'),), {'more': True}),
     ('CG028', 'cudaguard.features.cuda_graphs.rules:RULES', 'opt-in', ('torch',), (), (('disable_cuda_graphs', True),), {}),
     ('CG033', 'cudaguard.features.gpu_architectures.rules:RULES', 'automatic', ('torch',), (), (('preload_newer_nvrtc', True),), {'platform': 'linux', 'driver': True}),
-    ('CG031', 'cudaguard.features.builds.rules:RULES', 'automatic', ('torch.utils.cpp_extension',), (), (('prepare_builds', True),), {}),
+    ('CG031', 'cudaguard.features.builds.rules:RULES', 'automatic', ('torch.utils.cpp_extension',), (), (('prepare_builds', True),), {'platform': 'linux'}),
     ('CG048', 'cudaguard.features.extensions.rules:RULES', 'report', ('torchcodec',), (), (), {'more': True}),
     ('CG049', 'cudaguard.features.extensions.rules:RULES', 'report', ('isaacsim', 'isaaclab', 'omni.isaac'), (), (), {'more': True}),
+    ('CG071', 'cudaguard.features.windows_runtime.rules:RULES', 'automatic', ('torch', 'optree', 'onnxruntime', 'PyQt5', 'PyQt6', 'PySide2', 'PySide6', 'shiboken2', 'shiboken6', 'pyarrow', 'sklearn', 'wx'), (), (('load_newest_runtime', 'msvcp140.dll'),), {'platform': 'win32'}),
 )
 
 VERBS = {
@@ -54,6 +55,7 @@ VERBS = {
     'clone_outputs': {'after': 'cudaguard.features.cuda_graphs.repair:replace_compile'},
     'preload_newer_nvrtc': {'before': 'cudaguard.features.gpu_architectures.repair:preload_newer_nvrtc'},
     'prepare_builds': {'after': 'cudaguard.features.builds.repair:prepare_builds'},
+    'load_newest_runtime': {'before': 'cudaguard.features.windows_runtime.repair:load_newest', 'late': 'cudaguard.features.windows_runtime.repair:load_newest'},
 }
 
 CATEGORIES = {
@@ -64,7 +66,7 @@ CATEGORIES = {
     'replace_module':'ImportOrderWarning', 'normalize_argument':'ArrayInterfaceWarning',
     'fix_array_interface':'ArrayInterfaceWarning', 'disable_cuda_graphs':'GraphWarning',
     'clone_outputs':'GraphWarning', 'preload_newer_nvrtc':'ImportOrderWarning',
-    'prepare_builds':'ExtensionWarning',
+    'prepare_builds':'ExtensionWarning', 'load_newest_runtime':'ImportOrderWarning',
 }
 
 TABLES = (
@@ -127,7 +129,7 @@ FINDINGS = (
     'cudaguard.features.import_order.findings', 'cudaguard.features.duplicate_libraries.findings',
     'cudaguard.features.cuda_init.findings', 'cudaguard.features.array_interface.findings',
     'cudaguard.features.cuda_graphs.findings', 'cudaguard.features.gpu_architectures.findings',
-    'cudaguard.features.extensions.findings',
+    'cudaguard.features.extensions.findings', 'cudaguard.features.windows_runtime.findings',
 )
 
 CHECKS = {
@@ -135,6 +137,7 @@ CHECKS = {
     'CG903': 'cudaguard.features.duplicate_libraries.checks:LIBRARIES',
     'CG905': 'cudaguard.features.duplicate_libraries.checks:DISTRIBUTIONS',
     'CG918': 'cudaguard.features.gpu_architectures.checks:GPU_CODE',
+    'CG920': 'cudaguard.features.windows_runtime.checks:RUNTIMES',
 }
 
 IDS = {

@@ -67,12 +67,18 @@ def _copy(module: ModuleType, **changed: ModuleType) -> ModuleType:
     return copy
 
 
+def _pread(file: int, length: int, place: int) -> bytes:
+    os.lseek(file, place, 0)
+    return os.read(file, length)
+
+
 open_file = io.open
 if not TYPE_CHECKING:
     open_file = _refusable(io.open)
     os = _copy(_os)
     vars(os).update({name: _refusable(getattr(os, name)) for name in _AUDITED})
     os.path = _copy(_os.path, os=os)
+    vars(os).setdefault("pread", _pread)  # Windows has none
 
 # --- Files ----------------------------------------------------------------------------------------
 

@@ -42,6 +42,8 @@ _MODES = dict.fromkeys(("fix", "1", "on", "true"), "fix")
 _MODES.update((word, word) for word in ("observe", "warn", "strict"))
 _OFF = ("off", "0", "false", "no")
 _WATCHED = dict.fromkeys(watched.WATCHED)
+if sys.platform == "win32":
+    _WATCHED.update(dict.fromkeys(watched.WINDOWS))
 _END_OF_CTYPES = "ctypes._endian"  # what ctypes imports last, when all else of it is there
 PAST_US = "mapped past Python's importer"
 _LONGEST = 1 << 20  # bytes of a small file

@@ -1,10 +1,10 @@
 # ruff: noqa: SIM905  # a list of words has a line for each word
 """What wakes the guard. Generated: after a change, python .ci/make_index.py.
 
-WATCHED are modules. BROUGHT and FIRST are libraries that rules bring for an extension which needs
-them, the latter if the environment has them: beginnings of names, and names. LIBRARIES and PARTS
-are those that detectors know: names up to ``.so``, and beginnings. GLOBAL are beginnings of the
-names of libraries that may be global without anybody being told.
+WATCHED are modules; WINDOWS, more of them there. BROUGHT and FIRST are libraries that rules bring
+for an extension which needs them, the latter if the environment has them: beginnings of names, and
+names. LIBRARIES and PARTS are those that detectors know: names up to ``.so``, and beginnings.
+GLOBAL are beginnings of the names of libraries that may be global without anybody being told.
 """
 
 WATCHED = (
@@ -21,6 +21,9 @@ WATCHED = (
     "torch.utils.cpp_extension torch_cluster torch_scatter torch_sparse torchaudio torchcodec "
     "torchvision transformer_engine transformer_engine.jax transformer_engine.pytorch "
     "transformers triton trl unsloth vllm warp xformers xgboost"
+).split()
+WINDOWS = (
+    "PyQt5 PyQt6 PySide2 PySide6 optree pyarrow shiboken2 shiboken6 wx"
 ).split()
 BROUGHT = (
     "libc10.so libc10_cuda.so libtorch.so libtorch_cpu.so libtorch_cuda.so libtorch_python.so"

@@ -502,6 +502,12 @@ def judged(found: Forecast, given: tuple[str, ...] = ()) -> ExtensionCheck:
     """
     if found.is_fine:
         return ExtensionCheck(True, found.path)
+    if found.problem == "not-elf":
+        from cudaguard.system.pe import check_pe
+
+        of_windows = check_pe(found.path)
+        if of_windows is not None:
+            return of_windows
     around = look_around(given)
     if not found.libraries and not found.versions:  # else these are the cause
         found = found._replace(symbols=tuple(_with_library(lack, found) for lack in found.symbols))

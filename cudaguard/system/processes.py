@@ -110,7 +110,7 @@ def load_prctl() -> Prctl:
         import ctypes
 
         prctl: Prctl = ctypes.CDLL(None).prctl
-    except (ImportError, AttributeError, OSError):  # no Linux, or a Python without ctypes
+    except (ImportError, AttributeError, OSError, TypeError):  # no Linux, or no ctypes
         return lambda *_: None
     return prctl
 

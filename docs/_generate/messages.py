@@ -20,6 +20,7 @@ SECTIONS = {
     "gpu_architectures": "GPUs that compilers do not support",
     "cuda_graphs": "CUDA graphs",
     "builds": "Builds",
+    "windows_runtime": "Windows",
     "doctor": "The environment",
     "core": "The guard itself",
 }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from cudaguard.core.registry import built_in
 from cudaguard.core.settings import Layer, combine, layer_of_call
-from cudaguard.core.table import table
 from cudaguard.errors import ConfigError
 from cudaguard.model import MODES, Rule
 
@@ -24,7 +24,7 @@ def test_without_a_layer_nothing_is_in_force():
 def test_call_without_arguments_means_fix_and_the_built_in_rules():
     force = combine([call()], (), {})
     assert (force.mode, force.switches, force.journal, force.plugins) == ("fix", {}, "", True)
-    assert {rule.id for rule, _ in force.rules} == table.rule_ids
+    assert {rule.id for rule, _ in force.rules} == {rule.id for rule, _ in built_in()}
     assert force.problems == ()
 
 

@@ -9,6 +9,7 @@ RULES: tuple[Rule, ...] = (
         id="CG031",
         title="torch does not know for which GPUs to build where none is visible",
         watch=("torch.utils.cpp_extension",),
+        when={"platform": "linux"},
         actions=({"prepare_builds": True},),
         why=(
             "Where no GPU is visible and TORCH_CUDA_ARCH_LIST is not set, as in docker build and "

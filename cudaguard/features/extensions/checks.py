@@ -34,7 +34,7 @@ _DRIVER = {"libcuda.so.1", "libnvidia-ml.so.1"}
 # What is certain of a library, which may get its symbols from others once they are loaded.
 CERTAIN_OF_LIBRARIES = ("older-library", "symbol-version", "truncated", "wrong-machine")
 _BESIDE_TORCH = "beside-torch"
-_LIBRARY = re.compile(r"lib.+\.so(?:\.\d+)*")
+_LIBRARY = re.compile(r"lib.+\.so(?:\.\d+)*|.+\.dll", re.IGNORECASE)
 
 
 def check(site: Site) -> Result:
@@ -142,7 +142,8 @@ def is_extension(file: str) -> bool:
     """Return True if an import of this Python may load a file, judged by its name."""
     name = os.path.basename(file)
     other = built_for_python(name)
-    return name.endswith(".so") and not name.startswith("lib") and other in ("", PYTHON)
+    is_so = name.endswith(".so") and not name.startswith("lib") and other in ("", PYTHON)
+    return is_so or name.endswith(".pyd")
 
 
 def is_library(file: str) -> bool:

@@ -180,7 +180,7 @@ def command_here(command: str) -> str:
     pip = os.path.dirname(os.path.abspath(shutil.which("pip") or ""))
     if pip == os.path.abspath(sysconfig.get_path("scripts")):
         return command
-    python = shlex.quote(sys.executable)
+    python = shlex.quote(sys.executable).replace("\\", r"\\")
     if not folder_of("pip") and shutil.which("uv"):  # whose environments have none
         return _PIP.sub(rf"uv pip \1 --python {python}", command)
     return _PIP.sub(rf"{python} -m pip \1", command)

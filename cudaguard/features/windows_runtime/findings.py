@@ -1,0 +1,65 @@
+"""What is found of the C++ runtime of Windows."""
+
+from __future__ import annotations
+
+from cudaguard.core.findings import guarded_command, listed, of_rule
+from cudaguard.files import os
+from cudaguard.model import Finding
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cudaguard.features.windows_runtime.facts import Copy
+    from cudaguard.model import Rule
+
+
+def older_beside(copy: Copy, clients: list[str]) -> Finding:
+    """A distribution has an old runtime, and these need a newer one."""
+    return Finding(
+        "CG920",
+        f"{copy.owner} has msvcp140.dll {_said(copy)}, and {listed(clients)} "
+        f"need{'' if clients[1:] else 's'} 14.40 or newer.",
+        evidence=(copy.path,),
+        consequence="if it comes first, the others crash, or fail with 'OSError: [WinError 1114]'.",
+        remedy="start the program with CUDAGUARD=fix, or import the others first",
+        command=guarded_command(),
+    )
+
+
+def too_late(rule: Rule, package: str, client: str, where: str, copy: Copy) -> Finding:
+    """A runtime of the package `copy.owner` is loaded, and older than `client` needs."""
+    first = f"`import {copy.owner}`" if copy.owner else "what loads that file"
+    return of_rule(
+        rule,
+        f"{package} needs a newer C++ runtime than msvcp140.dll {_said(copy)}, which "
+        f"{f'{copy.owner} has loaded' if copy.owner else 'is loaded'}.",
+        f"imported at {where}" if where else "",
+        copy.path,
+        client,
+        consequence=f"{package} crashes, or fails with 'OSError: [WinError 1114] A dynamic link "
+        f"library (DLL) initialization routine failed' and {os.path.basename(client)}.",
+        remedy=f"move `import {package}`{f' ({where})' if where else ''} above {first}, or call "
+        "cudaguard.install() above it; the loaded copy cannot be replaced",
+        command=guarded_command(),
+    )
+
+
+def none_is_new_enough(
+    rule: Rule, package: str, client: str, where: str, copy: Copy | None
+) -> Finding:
+    """No copy of the runtime is new enough for a package; `copy` is the newest."""
+    there = f"the newest msvcp140.dll is {_said(copy)}, of {copy.owner}" if copy else ""
+    return of_rule(
+        rule,
+        f"{package} needs the C++ runtime of Windows in version 14.40 or newer"
+        f"{f'; {there}' if there else ', and there is none'}.",
+        f"imported at {where}" if where else "",
+        copy.path if copy else "",
+        client,
+        remedy="update the Visual C++ Redistributable; without administrator rights: "
+        "pip install msvc-runtime",
+        command="winget install Microsoft.VCRedist.2015+.x64",
+    )
+
+
+def _said(copy: Copy) -> str:
+    return ".".join(map(str, copy.version[:2]))

@@ -1,0 +1,254 @@
+"""What a Windows library or extension says of itself, read from the file alone: nothing is loaded.
+
+Source: Microsoft's "PE Format", and its documentation of ``VS_FIXEDFILEINFO``.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from cudaguard.elf.reader import Budget, UnreadableError, number
+from cudaguard.files import LARGEST, open_to_read, os, own_errors, read_bytes
+from cudaguard.model import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from cudaguard.elf.forecast import ExtensionCheck
+
+RUNTIME = "msvcp140.dll"
+# The linker whose mutexes need no initialization, and the oldest runtime that can lock such.
+# Microsoft promises it from 14.40 on (STL#4730); 14.39 was seen to work, and 14.35 not to.
+_CONSTEXPR_MUTEX, _ENOUGH = (14, 40), (14, 39)
+_IS_WINDOWS = sys.platform == "win32"
+MACHINES = {0x14C: "x86", 0x8664: "AMD64", 0xAA64: "ARM64"}  # as platform.machine() says
+_OF_TAG = {"_amd64": "AMD64", "_arm64": "ARM64", "32": "x86"}  # what follows `-win` in a file name
+_IMPORTS, _RESOURCES = 1, 2  # data directories
+_VERSION = 16  # RT_VERSION, a type of resources
+_FIXED_INFO = (0xFEEF04BD).to_bytes(4, "little")  # what VS_FIXEDFILEINFO begins with
+_BLOCK = 1 << 14
+_LONGEST = 1 << 9  # bytes of a name; those that C++ makes of templates are the longest
+_MOST = 1 << 12  # libraries of a file, sections, entries of a table of resources
+_BUDGET = 1 << 25
+
+
+class PeFile(Record):
+    """What is known of a file; all empty if it is no PE file, or cannot be read.
+
+    Args:
+        machine: Of the processor: a value of `MACHINES`, or a number.
+        linker: The version of the linker that made it, as in (14, 42).
+        version: The file version of its version resource, four numbers.
+        imports: The libraries that it needs, in lower case.
+        locks_without_init: True if it locks mutexes that it has not initialized, as what MSVC
+            14.40 and newer make of ``std::mutex``. An older ``msvcp140.dll`` reads address 0 then.
+    """
+
+    machine: str = ""
+    linker: tuple[int, ...] = ()
+    version: tuple[int, ...] = ()
+    imports: tuple[str, ...] = ()
+    locks_without_init: bool = False
+
+
+def read_pe(path: str) -> PeFile:
+    """Return what a file says of itself."""
+    try:
+        reader = _Reader(open_to_read(path))
+    except own_errors(OSError, ValueError):
+        return PeFile()
+    try:
+        reader.read_headers()
+        version, imports = reader.version(), dict(reader.imports())
+        is_new = reader.linker >= _CONSTEXPR_MUTEX
+        used = {*reader.functions(imports[RUNTIME])} if is_new and RUNTIME in imports else ()
+        locks = "_Mtx_lock" in used and "_Mtx_init_in_situ" not in used
+        return PeFile(reader.machine, reader.linker, version, tuple(imports), locks)
+    except own_errors(OSError):  # damaged: what stands at the beginning is right all the same
+        return PeFile(reader.machine, reader.linker)
+    finally:
+        os.close(reader.file)
+
+
+def is_too_old(version: tuple[int, ...]) -> bool:
+    """Return True if what MSVC 14.40 or newer has linked fails with it; False if it is unknown."""
+    return () < version < _ENOUGH
+
+
+def system_folder() -> str:
+    """Return Windows' folder of libraries."""
+    return os.path.join(os.environ.get("SystemRoot", "C:\\Windows"), "System32")
+
+
+def in_wheels(name: str, folders: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield (file, distribution) of files that wheels list; `name`: a pattern, in lower case."""
+    listed = re.compile(rf'{name}"?,'.encode())
+    for folder in dict.fromkeys(folders):
+        try:
+            infos = [one for one in os.listdir(folder or ".") if one.endswith(".dist-info")]
+        except own_errors(OSError):  # a zip file, or nothing at all
+            continue
+        for info in infos:
+            try:
+                record = read_bytes(os.path.join(folder, info, "RECORD"), LARGEST)
+            except own_errors(OSError):
+                continue
+            for match in listed.finditer(record.lower()):
+                line = record[record.rfind(b"\n", 0, match.start()) + 1 : match.end()]
+                path = line.strip(b'",').decode("utf-8", "replace")
+                if len(path.rpartition("/")[2]) == len(match[0].rstrip(b'",')):
+                    yield os.path.normpath(os.path.join(folder, path)), info.partition("-")[0]
+
+
+# --- would it load? -------------------------------------------------------------------------------
+
+
+def check_pe(path: str) -> ExtensionCheck | None:
+    """Return whether Windows would load a library; None if it is no file of Windows.
+
+    What lies in its folder or in installed wheels counts as found, since packages add folders to
+    the search path. Elsewhere than on Windows nothing is known to be missing.
+    """
+    from cudaguard.elf.forecast import ExtensionCheck
+
+    file, (folder, name) = read_pe(path), os.path.split(os.path.abspath(path))
+    if not file.machine:
+        return None
+
+    def fails(cause: str, why: str, remedy: str, *missing: str) -> ExtensionCheck:
+        return ExtensionCheck(False, path, cause, why, missing_libraries=missing, remedy=remedy)
+
+    python, _, platform = name.rpartition(".")[0].rpartition(".")[2].partition("-win")
+    machine = _OF_TAG.get(platform, file.machine)
+    if _IS_WINDOWS:
+        python, machine = "cp{}{}".format(*sys.version_info), read_pe(sys.executable).machine
+    beside = {one.lower(): os.path.join(folder, one) for one in os.listdir(folder)}
+    for one in (name.lower(), *file.imports):
+        other = read_pe(beside.get(one, "")).machine
+        if other not in ("", machine):
+            why = f"{one} is for {other}, and not for {machine}"
+            return fails("wrong-machine", why, f"install the build for {machine}")
+    pythons = [one[6:-4] for one in file.imports if one[:7] == "python3" and one[7:8].isdigit()]
+    if python[:2] == "cp" and pythons and pythons[0] != python[2:]:
+        why = f"{name} was built for Python 3.{pythons[0][1:]}, and not for 3.{python[3:]}"
+        return fails("python-abi", why, "install the build for this Python")
+    if file.locks_without_init and is_too_old(read_pe(beside.get(RUNTIME, "")).version):
+        why = f"{name} needs {RUNTIME} 14.40 or newer, and an older one lies beside it"
+        return fails("older-library", why, "update the package")
+    if not _IS_WINDOWS:
+        return ExtensionCheck(None, path, "unknown", f"{name} is for Windows, and this is not")
+    missing = _missing(path, folder)
+    if missing:
+        why = f"{name} needs {', '.join(missing)}, which Windows would not find"
+        return fails("library-missing", why, "install what has it", *missing)
+    return ExtensionCheck(True, path)
+
+
+def _missing(path: str, folder: str) -> list[str]:
+    """Return what a library needs, and what that needs in turn, and is nowhere."""
+    wheels = {os.path.basename(f).lower(): f for f, _ in in_wheels(r"[^,/\n]+\.dll", sys.path)}
+    places = (system_folder(), os.path.dirname(sys.executable), sys.base_prefix)
+    missing, seen, todo = [], {""}, [path]
+    while todo:
+        needed = {*read_pe(todo.pop()).imports} - seen
+        seen |= needed
+        for one in (one for one in needed if not one.startswith(("api-ms-", "ext-ms-"))):
+            own = filter(os.path.isfile, (os.path.join(folder, one), wheels.get(one, "")))
+            todo += [*own][:1]
+            if not any(os.path.isfile(os.path.join(place, one)) for place in (folder, *places)):
+                missing += [one] * (one not in wheels)
+    return sorted(missing)
+
+
+class _Reader:
+    """An open PE file; all raises OSError where that makes no sense."""
+
+    machine = ""
+    linker: tuple[int, ...] = ()
+
+    def __init__(self, file: int) -> None:
+        self.file, self._budget = file, Budget(_BUDGET)
+        self._blocks: dict[int, bytes] = {}
+
+    def read_headers(self) -> None:
+        """Read what all else takes."""
+        start = number(self._in_file(0, 64), 60, 4) if self._in_file(0, 2) == b"MZ" else 0
+        head = self._in_file(start, 24)
+        if head[:4] != b"PE\0\0":
+            raise UnreadableError("no PE file")
+        machine = number(head, 4, 2)
+        self.machine = MACHINES.get(machine, hex(machine))
+        size = number(head, 20, 2)
+        optional = self._in_file(start + 24, size)
+        self.linker = tuple(optional[2:4])
+        self._word = 8 if number(optional, 0, 2) == 0x20B else 4
+        first = 112 if self._word == 8 else 96
+        self._directories = [number(optional, at, 4) for at in range(first, size, 8)]
+        table = self._in_file(start + 24 + size, 40 * min(number(head, 6, 2), _MOST))
+        # Address, size and place in the file of what is mapped.
+        self._sections = [
+            (number(table, at + 12, 4), number(table, at + 16, 4), number(table, at + 20, 4))
+            for at in range(0, len(table), 40)
+        ]
+
+    def _in_file(self, place: int, length: int) -> bytes:
+        """Return bytes at a place of the file; fewer where it ends."""
+        found = b""
+        for block in range(place // _BLOCK, (place + length - 1) // _BLOCK + 1):
+            if block not in self._blocks:
+                self._budget.spend(_BLOCK)
+                os.lseek(self.file, block * _BLOCK, os.SEEK_SET)
+                self._blocks[block] = os.read(self.file, _BLOCK)
+            found += self._blocks[block]
+        return found[place % _BLOCK :][:length]
+
+    def _at(self, address: int, length: int) -> bytes:
+        """Return bytes at an address, as the loader maps them."""
+        self._budget.spend(16 * len(self._sections))
+        for start, size, place in self._sections:
+            if start <= address < start + size:
+                return self._in_file(place + address - start, min(length, start + size - address))
+        raise UnreadableError("its tables point outside of it")
+
+    def _directory(self, index: int) -> int:
+        return self._directories[index] if index < len(self._directories) else 0
+
+    def _name(self, address: int) -> str:
+        return self._at(address, _LONGEST).partition(b"\0")[0].decode("ascii", "replace")
+
+    def imports(self) -> Iterator[tuple[str, int]]:
+        """Yield the libraries that it needs, each with the address of its table of functions."""
+        table = self._directory(_IMPORTS)
+        for at in range(table, table + 20 * _MOST, 20) if table else ():
+            entry = self._at(at, 20)
+            if not number(entry, 12, 4):
+                return
+            functions = number(entry, 0, 4) or number(entry, 16, 4)
+            yield self._name(number(entry, 12, 4)).lower(), functions
+
+    def functions(self, at: int) -> Iterator[str]:
+        """Yield the functions of a table that have names."""
+        while True:
+            address = number(self._at(at, self._word), 0, self._word)
+            if not address:
+                return
+            if not address >> (8 * self._word - 1):  # else it has a number, and no name
+                yield self._name(address + 2)
+            at += self._word
+
+    def version(self) -> tuple[int, ...]:
+        """Return the file version; empty if it has none."""
+        root = at = self._directory(_RESOURCES)
+        for wanted in (_VERSION, None, None):  # type, name, language
+            head = self._at(at, 16) if root else b""
+            count = min(number(head, 12, 2) + number(head, 14, 2), _MOST)
+            entries = self._at(at + 16, 8 * count) if count else b""
+            rows = (entries[place : place + 8] for place in range(0, len(entries), 8))
+            found = next((row for row in rows if wanted in (None, number(row, 0, 4))), b"")
+            if not found:
+                return ()
+            at = root + (number(found, 4, 4) & 0x7FFFFFFF)
+        data = self._at(number(self._at(at, 4), 0, 4), _LONGEST).partition(_FIXED_INFO)[2]
+        return tuple(number(data, place, 2) for place in (6, 4, 10, 8)) if len(data) > 12 else ()
