@@ -224,7 +224,9 @@ def watched() -> str:
         quoted = fill(f'"{words}"', 95, initial_indent=_INDENT, subsequent_indent=f'{_INDENT}"',
                       break_on_hyphens=False)  # fmt: skip
         lines = [line if line.endswith('"') else f'{line} "' for line in quoted.splitlines()]
-        text += f"{name} = (\n" + "\n".join(lines) + "\n).split()\n"
+        short = f'{name} = "{words}".split()'
+        long = "\n".join((f"{name} = (", *lines, ").split()"))
+        text += f"{short if len(short) < 100 else long}\n"
     return text
 
 

@@ -211,7 +211,6 @@ class Dispatch:
         after: list[Callable[..., None]] = []
         if any(one.does for one in own):
             before += self.repairs.before(name)
-            around += self.repairs.around(name)
             after += self.repairs.after(name)
         # Before 3.11 a loader that stays to the end of an import is seen in tracebacks: there only
         # for what is known, or asked, to be looked at.

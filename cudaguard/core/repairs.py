@@ -21,13 +21,10 @@ if TYPE_CHECKING:
     from cudaguard.core.reports import Reporter
     from cudaguard.core.request import Outcomes, Request
     from cudaguard.core.table import FeatureTable
-    from cudaguard.hooks.barrier import Close
-    from cudaguard.model import Rule
 
 # When a repair is called. What it is given is a `Request`, and at some moments more.
 MOMENTS = {
     "before": "a watched module is about to be imported",
-    "around": "its import begins; returns None, or what is called with its error, or None, at last",
     "after": "it was imported, or was there when the rule came into force: replaces attributes",
     "late": "it was there when the rule came into force; yields MISSED where that is too late",
     "needing": "an extension is about to be mapped, or was refused, that needs a library which the "
@@ -68,7 +65,7 @@ class Repairs:
         self.registry = Registry((), {})  # what is in force
         self._checked: set[tuple[str, str, bool]] = set()  # module, rule, could it be repaired?
 
-    # --- around the import of a module ----------------------------------------------
+    # --- before and after the import of a module ----------------------------------------------
 
     def before(self, name: str) -> list[Callable[[ModuleSpec], None]]:
         """Return what is to be called before a module is imported."""
@@ -77,31 +74,6 @@ class Repairs:
             for do in self._of_module("before", name)
         ]
         return found if RTLD_GLOBAL else [*found, self._tell_unsupported]
-
-    def around(self, name: str) -> list[Callable[[ModuleSpec], Close | None]]:
-        """Return what is to be called when the import of a module begins."""
-        return [self._around(name, *do) for do in self._of_module("around", name)]
-
-    def _around(
-        self, name: str, entry: str, entries: list[RuleEntry]
-    ) -> Callable[[ModuleSpec], Close | None]:
-        def open_around(spec: ModuleSpec) -> Close | None:
-            if spec.name != name:  # a part of the package
-                return None
-            closes = [
-                (request, close)
-                for request in self.requests(entry, entries, spec.name, spec.origin)
-                for close in [self.table.resolve(entry)(request)]
-                if close is not None
-            ]
-
-            def close(error: BaseException | None) -> None:
-                for request, end in closes:
-                    self.tell(request, end(error))
-
-            return close if closes else None
-
-        return open_around
 
     def after(self, name: str) -> list[Callable[[ModuleSpec, object], None]]:
         """Return what is to be called when a module was imported."""
@@ -217,13 +189,6 @@ class Repairs:
                     is_missed = is_missed or MISSED in outcomes
                     done += self.tell(request, outcomes)
         return is_missed, done
-
-    def do_now(
-        self, repair: Callable[[Request], Outcomes], rule: Rule, verb: str, name: str
-    ) -> None:
-        """Have a repair done that a detector of the same feature has found to be needed."""
-        request = self.request(rule, (verb,), name)
-        self.tell(request, repair(request))
 
     def again(self) -> None:
         """Have late repairs done again: one may have brought something to light for another."""

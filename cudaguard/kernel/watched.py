@@ -22,22 +22,16 @@ WATCHED = (
     "torchvision transformer_engine transformer_engine.jax transformer_engine.pytorch "
     "transformers triton trl unsloth vllm warp xformers xgboost"
 ).split()
-WINDOWS = (
-    "PyQt5 PyQt6 PySide2 PySide6 optree pyarrow shiboken2 shiboken6 wx"
-).split()
+WINDOWS = "PyQt5 PyQt6 PySide2 PySide6 optree pyarrow shiboken2 shiboken6 wx".split()
 BROUGHT = (
     "libc10.so libc10_cuda.so libtorch.so libtorch_cpu.so libtorch_cuda.so libtorch_python.so"
 ).split()
-FIRST = (
-    "libstdc++.so.6"
-).split()
+FIRST = "libstdc++.so.6".split()
 LIBRARIES = (
     "libcublas libcublasLt libcuda libcudart libcudnn libcufft libcupti libcurand libcusolver "
     "libcusparse libcusparseLt libiomp5 libnccl libnvJitLink libnvrtc libomp"
 ).split()
-PARTS = (
-    "libcudnn_"
-).split()
+PARTS = "libcudnn_".split()
 GLOBAL = (
     "ld-linux libLLVM libavcodec.so libbz2.so libc++.so libc++abi.so libc-2. libc.so libcublas "
     "libcuda.so libcudadevrt libcudart libcurl libdl-2. libdl.so libgcc_s.so libgomp libiomp5 "

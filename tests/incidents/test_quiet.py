@@ -234,8 +234,8 @@ def test_tensorflow_is_let_be_where_there_is_no_triton_to_harm(tensorflow, mode)
     assert "cudaguard" not in errors.lower()
 
 
-def test_tensorflow_is_found_out_where_no_rule_knows_it(tensorflow):
-    lines, errors = tensorflow("fix", disable=("CG002",))
-    assert lines == ["CG812", ""]
-    assert errors.count("SymbolScopeWarning: [CG812] tensorflow.") == 1
-    assert "LLVM" in errors
+def test_others_are_kept_apart_from_tensorflow_where_no_rule_knows_it(tensorflow):
+    (found, repaired), errors = tensorflow("fix", disable=("CG002",))
+    assert found == ""
+    assert "CG812 bind_own numpy._core._multiarray_umath" in repaired
+    assert "cudaguard" not in errors.lower()

@@ -82,7 +82,7 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "import": Case("import of cupy", "import cupy", (), ("before", "around", "after", "late")),
+    "import": Case("import of cupy", "import cupy", (), ("before", "after", "late")),
     "needs torch's": Case(
         "extension using_c10, which needs libc10.so", TRY.format("import using_c10"), (),
         ("needing",),

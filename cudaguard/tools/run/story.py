@@ -97,12 +97,15 @@ def add_event(found: dict[int, Process], line: Line) -> None:
     known = found.get(line.pid) or Process(line.pid)
     if isinstance(event, Started):  # perhaps by exec, another program than before
         parent = found.get(event.parent or 0) if event.is_fork else None
+        # Whoever started it may have killed it before it has written a line.
+        asked = known.asked if known == Process(line.pid, asked=known.asked) else frozenset()
         known = Process(line.pid, *((parent.program,) if parent else event[1:4]))
+        known = known._replace(asked=asked)
     elif isinstance(event, Raised):
         known = known._replace(error=event, died=line.time)
     found[line.pid] = known
-    if isinstance(event, Signaled) and event.pid in found:
-        known = found[event.pid]
+    if isinstance(event, Signaled) and (event.pid in found or not event.is_end):
+        known = found.get(event.pid) or Process(event.pid)
         if event.is_end:
             known = known._replace(signal=event.signal)
             known = known._replace(died=known.died or (line.time if known.how else 0.0))
