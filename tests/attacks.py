@@ -44,7 +44,6 @@ FUNCTIONS = ("compile", "search", "match", "fullmatch", "sub", "subn", "split", 
              "finditer")  # fmt: skip
 # Patterns that are put together when the program runs: module -> how to get them, and the method.
 MADE = {
-    "cudaguard.features.symbol_scope.facts": ("match",),
     "cudaguard.system.shareable": (
         "[_any_of(('/ab', '/abab'), r'(?<![^\\W_])', r'(?![\\w-]|\\.\\w)')]",
         "sub",

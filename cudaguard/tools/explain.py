@@ -64,15 +64,15 @@ def execute(args: Namespace) -> int:
         if "SCRIPT" in command.split() and programs:  # a traceback in the text names it
             path = programs[-1].removeprefix(os.getcwd() + os.sep)
             command = command.replace("SCRIPT", shlex.quote(path))
-        if not _SLOTS.isdisjoint(command.split()):  # nothing that can be pasted
+        # Nothing that can be pasted, or what has just been done.
+        if not _SLOTS.isdisjoint(command.split()) or command == f"cudaguard explain {finding.id}":
             command = ""
-        finding = finding.replace(command=command)
+    found = None if finding is None else {**finding.to_dict(), "command": command}
     if args.format == "json":
-        found = finding and finding.to_dict()
         show(json_text({"tool": "explain", "finding": found, "command": command}))
-    elif finding is not None:
+    elif finding is not None and found is not None:
         page = Page(sys.stdout, verbose=args.verbose)
-        page.finding(finding.to_dict(), f"[{finding.id}] ", mark=COLOR[finding.severity])
+        page.finding(found, f"[{finding.id}] ", mark=COLOR[finding.severity])
         show(str(page))
     elif is_id:
         note("explain", f"there is no id {text.strip()!r}", command or "cudaguard rules list")
