@@ -5,7 +5,6 @@ Source: Microsoft's "PE Format", and its documentation of ``VS_FIXEDFILEINFO``.
 
 from __future__ import annotations
 
-import re
 import sys
 
 from cudaguard.elf.reader import Budget, UnreadableError, number
@@ -83,8 +82,13 @@ def system_folder() -> str:
 
 
 def in_wheels(name: str, folders: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield (file, distribution) of files that wheels list; `name`: a pattern, in lower case."""
-    listed = re.compile(rf'{name}"?,'.encode())
+    """Yield (file, distribution) of the DLLs that wheels list.
+
+    Args:
+        name: Name of the file, in lower case; empty for any.
+        folders: Where distributions are installed.
+    """
+    wanted = name.encode() or b".dll"
     for folder in dict.fromkeys(folders):
         try:
             infos = [one for one in os.listdir(folder or ".") if one.endswith(".dist-info")]
@@ -95,11 +99,12 @@ def in_wheels(name: str, folders: Iterable[str]) -> Iterator[tuple[str, str]]:
                 record = read_bytes(os.path.join(folder, info, "RECORD"), LARGEST)
             except own_errors(OSError):
                 continue
-            for match in listed.finditer(record.lower()):
-                line = record[record.rfind(b"\n", 0, match.start()) + 1 : match.end()]
-                path = line.strip(b'",').decode("utf-8", "replace")
-                if len(path.rpartition("/")[2]) == len(match[0].rstrip(b'",')):
-                    yield os.path.normpath(os.path.join(folder, path)), info.partition("-")[0]
+            for line in record.split(b"\n") if wanted in record.lower() else ():
+                path = line.rpartition(b",")[0].rpartition(b",")[0].strip(b'"')
+                file = path.rpartition(b"/")[2].lower()
+                if file == wanted or (not name and file.endswith(wanted)):
+                    found = os.path.join(folder, path.decode("utf-8", "replace"))
+                    yield os.path.normpath(found), info.partition("-")[0]
 
 
 # --- would it load? -------------------------------------------------------------------------------
@@ -148,7 +153,7 @@ def check_pe(path: str) -> ExtensionCheck | None:
 
 def _missing(path: str, folder: str) -> list[str]:
     """Return what a library needs, and what that needs in turn, and is nowhere."""
-    wheels = {os.path.basename(f).lower(): f for f, _ in in_wheels(r"[^,/\n]+\.dll", sys.path)}
+    wheels = {os.path.basename(f).lower(): f for f, _ in in_wheels("", sys.path)}
     places = (system_folder(), os.path.dirname(sys.executable), sys.base_prefix)
     missing, seen, todo = [], {""}, [path]
     while todo:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 
 from cudaguard.files import os, own_errors
@@ -55,7 +54,7 @@ def copies(name: str) -> Iterator[Copy]:
     program = file_of(0)
     places = ((system_folder(), "Windows"), (os.path.dirname(program), "Python's folder"))
     found = ((os.path.join(folder, name), owner) for folder, owner in places)
-    for path, owner in (*found, *in_wheels(re.escape(name), sys.path)):
+    for path, owner in (*found, *in_wheels(name, sys.path)):
         file = read_pe(path)
         if file.machine == read_pe(program).machine:
             yield Copy(file.version, path, owner)

@@ -55,6 +55,14 @@ _VECTOR = (
     *("asimd", "asimddp", "sve", "sve2", "bf16", "i8mm"),
 )
 
+# What is looked for in files of the system, in what nvcc says, and in metadata.
+_FEATURES = re.compile(r"^(?:flags|Features)[ \t]*:[ \t]*(.+)$", re.MULTILINE)
+_MEMORY = re.compile(r"^MemTotal:[ \t]*(\d+) kB$", re.MULTILINE)
+_OS_NAME = re.compile(r'^PRETTY_NAME="?([^"\n]+)', re.MULTILINE)
+_CPU = re.compile(r"^model name[ \t]*:[ \t]*(.+)$", re.MULTILINE)
+_NVCC = re.compile(r"release (\d+\.\d+)")
+_TAG = re.compile(r"^Tag:[ \t]*([^\s]+)", re.MULTILINE)
+
 
 def inventory(site: Site) -> dict[str, Any]:
     """Return what an issue report has to say of an environment."""
@@ -81,20 +89,20 @@ def inventory(site: Site) -> dict[str, Any]:
 def system(root: str = "/") -> dict[str, str | int]:
     """Return what is below Python, in the file system that begins at root."""
     cpu = _text(root, "proc/cpuinfo")
-    has = _found(r"^(?:flags|Features)\s*:[ \t]*(.+)$", cpu).split()
-    memory = _found(r"^MemTotal:\s*(\d+) kB$", _text(root, "proc/meminfo"))
+    has = _found(_FEATURES, cpu).split()
+    memory = _found(_MEMORY, _text(root, "proc/meminfo"))
     release = platform.uname()
     try:
         libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (AttributeError, OSError, ValueError):  # musl
         libc = " ".join(platform.libc_ver()).strip()
     return {
-        "os": _found(r'^PRETTY_NAME="?([^"\n]+)', _text(root, "etc/os-release")) or release.system,
+        "os": _found(_OS_NAME, _text(root, "etc/os-release")) or release.system,
         "kernel": release.release,
         "machine": release.machine,
         "libc": libc,
         "kind": ", ".join(kinds_of_machine(root)),
-        "cpu": _found(r"^model name\s*:[ \t]*(.+)$", cpu).strip(),
+        "cpu": _found(_CPU, cpu).strip(),
         "instructions": " ".join(filter(has.__contains__, _VECTOR)),
         "cpus": cores(),
         "memory_bytes": int(memory or 0) * 1024,
@@ -157,7 +165,7 @@ def tools(environ: Mapping[str, str]) -> dict[str, str]:
     home = environ.get("CUDA_HOME") or environ.get("CUDA_PATH")
     if home and os.access(os.path.join(home, "bin", "nvcc"), os.X_OK):
         nvcc = os.path.join(home, "bin", "nvcc")
-    cuda = _found(r"release (\d+\.\d+)", _said(nvcc, "--version")) if nvcc else ""
+    cuda = _found(_NVCC, _said(nvcc, "--version")) if nvcc else ""
     scripts = os.path.dirname(sys.executable)  # of an environment that may not be active
     return {
         "gcc": f"{gcc or 'other'} ({compiler})" if compiler else "",
@@ -182,7 +190,7 @@ def packages(dists: Iterable[Distribution]) -> tuple[list[Package], dict[str, st
     compiled: list[Package] = []
     others = {}
     for dist in sorted(dists, key=lambda dist: dist.key):
-        build = _found(r"^Tag:\s*(\S+)\s*$", _text(dist.metadata, "WHEEL"))
+        build = _found(_TAG, _text(dist.metadata, "WHEEL"))
         if build.endswith("-none-any"):
             others[dist.name] = dist.version
         else:
@@ -221,8 +229,8 @@ def conda_packages(prefix: str = sys.prefix) -> tuple[list[Package], dict[str, s
     return compiled, others
 
 
-def _found(pattern: str, text: str) -> str:
-    match = re.search(pattern, text, re.MULTILINE)
+def _found(pattern: re.Pattern[str], text: str) -> str:
+    match = pattern.search(text)
     return match[1] if match else ""
 
 
