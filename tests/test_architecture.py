@@ -205,7 +205,7 @@ def standard_library() -> set[str]:
         folder = Path(sysconfig.get_path("stdlib"))
         files = [*folder.iterdir(), *(folder / "lib-dynload").iterdir()]
         names = {file.name.partition(".")[0] for file in files} | set(sys.builtin_module_names)
-    return {*names, "nt", "_frozen_importlib", "_frozen_importlib_external", "cudaguard"}
+    return {*names, "nt", "_winapi", "_frozen_importlib", "_frozen_importlib_external", "cudaguard"}
 
 
 def third_party_imports(package: Package) -> list[str]:
