@@ -152,12 +152,16 @@ class Victims:
         Raises:
             ImportOrderError: in `strict`, from an import.
         """
-        from cudaguard.elf.resident import Resident
-
         unknown = [one for one in scope.strangers if not known[one.file].is_known]
         scope = scope._replace(strangers=tuple(unknown))
         found: dict[str, Binding] = {}
-        with Resident() as resident:
+        with ExitStack() as opened:
+            try:
+                from cudaguard.elf.resident import Resident
+
+                resident = opened.enter_context(Resident())
+            except own_errors(AttributeError, ImportError):  # a Python without ctypes
+                return
             for library in libraries if unknown else ():
                 file = library.file
                 to = _to(file, scope, known)
