@@ -187,25 +187,6 @@ def extensions(hook, folder, count):
     print("cpu", (process_time() - start) / len(names))
 
 
-def demotion(folder):
-    """Hide all names of a library that is global, beside loading it."""
-    import ctypes
-
-    sys.path.insert(0, folder)
-    start = process_time()
-    ctypes.CDLL(f"{folder}/benchmark_package/names.so", ctypes.RTLD_GLOBAL)
-    print("load", process_time() - start)
-    from cudaguard import Rule
-    from cudaguard.features.symbol_scope.hiding import hide_symbols
-
-    actions = ({"hide_symbols": "names.so", "names": "*", "keep": ["benchmark_1"]},)
-    rule = Rule("BENCHMARK", ("benchmark_package",), "its names are taken back", actions=actions)
-    start = process_time()
-    done = hide_symbols(rule)
-    print("cpu", process_time() - start)
-    assert done.state == "done", done
-
-
 def misses(hook, further):
     """One call of a finder for a module nobody watches, and of the ideal one, in turns."""
     HOOKS[hook]([], int(further))
@@ -489,7 +470,6 @@ TASKS = (
     installing,
     imports,
     extensions,
-    demotion,
     misses,
     normalizing,
     proxies,

@@ -382,18 +382,16 @@ def native(folder: Path, count: int) -> Group:
         return Subject(name, ("extensions", hook, place, str(count)), "cc")
 
     return Group(
-        f"Native libraries: import of {count} tiny extension modules, per module; {NAMES} names",
+        f"Native libraries: import of {count} tiny extension modules, per module",
         (
             subject("no hook", "none"),
             subject("no hook, again", "none"),
             subject("cudaguard", "cudaguard"),
             subject("cudaguard trace", "traced"),
-            Subject("demotion", ("demotion", place), "cc"),
         ),
         (
             Row("cudaguard, with its look", "cudaguard", "no hook"),
             Row("cudaguard trace", "cudaguard trace", "no hook"),
-            Row("demotion of all names", "demotion", "demotion:load", beside="dlopen of them"),
             Row("noise: no hook twice", "no hook, again", "no hook"),
         ),
     )

@@ -55,7 +55,8 @@ def test_none_of_two_thousand_is_lost(programs, situation, sender, error, number
     assert (lost, changed) == ({}, {})
 
 
-TAKER = "void jpeg_CreateDecompress(void) {}\n"
+TAKER = "int which_copy(void) { return 1; }\n"
+USER = TAKER + "int use(void) { return which_copy(); }\n"
 STOPPED = """
 import cudaguard
 cudaguard.install()
@@ -90,6 +91,7 @@ def became(moment):
         return "ignored by Python" if ignored else "not stopped"
     except TimeLimit:
         ctypes.CDLL("./libtaker.so", ctypes.RTLD_GLOBAL)
+        ctypes.CDLL("./libuser.so")
         return " ".join(finding.id for finding in cudaguard.status().findings)
 
 signal.signal(signal.SIGALRM, stop)
@@ -108,6 +110,7 @@ for moment in {moments}:
 def test_guard_that_was_stopped_goes_on_looking(native, compiler):
     """At whatever moment of a look a limit ends a load, the next one is looked at as ever."""
     shutil.copy(compiler.library("libtaker.so", TAKER), native.child.folder)
+    shutil.copy(compiler.library("libuser.so", USER), native.child.folder)
     library = str(native.extension("one"))
     (total,) = native.bare(STOPPED.format(library=library, moments=[])).lines
     moments = random.Random(2).sample(range(1, int(total) + 1), 25)

@@ -92,9 +92,9 @@ def test_tensorflow_and_triton(bisect, child):
     assert found["guard"] == {"cures": True, "rules": ["CG002"]}
     assert any("registered more than once" in line for line in found["evidence"])
     # What was written is true: the rule alone cures the script.
-    rule = {"CUDAGUARD_CONFIG": "rule.toml", "CUDAGUARD_RULES": "-CG002"}
+    rule = {"CUDAGUARD_CONFIG": "rule.toml", "CUDAGUARD_RULES": "-CG002,-CG812"}
     start = ("-m", "cudaguard", "run", "train.py", "--size", "4")
-    assert run(*start, CUDAGUARD_RULES="-CG002").returncode != 0
+    assert run(*start, CUDAGUARD_RULES="-CG002,-CG812").returncode != 0
     assert run(*start, **rule).stdout == "8.0 1.0 triton._C.libtriton\n"
 
 
@@ -108,9 +108,9 @@ def test_decord_and_opencv(bisect, child):
     assert (found["failing"], found["working"]) == (["decord", "cv2"], ["cv2", "decord"])
     assert found["guard"] == {"cures": True, "rules": ["CG001"]}
     assert found["versions"]["opencv-python-headless"] == "4.10.0.84"
-    rule = {"CUDAGUARD_CONFIG": "rule.toml", "CUDAGUARD_RULES": "-CG001"}
+    rule = {"CUDAGUARD_CONFIG": "rule.toml", "CUDAGUARD_RULES": "-CG001,-CG812"}
     start = ("-m", "cudaguard", "run", "frames.py")
-    assert run(*start, CUDAGUARD_RULES="-CG001").returncode == 1
+    assert run(*start, CUDAGUARD_RULES="-CG001,-CG812").returncode == 1
     assert run(*start, **rule).returncode == 0
 
 

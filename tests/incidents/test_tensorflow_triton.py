@@ -60,7 +60,7 @@ def test_it_works_through_every_door(run, child, door):
     program = {
         "install": ["-c", f"import cudaguard; cudaguard.install('strict'){PROGRAM}"],
         "block": ["-c", f"{block}{PROGRAM}"],
-        "run": ["-m", "cudaguard", "run", "--mode", "strict", "-c", PROGRAM],
+        "run": ["-m", "cudaguard", "run", "--quiet", "--mode", "strict", "-c", PROGRAM],
     }[door]
     status, lines, errors = run(*program)
     assert (status, lines) == (0, RIGHT)

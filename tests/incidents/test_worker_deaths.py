@@ -123,7 +123,7 @@ from served import app
 
 for how in sys.argv[1:]:
     try:
-        print(app.send_task("work", (how,)).get(timeout=30))
+        print(app.send_task("work", (how,)).get(timeout=90))
     except Exception as error:
         print(type(error).__name__)
 """

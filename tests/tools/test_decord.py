@@ -59,7 +59,8 @@ def test_run(child, program, how):
     start = {"script": [path], "module": ["-m", "program"], "code": ["-c", path.read_text()]}[how]
     done = child.command(sys.executable, "-m", "cudaguard", "run", *start)
     assert said(done) == ["right"]
-    assert done.stderr == ""
+    repaired = "libdecord.so: kept in local symbol scope (CG001)"
+    assert done.stderr == f"cudaguard run: repaired 1 fault: {repaired}\n"
 
 
 @needs_fault
@@ -88,7 +89,7 @@ def test_modes_that_repair_nothing_repair_nothing(child, program, mode):
 
 @needs_fault
 def test_a_disabled_rule_does_not_act(child, program):
-    done = child.python(program, env={"CUDAGUARD": "fix", "CUDAGUARD_RULES": "-CG001"})
+    done = child.python(program, env={"CUDAGUARD": "fix", "CUDAGUARD_RULES": "-CG001,-CG812"})
     assert said(done) == ["none"]
 
 
@@ -146,25 +147,18 @@ def test_repair_is_listed_and_logged(child):
     assert "CUDAGUARD_RULES=-CG001" in done.stderr
 
 
-def test_guard_that_comes_too_late_says_so_once(child):
+def test_guard_that_comes_late_is_silent_where_nobody_is_bound_yet(child):
     done = child.python(
         """
         import decord
         import cudaguard
         cudaguard.install()
-        cudaguard.install()
         with cudaguard.guard():
             import decord
-        assert [f.id for f in cudaguard.status().findings] == ["CG802"]
+        assert cudaguard.status().findings == ()
         """
     )
-    assert (
-        done.stderr.count(
-            "[CG802] decord was imported before cudaguard could repair it (rule CG001)"
-        )
-        == 1
-    )
-    assert "import decord" in done.stderr
+    assert done.stderr == ""
 
 
 LATE_PICTURE = """

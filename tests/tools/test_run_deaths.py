@@ -444,7 +444,7 @@ def test_hang_is_ended_with_the_whole_tree_and_told(child, run):
     assert (
         f"    {script}:10 in wait: time.sleep(100)\n    {script}:11 in <module>: wait()\n" in text
     )
-    assert re.search(r"process \d+: was running, innermost call first:\n    subprocess.py:", text)
+    assert re.search(r"process \d+ was running, innermost call first:\n    subprocess.py:", text)
     assert any(frame["source"] == "" or "sleep" in frame["source"]
                for other in document["others"] for frame in other["stack"])  # fmt: skip
     assert document["ended"]["kind"] == "timeout"

@@ -17,7 +17,8 @@ pytestmark = pytest.mark.skipif(
 )
 TRACE = (sys.executable, "-m", "cudaguard", "trace")
 CRASHING = "#include <stdlib.h>\n__attribute__((constructor)) static void die(void) { abort(); }\n"
-TAKER = "void jpeg_CreateDecompress(void) {}\n"  # a name by which libjpeg is told
+TAKER = "int which_copy(void) { return 1; }\n"
+USER = TAKER + "int use(void) { return which_copy(); }\n"
 
 
 @pytest.fixture
@@ -246,12 +247,14 @@ def test_looking_calls_nothing_of_cuda(traced, driver_stubs, tmp_path):
 
 
 def test_library_that_takes_symbols_over_is_a_finding(traced, library):
-    lib = str(library("libtaker.so", TAKER))
-    document, done = traced(f"import ctypes\nctypes.CDLL({lib!r}, ctypes.RTLD_GLOBAL)\n")
+    lib, user = str(library("libtaker.so", TAKER)), str(library("libuser.so", USER))
+    document, done = traced(
+        f"import ctypes\nctypes.CDLL({lib!r}, ctypes.RTLD_GLOBAL)\nctypes.CDLL({user!r})\n"
+    )
     (found,) = steps(document, "finding")
     assert (found["id"], found["severity"]) == ("CG812", "warning")
     assert "libtaker.so" in found["name"]
-    assert found["where"].endswith("main.py:2")
+    assert found["where"].endswith("main.py:3")
     assert document["summary"]["findings"] == 1
     assert done.stderr == ""  # it stands in the trace
 
