@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any
 
-    from cudaguard.system.statuses import Status
+    from cudaguard.system.statuses import StatusCode
 
 FILE = "known_errors.ini"
 # How sure an explanation is. What is vague tells that something died, and not of what; a general
@@ -410,7 +410,11 @@ def _hits(text: str, known: tuple[KnownError, ...], part: range, flags: int) -> 
 
 
 def _hits_of_status(
-    text: str, by_status: dict[tuple[str, str], KnownError], begin: int, end: int, status: Status
+    text: str,
+    by_status: dict[tuple[str, str], KnownError],
+    begin: int,
+    end: int,
+    status: StatusCode,
 ) -> Iterator[Hit]:
     library, number = status.library, str(status.number)
     keys = ((library, number), (library, "*"), ("*", "*"))

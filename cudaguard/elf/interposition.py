@@ -176,7 +176,7 @@ def binding_of(
     new: Sequence[Member],
     used: Sequence[Member],
     scope: Scope,
-    memory: Memory,
+    resident: Resident,
     codes: dict[str, frozenset[int]],
 ) -> Binding:
     """Return how the names of some libraries are bound.
@@ -185,7 +185,7 @@ def binding_of(
         new: The libraries.
         used: What else they need.
         scope: The global scope.
-        memory: That of this process.
+        resident: What is mapped.
         codes: By file, the hashes of the names of what is mapped; is added to.
 
     Raises:
@@ -197,8 +197,11 @@ def binding_of(
             codes[member.file] = member.symbols.codes()
         return codes[member.file]
 
+    memory = resident.memory
     own = [*new, *used]
     files = {member.file for member in own}
+    # Of what is mapped already, the symbols that strangers have as well.
+    shared: dict[str, set[int]] = {member.file: set() for member in used}
     asked = _Asked(new)
     program, start = members(memory, scope.program), members(memory, scope.start)
     first = (*program, *start)
@@ -214,6 +217,8 @@ def binding_of(
                 # Others are inline functions and the like, of which any copy does.
                 if not is_strong and not text.startswith(_OTHER_LAYOUT):
                     continue
+                if owner not in new:
+                    shared[owner.file].add(index)
                 for name in asked.by_name(text, owner, index):
                     if (
                         text not in taken
@@ -230,12 +235,15 @@ def binding_of(
             found += [taken[text] for text in sorted(taken)]
     if not found:
         return Binding()
+    strangers = {library.file for library in scope.strangers}
+    for member in used if {one.own for one in found} & shared.keys() else ():
+        # Functions of the C++ runtime share no state that differs between its releases.
+        is_asked = shared[member.file] and not _is_cxx_runtime(member.file)
+        places = member.symbols.words_of(shared[member.file]) if is_asked else ()
+        if any(os.path.realpath(resident.file_at(place)) in strangers for place in places):
+            return Binding(tuple(found), f"{member.file} is bound to the others as well")
     c_library = [one for one in start if _is_of_c_library(one.file)]
-    meant = [
-        one
-        for one in members(memory, scope.meant)
-        if not os.path.basename(one.file).startswith(CXX_RUNTIME)
-    ]
+    meant = [one for one in members(memory, scope.meant) if not _is_cxx_runtime(one.file)]
     for member in (*program, *c_library, *meant):
         for name in asked.among(codes_of(member)):
             mine = _definer(name, own) if member.symbols.defines(name) else None
@@ -288,6 +296,10 @@ class _Asked:
         if member.file not in self._own:
             self._own[member.file] = member.symbols.references_to_itself()
         return self._own[member.file]
+
+
+def _is_cxx_runtime(file: str) -> bool:
+    return os.path.basename(file).startswith(CXX_RUNTIME)
 
 
 def _is_of_c_library(file: str) -> bool:

@@ -113,12 +113,15 @@ class Resident:
         return bool(self._find(handle, wanted.name))
 
     def owner(self, handle: int, name: bytes) -> str:
-        """Return the file of whichever library has a symbol that `handle` finds.
+        """Return the file of whichever library has a symbol that `handle` finds; see `file_at`."""
+        return self.file_at(self._find(handle, name) or 0)
 
-        As the loader has it; for the program it is what that was started by. Empty if unknown.
+    def file_at(self, address: int) -> str:
+        """Return the file of the library that an address lies in, as the loader has it.
+
+        For the program it is what that was started by. Empty if unknown.
         """
         place = AddressInfo()
-        address = self._find(handle, name)
         if not address or not self._place(address, ctypes.addressof(place)) or not place.file:
             return ""
         return os.fsdecode(place.file)

@@ -168,18 +168,30 @@ class SharedObject:
 
         It does so unless it was linked with ``-Bsymbolic``.
         """
-        value, address = self._source.value, self._source.address
-        if not self._symbols or _DT_SYMBOLIC in self._source.tags or value(_DT_FLAGS) & 2:
+        flags = self._source.value(_DT_FLAGS)
+        if not self._symbols or _DT_SYMBOLIC in self._source.tags or flags & 2:
             return frozenset()
+        return frozenset(index for index, _ in self._relocations())
+
+    def words_of(self, indices: set[int]) -> list[int]:
+        """Return the addresses that the loader has found for symbols, of a mapped object."""
+        base, read = self._source.base, self._source.exactly
+        places = [place for index, place in self._relocations() if index in indices]
+        return [number(read(base + place, 8), 0, 8) for place in places]
+
+    def _relocations(self) -> list[tuple[int, int]]:
+        """Return pairs of a symbol and the place where its address belongs."""
+        value, address = self._source.value, self._source.address
         relative = value(_DT_RELACOUNT) * RELOCATION  # these come first, and name no symbols
-        found: set[int] = set()
+        found: list[tuple[int, int]] = []
         for start, size in (
             (address(DT_RELA) + relative, value(DT_RELASZ) - relative),
             (address(DT_JMPREL), value(DT_PLTRELSZ)),
         ):
             data = self._source.some(start, min(size, _MOST_BYTES)) if size > 0 else b""
-            found.update([info >> 32 for info in words(data, RELOCATION)[1::3]])
-        return frozenset(found)
+            numbers = words(data, RELOCATION)
+            found += [(info >> 32, place) for place, info in zip(numbers[::3], numbers[1::3])]
+        return found
 
     # --- what it has ------------------------------------------------------------------
 

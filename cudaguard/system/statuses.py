@@ -21,7 +21,7 @@ _LONGEST = 1 << 20  # bytes
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
-class Status(NamedTuple):
+class StatusCode(NamedTuple):
     """An answer of a library that is an error.
 
     Args:
@@ -53,7 +53,7 @@ class _Table:
 
     def __init__(self) -> None:
         self.titles: dict[str, tuple[str, str]] = {}  # library -> title, beginning of the names
-        self.statuses: list[Status] = []
+        self.statuses: list[StatusCode] = []
         self.kinds: list[tuple[str, str, str]] = []
         short: list[tuple[str, int, str]] = []
         library = ""
@@ -88,13 +88,13 @@ class _Table:
         else:
             full = (f"{prefix}{runtime}",)
         said = tuple(words.split(" // ")) if words != "-" else ()
-        self.statuses.append(Status(library, title, int(number), full, said, meaning, fix))
+        self.statuses.append(StatusCode(library, title, int(number), full, said, meaning, fix))
 
-    def named(self, library: str, number: int, name: str) -> Status:
+    def named(self, library: str, number: int, name: str) -> StatusCode:
         """Return a status of which only the name is known."""
         title, prefix = self.titles[library]
         meaning, fix = next(rest for part, *rest in self.kinds if part in name)
-        return Status(library, title, number, (f"{prefix}{name}",), (), meaning, fix)
+        return StatusCode(library, title, number, (f"{prefix}{name}",), (), meaning, fix)
 
 
 @cache
@@ -133,11 +133,11 @@ _BEFORE = 120  # characters before an answer in which its actor is
 
 
 @cache
-def _by_words() -> dict[str, Status]:
+def _by_words() -> dict[str, StatusCode]:
     return {words.lower(): one for one in reversed(table().statuses) for words in one.words}
 
 
-def statuses_in(text: str) -> Iterator[tuple[int, int, Status]]:
+def statuses_in(text: str) -> Iterator[tuple[int, int, StatusCode]]:
     """Yield where a text tells of a status: begin, end, and the status.
 
     A number counts only in a line that has neither the name nor the words.
@@ -171,7 +171,7 @@ def statuses_in(text: str) -> Iterator[tuple[int, int, Status]]:
                 yield match.start(), match.end(), status
 
 
-def _named(name: str) -> Status | None:
+def _named(name: str) -> StatusCode | None:
     """Return the status with a name; one that is not in the table by what its name says."""
     known = table()
     found = known.by_name.get(name.rstrip("_"))
@@ -189,5 +189,5 @@ def _named(name: str) -> Status | None:
         elif name.startswith(("cudaError", "CUDA_ERROR_")):
             unknown = "a status that this version of cudaguard does not know"
             fix = "look it up in the CUDA runtime API reference, cudaError_t"
-            found = Status(CUDA, "CUDA", 0, (name,), (), unknown, fix)
+            found = StatusCode(CUDA, "CUDA", 0, (name,), (), unknown, fix)
     return found

@@ -129,7 +129,7 @@ class Victims:
 
                 resident = opened.enter_context(Resident())
                 new, used = load_of(os.path.abspath(path), resident, opened)
-                binding = binding_of(new, used, scope, resident.memory, self._codes)
+                binding = binding_of(new, used, scope, resident, self._codes)
             except own_errors(OSError, AttributeError, ImportError):  # the loader has its own words
                 return
         self.judged.update(member.file for member in new)
@@ -168,8 +168,7 @@ class Victims:
                 try:
                     own = needs_of(library, resident) if to.strangers else []
                     if own:
-                        memory = resident.memory
-                        found[file] = binding_of(own[:1], own[1:], to, memory, self._codes)
+                        found[file] = binding_of(own[:1], own[1:], to, resident, self._codes)
                 except own_errors(OSError):  # unloaded meanwhile
                     continue
         for file, binding in found.items():

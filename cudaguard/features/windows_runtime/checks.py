@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from cudaguard.core.checks import Check
-from cudaguard.features.windows_runtime.facts import Copy
+from cudaguard.features.windows_runtime.facts import RuntimeCopy
 from cudaguard.features.windows_runtime.findings import older_beside
 from cudaguard.system.packages import Skipped, listed_files
 from cudaguard.system.pe import RUNTIME, is_too_old, read_pe
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def check(site: Site) -> Result:
     """Compare the runtimes of installed wheels, of this machine or of an unpacked environment."""
-    old: list[Copy] = []
+    old: list[RuntimeCopy] = []
     clients, count = set[str](), 0
     for dist in site.installed.found:
         for path, _ in listed_files(dist):
@@ -25,7 +25,7 @@ def check(site: Site) -> Result:
                 name = os.path.normpath(os.path.join(dist.folder, path))
                 file, who, count = read_pe(name), f"{dist.name} {dist.version}", count + 1
                 if os.path.basename(name).lower() == RUNTIME and is_too_old(file.version):
-                    old.append(Copy(file.version, name, who))
+                    old.append(RuntimeCopy(file.version, name, who))
                 if file.locks_without_init and not name.endswith("140.dll"):  # of the runtime
                     clients.add(who)
     if not count:

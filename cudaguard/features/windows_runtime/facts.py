@@ -18,7 +18,7 @@ NEWEST_FOR_ALL = {"msvcp140.dll": ("msvcp140", "concrt140", "vcruntime140_thread
 _MOST = 64  # files of a package that are looked at
 
 
-class Copy(NamedTuple):
+class RuntimeCopy(NamedTuple):
     """A copy of a library: its file version, its path, and what it belongs to."""
 
     version: tuple[int, ...]
@@ -26,7 +26,7 @@ class Copy(NamedTuple):
     owner: str
 
 
-def newest(copies: Iterable[Copy]) -> Copy | None:
+def newest(copies: Iterable[RuntimeCopy]) -> RuntimeCopy | None:
     """Return the newest of some copies; of equal ones the first."""
     return max(copies, key=lambda copy: copy.version, default=None)
 
@@ -49,7 +49,7 @@ def file_of(handle: int) -> str:
     return str(_winapi.GetModuleFileName(handle))  # type: ignore[attr-defined,unused-ignore]
 
 
-def copies(name: str) -> Iterator[Copy]:
+def copies(name: str) -> Iterator[RuntimeCopy]:
     """Yield the copies of a library for this kind of processor; Windows' own first."""
     program = file_of(0)
     places = ((system_folder(), "Windows"), (os.path.dirname(program), "Python's folder"))
@@ -57,7 +57,7 @@ def copies(name: str) -> Iterator[Copy]:
     for path, owner in (*found, *in_wheels(name, sys.path)):
         file = read_pe(path)
         if file.machine == read_pe(program).machine:
-            yield Copy(file.version, path, owner)
+            yield RuntimeCopy(file.version, path, owner)
 
 
 def package_of(file: str) -> str:

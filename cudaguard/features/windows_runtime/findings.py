@@ -8,11 +8,11 @@ from cudaguard.model import Finding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cudaguard.features.windows_runtime.facts import Copy
+    from cudaguard.features.windows_runtime.facts import RuntimeCopy
     from cudaguard.model import Rule
 
 
-def older_beside(copy: Copy, clients: list[str]) -> Finding:
+def older_beside(copy: RuntimeCopy, clients: list[str]) -> Finding:
     """A distribution has an old runtime, and these need a newer one."""
     return Finding(
         "CG920",
@@ -25,7 +25,7 @@ def older_beside(copy: Copy, clients: list[str]) -> Finding:
     )
 
 
-def too_late(rule: Rule, package: str, client: str, where: str, copy: Copy) -> Finding:
+def too_late(rule: Rule, package: str, client: str, where: str, copy: RuntimeCopy) -> Finding:
     """A runtime of the package `copy.owner` is loaded, and older than `client` needs."""
     first = f"`import {copy.owner}`" if copy.owner else "what loads that file"
     return of_rule(
@@ -44,7 +44,7 @@ def too_late(rule: Rule, package: str, client: str, where: str, copy: Copy) -> F
 
 
 def none_is_new_enough(
-    rule: Rule, package: str, client: str, where: str, copy: Copy | None
+    rule: Rule, package: str, client: str, where: str, copy: RuntimeCopy | None
 ) -> Finding:
     """No copy of the runtime is new enough for a package; `copy` is the newest."""
     there = f"the newest msvcp140.dll is {_said(copy)}, of {copy.owner}" if copy else ""
@@ -61,5 +61,5 @@ def none_is_new_enough(
     )
 
 
-def _said(copy: Copy) -> str:
+def _said(copy: RuntimeCopy) -> str:
     return ".".join(map(str, copy.version[:2]))

@@ -10,7 +10,7 @@ from cudaguard.core.findings import not_preloaded
 from cudaguard.core.patterns import values_of
 from cudaguard.core.request import Done, Refused, WouldDo
 from cudaguard.features.windows_runtime import facts, findings
-from cudaguard.features.windows_runtime.facts import NEWEST_FOR_ALL, Copy, newest
+from cudaguard.features.windows_runtime.facts import NEWEST_FOR_ALL, RuntimeCopy, newest
 from cudaguard.files import os, own_errors
 from cudaguard.system.modules import has_ctypes
 from cudaguard.system.pe import is_too_old, read_pe
@@ -30,7 +30,7 @@ def load_newest(request: Request) -> Iterator[Outcome]:
     for name in values_of(request.rule, "load_newest_runtime"):
         there = facts.mapped(name)
         if there:
-            loaded = Copy(read_pe(there).version, there, facts.package_of(there))
+            loaded = RuntimeCopy(read_pe(there).version, there, facts.package_of(there))
             if is_too_old(loaded.version):
                 yield from _left(request, findings.too_late, loaded)
             continue
@@ -49,7 +49,9 @@ def load_newest(request: Request) -> Iterator[Outcome]:
                 yield Done(best.path, f"loaded before {request.name}, as the newest copy")
 
 
-def _left(request: Request, worded: Callable[..., Finding], copy: Copy | None) -> Iterator[Outcome]:
+def _left(
+    request: Request, worded: Callable[..., Finding], copy: RuntimeCopy | None
+) -> Iterator[Outcome]:
     """Tell of an old copy, if the package needs a newer one."""
     client = _client(request)
     if client:

@@ -207,6 +207,20 @@ def test_uninstall_lets_extensions_of_python_pass(scene):
     assert ran.lines == ["2", "1", "0"]
 
 
+def test_library_whose_dependency_is_bound_already_is_told(scene, compiler):
+    """Its own copy would call the other one: half of each would be used."""
+    own = compiler.library("libown.so", USER, "-Wl,-soname,libown.so")
+    source = "int use(void), which_copy(void);\nint both(void) { return use() + which_copy(); }\n"
+    for built in (own, compiler.library("libneeding.so", source, str(own), "-Wl,-rpath,$ORIGIN")):
+        shutil.copy(built, scene.child.folder)
+    ran = scene.bare(
+        "import ctypes", TAKE, "ctypes.CDLL('./libown.so')", f"import cudaguard; {INSTALL}",
+        "print(ctypes.CDLL('./libneeding.so').both())", SAID,
+    )  # fmt: skip
+    assert ran.lines[0] == "2"
+    assert "libown.so is bound to the others as well" in ran.out
+
+
 def test_what_was_bound_before_the_guard_is_told(scene):
     ran = scene.bare("import ctypes", TAKE, USE, f"import cudaguard; {INSTALL}", SAID)
     assert ran.lines[0] == "1"

@@ -12,7 +12,7 @@ from cudaguard.core.registry import built_in
 from cudaguard.core.request import Done, Refused, WouldDo
 from cudaguard.features.windows_runtime import facts, repair
 from cudaguard.features.windows_runtime.checks import RUNTIMES
-from cudaguard.features.windows_runtime.facts import Copy
+from cudaguard.features.windows_runtime.facts import RuntimeCopy
 from cudaguard.features.windows_runtime.rules import RULES
 from cudaguard.kernel import watched
 from cudaguard.system.packages import Site
@@ -46,9 +46,9 @@ class Packages:
         return str(path)
 
     def copies(self, name):
-        yield Copy(self.windows, "C:/System32/msvcp140.dll", "Windows")
+        yield RuntimeCopy(self.windows, "C:/System32/msvcp140.dll", "Windows")
         for path, owner in facts.in_wheels(name, sys.path):
-            yield Copy(facts.read_pe(path).version, path, owner)
+            yield RuntimeCopy(facts.read_pe(path).version, path, owner)
 
     def ask(self, name="torch", mode="fix"):
         """Return the outcome at the import of a package."""
