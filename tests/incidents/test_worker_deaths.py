@@ -175,7 +175,8 @@ def test_server_whose_worker_is_replaced(
         gives_up = at_start and server == "gunicorn"
         if not gives_up:
             process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) == (3 if gives_up else 0)
+        # As gunicorn does without us: by which worker it hears of it first.
+        assert process.wait(PATIENCE) in ((1, 3) if gives_up else (0,))
     finally:
         try:
             os.killpg(process.pid, signal.SIGKILL)
