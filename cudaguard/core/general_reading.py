@@ -1,4 +1,4 @@
-"""What is said of a message that nobody has described: by its parts, or what is nearest to it."""
+"""Explain a message that has no entry: by its parts, or name the closest entries."""
 
 from __future__ import annotations
 

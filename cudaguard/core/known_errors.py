@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 FILE = "known_errors.ini"
 # How sure an explanation is. What is vague tells that something died, and not of what; a general
-# one is put together from the parts of a message that nobody has described.
+# one is put together from the parts of a message that has no entry.
 GENERAL, VAGUE, LIKELY, CERTAIN = 0, 1, 2, 3
 _GRADES = {"general": GENERAL, "vague": VAGUE, "likely": LIKELY, "certain": CERTAIN}
 _SURE = {

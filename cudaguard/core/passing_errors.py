@@ -69,7 +69,7 @@ def in_this_process(finding: Finding) -> tuple[Finding | None, bool]:
 def explain_text(text: str, *, is_guarded: bool = False) -> Finding | None:
     """Return what a message means, a whole log included; None if it says nothing of CUDA.
 
-    What nobody has described has a general answer.
+    A message without an entry gets a general answer.
 
     Args:
         text: The message.

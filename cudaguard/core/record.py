@@ -169,7 +169,7 @@ class _Children:
         for name in ("wait", "wait3", "wait4", "waitpid"):
             _Noted(name, self._note_end)
         for name in ("kill", "killpg"):
-            _Noted(name, self._note_kill, is_before=True)  # whoever waits may be faster
+            _Noted(name, self._note_kill, is_before=True)  # who waits for it may be faster
         if _is_worker(getattr(sys, "orig_argv", getattr(sys, "argv", ()))):
             try:
                 import multiprocessing.util  # what its first line imports

@@ -29,7 +29,6 @@ _OTHER_LAYOUT = (
     b"_ZNKSt8__detail21_Hash_node_value_base",
     b"_ZNSt8__detail21_Hash_node_value_base",
 )
-
 # Variables of the C library that a program may have copies of, with the same value.
 _SAME_EVERYWHERE = (b"stdin", b"stdout", b"stderr")
 # Of these each has some names of the others, and means the same by them.
@@ -235,15 +234,19 @@ def binding_of(
             found += [taken[text] for text in sorted(taken)]
     if not found:
         return Binding()
+    for member in program:  # a sanitizer ends the process that asks for RTLD_DEEPBIND
+        if member.symbols.defines(Wanted(b"dlopen")):
+            return Binding(tuple(found), f"{member.file or 'Python'} has a dlopen of its own")
     strangers = {library.file for library in scope.strangers}
     for member in used if {one.own for one in found} & shared.keys() else ():
         # Functions of the C++ runtime share no state that differs between its releases.
-        is_asked = shared[member.file] and not _is_cxx_runtime(member.file)
+        is_asked = shared[member.file] and not is_cxx_runtime(member.file)
         places = member.symbols.words_of(shared[member.file]) if is_asked else ()
         if any(os.path.realpath(resident.file_at(place)) in strangers for place in places):
-            return Binding(tuple(found), f"{member.file} is bound to the others as well")
+            why = f"{member.file}, which it needs, uses such symbols already"
+            return Binding(tuple(found), why)
     c_library = [one for one in start if _is_of_c_library(one.file)]
-    meant = [one for one in members(memory, scope.meant) if not _is_cxx_runtime(one.file)]
+    meant = [one for one in members(memory, scope.meant) if not is_cxx_runtime(one.file)]
     for member in (*program, *c_library, *meant):
         for name in asked.among(codes_of(member)):
             mine = _definer(name, own) if member.symbols.defines(name) else None
@@ -253,7 +256,8 @@ def binding_of(
                 continue
             if member not in meant or mine.symbols.has_global(name.name):
                 what, other = name.name.decode("utf-8", "replace"), member.file or "Python"
-                return Binding(tuple(found), f"{mine.file} has {what} as well as {other}")
+                why = f"{what} would come from {mine.file} then, and no longer from {other}"
+                return Binding(tuple(found), why)
     return Binding(tuple(found))
 
 
@@ -298,7 +302,8 @@ class _Asked:
         return self._own[member.file]
 
 
-def _is_cxx_runtime(file: str) -> bool:
+def is_cxx_runtime(file: str) -> bool:
+    """Return True for libstdc++.so.6, however its file is called."""
     return os.path.basename(file).startswith(CXX_RUNTIME)
 
 

@@ -99,7 +99,7 @@ def fetch(request: Request, missing: str) -> Iterator[Outcome]:
     if not (files and ends_program()):
         return
     opened, _ = open_all(files)
-    why = "which does not find it" if missing else "which needs more than the one it would find has"
+    why = "which does not find it" if missing else "which finds an older copy first"
     for file in opened:
         yield Done(file, f"loaded for {request.name}, {why}")
 

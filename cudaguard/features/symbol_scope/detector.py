@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from cudaguard.features.symbol_scope.findings import Stranger
     from cudaguard.features.symbol_scope.strangers import Victims
 
+_ID = "CG812"
+
 
 class ScopeDetector:
     """Knows the strangers in the global scope, and has others judged while there are some."""
@@ -59,7 +61,7 @@ class ScopeDetector:
             ImportOrderError: in `strict`, from an import.
         """
         scope, strangers = self._known
-        if self._victims and scope and strangers and "CG812" not in self._core.reporter.silenced:
+        if self._victims and scope and strangers and _ID not in self._core.reporter.silenced:
             self._victims.before(path, extension, scope, strangers)
 
     def forget(self) -> None:
@@ -97,7 +99,7 @@ class ScopeDetector:
             new = new[min(places) :] if places else []
         members, judged = {*scope.strangers, *scope.meant}, self._victims.judged
         unseen = [one for one in new if one not in members and one.file not in judged]
-        if unseen and "CG812" not in self._core.reporter.silenced:
+        if unseen and _ID not in self._core.reporter.silenced:
             self._victims.after(unseen, scope, strangers)
 
     def _mapping_of_python(self, spec: ModuleSpec) -> None:

@@ -3,9 +3,9 @@
 The loader keeps one object per process of each ``STB_GNU_UNIQUE`` name, whatever its scope and
 visibility. If libstdc++.so.6 is loaded after such a library, it shares some of the
 ``std::...::id`` objects with it anyway. With the library in the global scope it uses all of the
-other runtime as well. With local scope, or with names hidden, it would use halves of the two:
-streams write nothing, or throw ``std::bad_cast``. A libstdc++.so.6 that was there first is on its
-own, and the library belongs out of the way.
+other runtime as well. With local scope it would use halves of the two: streams write nothing, or
+throw ``std::bad_cast``. A libstdc++.so.6 that was there first is on its own, and the library
+belongs out of the way.
 
 Source: ``elf/dl-lookup.c`` of glibc (``do_lookup_unique``).
 """
@@ -15,8 +15,9 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from cudaguard.core.patterns import matches, values_of
+from cudaguard.elf.interposition import is_cxx_runtime, load_of
 from cudaguard.elf.process import mapped_libraries, serving_file
-from cudaguard.elf.reader import CXX_RUNTIME, ElfFile, read_elf
+from cudaguard.elf.reader import CXX_RUNTIME, read_elf
 from cudaguard.files import os, own_errors
 
 TYPE_CHECKING = False
@@ -42,33 +43,24 @@ def runtime_among(files: Iterable[str]) -> str:
     if not wanted:
         return ""
     mapped = [library.file for library in mapped_libraries()]
-    return _first_runtime(file for file in mapped if file in wanted or _is_shared(file))
-
-
-def _is_shared(path: str) -> bool:
-    """Return True for libstdc++.so.6 itself, however its file is called."""
-    return os.path.basename(path).startswith(CXX_RUNTIME)
+    return _first_runtime(file for file in mapped if file in wanted or is_cxx_runtime(file))
 
 
 def _first_runtime(files: Iterable[str]) -> str:
     """Return the first file that exports a runtime, "" if that is libstdc++.so.6 or none."""
-    first = next((f for f in files if _is_shared(f) or read_elf(f).runtime), "")
-    return "" if _is_shared(first) else first
+    first = next((f for f in files if is_cxx_runtime(f) or read_elf(f).runtime), "")
+    return "" if is_cxx_runtime(first) else first
 
 
 def _mapped_by(path: str) -> list[str]:
     """Return what the loader would map for a library now, in its order; none beside libstdc++."""
     try:
-        from cudaguard.elf.forecast import Load
         from cudaguard.elf.resident import Resident
 
         with ExitStack() as opened:
             resident = opened.enter_context(Resident())
-            if resident.handle(CXX_RUNTIME):
-                return []
-            load = Load(path, opened.enter_context(ElfFile(path)), resident, opened)
-            load.map_libraries()
-            return [one.path for one in load.objects if one.is_new]
+            is_there = resident.handle(CXX_RUNTIME)
+            return [] if is_there else [one.file for one in load_of(path, resident, opened)[0]]
     except own_errors(OSError, AttributeError, ImportError):
         return []
 

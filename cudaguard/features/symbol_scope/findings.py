@@ -129,12 +129,13 @@ def interposed(
         by_file.setdefault(one.by, []).append(one)
     files = list(by_file)
     library = os.path.basename(files[0]) + (f" and {len(files) - 1} more" if files[1:] else "")
+    were = "were" if files[1:] else "was"
     package, load = stranger.package, stranger.load
     of = f" ({package})" if package and not library.startswith(package) else ""
     keys = _families(names)
     if load is None:
         when, remedy = _SINCE[stranger.since]
-        cause: tuple[str, ...] = (f"{library} was put into the global symbol scope {when}",)
+        cause: tuple[str, ...] = (f"{library} {were} put into the global symbol scope {when}",)
     else:
         cause, remedy = _cause(load, stranger), _remedy(stranger, load)
     dangers = "; ".join(FAMILIES[key].danger for key in keys[:_MOST_DANGERS])
@@ -177,7 +178,7 @@ def _shown(names: Sequence[Interposed]) -> list[str]:
 
 def own_runtime(library: str) -> str:
     """Return the evidence that a library must stay as it is; empty for no library."""
-    words = "contains its own C++ runtime, and would break with local scope or hidden symbols"
+    words = "contains its own C++ runtime, and would break with local scope"
     return library and f"{library} {words}"
 
 

@@ -88,6 +88,36 @@ def test_detector_that_is_switched_off_does_nothing(scene):
     assert (ran.lines, ran.err) == (["1", "[]"], "")
 
 
+# As sanitizers do, and as replacements of malloc do with memory that they have not given.
+INTERPOSERS = {
+    "dlopen": """
+        #define _GNU_SOURCE
+        #include <dlfcn.h>
+        #include <unistd.h>
+        void *dlopen(const char *file, int mode) {
+            if (mode & RTLD_DEEPBIND) _exit(9);
+            return ((void *(*)(const char *, int))dlsym(RTLD_NEXT, "dlopen"))(file, mode);
+        }
+    """,
+    "getpid": "int getpid(void) { return 7; }\n",
+}
+ASKING = f"#include <unistd.h>\n{USER}int process(void) {{ return getpid(); }}\n"
+
+
+@pytest.mark.parametrize("source", INTERPOSERS.values(), ids=list(INTERPOSERS))
+def test_what_was_preloaded_keeps_its_say(scene, compiler, source):
+    """A victim that asked its own first would go past it, or end the process."""
+    shutil.copy(compiler.library("libpreloaded.so", source, "-ldl"), scene.child.folder)
+    shutil.copy(compiler.library("libasking.so", ASKING), scene.child.folder)
+    code = "print(ctypes.CDLL('./libasking.so').use())"
+    done = scene.child.python(
+        f"import ctypes, cudaguard\n{INSTALL}\n{TAKE}\n{code}\n{FOUND}",
+        env={"LD_PRELOAD": "./libpreloaded.so"},
+    )
+    assert done.stdout.splitlines() == ["1", "['CG812']"]
+    assert "not repaired: " in done.stderr
+
+
 def test_strict_raises_where_it_cannot_be_changed(scene):
     ran = scene.bare(
         "import ctypes, cudaguard; cudaguard.install('strict')",
@@ -101,7 +131,7 @@ def test_strict_raises_where_it_cannot_be_changed(scene):
         SAID,
     )
     assert "odd uses which_copy of taking." in ran.out
-    assert "has Py_IsInitialized as well as " in ran.out
+    assert "Py_IsInitialized would come from " in ran.out
 
 
 # --- ctypes -----------------------------------------------------------------------------------
@@ -218,7 +248,7 @@ def test_library_whose_dependency_is_bound_already_is_told(scene, compiler):
         "print(ctypes.CDLL('./libneeding.so').both())", SAID,
     )  # fmt: skip
     assert ran.lines[0] == "2"
-    assert "libown.so is bound to the others as well" in ran.out
+    assert "libown.so, which it needs, uses such symbols already" in ran.out
 
 
 def test_what_was_bound_before_the_guard_is_told(scene):
