@@ -39,7 +39,7 @@ CEILINGS = {
     "lines of the package": 33793,
     "modules of the package": 193,
     "lines of data in the package": 1869,
-    "lines of the tests": 43779,
+    "lines of the tests": 43810,
     "lines loaded by install()": 844,
     "lines loaded by install(); import ctypes": 1235,
 }
