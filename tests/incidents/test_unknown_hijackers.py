@@ -469,10 +469,11 @@ def test_finding_says_who_what_and_where(case, workshop, told, way):
         f"{hijacker.where.rpartition(':')[0]}:5",
         "dlopen": f"imports {hijacker.native} which makes itself global",
     }[way]
-    loaded, imported, taken = finding["evidence"]
+    loaded, imported, taken, hint = finding["evidence"]
     assert loaded == f"oldzlib._ffi ({hijacker.where}) {how}"
     assert imported == f"imported at {done.lines['user']}"
     assert f" resolve to {hijacker.library}, not " in taken
+    assert hint.endswith("mode 'fix' binds it to its own symbols")
     assert "HDF5 can fail or return None" in finding["consequence"]
 
 

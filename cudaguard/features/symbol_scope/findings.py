@@ -122,7 +122,7 @@ def interposed(
         names: Which; all of them came with one load.
         stranger: The library of the first of them.
         runtime: The file among the libraries that contains a C++ runtime of its own, if any.
-        why: Why that was not repaired; empty where the mode forbids it.
+        why: Why that was not repaired; empty where it was bound before it was seen.
     """
     by_file: dict[str, list[Interposed]] = {}
     for one in names:

@@ -144,6 +144,10 @@ class Victims:
             frame = caller_frame()
             self._core.reporter.repaired(INTERPOSED.id, "bind_own", subject, how, frame=frame)
         else:
+            mode = self._core.reporter.mode
+            hint = f"mode {mode!r} changes nothing; mode 'fix' binds it to its own symbols"
+            if not (self._core.permit().acts or binding.uncertain):
+                binding = binding._replace(uncertain=hint)
             self._tell(binding, name or os.path.basename(path), path, known)
 
     def after(self, libraries: list[Library], scope: Scope, known: dict[str, Stranger]) -> None:
@@ -177,9 +181,8 @@ class Victims:
 
     def _tell(self, binding: Binding, victim: str, path: str, known: dict[str, Stranger]) -> None:
         for culprit, taken in _by_culprit(binding.interposed, known).items():
-            why = binding.uncertain if self._core.permit().acts else ""
             runtime = runtime_among(dict.fromkeys(one.by for one in taken))
-            finding = interposed(victim, taken, known[taken[0].by], runtime, why)
+            finding = interposed(victim, taken, known[taken[0].by], runtime, binding.uncertain)
             stop: ImportOrderError | Later = LATER
             if is_importing():
                 stop = ImportOrderError(finding.as_error(), name=victim, path=path)
