@@ -33,10 +33,8 @@ LIBRARIES = (
 ).split()
 PARTS = "libcudnn_".split()
 GLOBAL = (
-    "ld-linux libLLVM libavcodec.so libbz2.so libc++.so libc++abi.so libc-2. libc.so libcublas "
-    "libcuda.so libcudadevrt libcudart libcurl libdl-2. libdl.so libgcc_s.so libgomp libiomp5 "
-    "libjpeg libm-2. libm.so libmkl_ libmpi libomp libpng libprotobuf libpthread-2. "
-    "libpthread.so libpython3 librt-2. librt.so libsqlite3.so libssl.so libstdc++.so "
-    "libtorch_global_deps.so libturbojpeg.so libunwind.so libutil-2. libutil.so libxcb.so "
-    "libz-ng.so libz.so linux-vdso vgpreload"
+    "ld-linux libc++.so libc++abi.so libc-2. libc.so libcublas libcuda.so libcudadevrt "
+    "libcudart libdl-2. libdl.so libgcc_s.so libgomp libiomp5 libm-2. libm.so libmkl_ libmpi "
+    "libomp libpthread-2. libpthread.so libpython3 librt-2. librt.so libstdc++.so "
+    "libtorch_global_deps.so libunwind.so libutil-2. libutil.so vgpreload"
 ).split()
