@@ -205,13 +205,13 @@ def watched() -> str:
     registry, of_windows = (Registry(built_in(one), {}) for one in ("linux", "win32"))
     asked = {
         moment: [what for e in registry.entries for v, what in e.does if moment in _index.VERBS[v]]
-        for moment in ("needing", "first")
+        for moment in ("needing", "first", "choosing")
     }
     names = (*registry.by_module, *registry.opt_in_orders, *_index.INITIALIZERS)
     parts = {
         "WATCHED": names,
         "WINDOWS": of_windows.by_module.keys() - set(names),
-        "BROUGHT": {fixed_part(what) for what in asked["needing"]},
+        "BROUGHT": {fixed_part(what) for what in (*asked["needing"], *asked["choosing"])},
         "FIRST": asked["first"],
         "LIBRARIES": ("libcuda", *RUNTIMES),
         "PARTS": [f"{name}_" for name in IN_PARTS],

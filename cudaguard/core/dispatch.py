@@ -313,8 +313,14 @@ class Dispatch:
     def before_load(self, library: str) -> None:
         """Look at a library before it is loaded (see `hooks.barrier.Host`)."""
         self.scan_missed_loads()
-        if self.is_up and os.sep in library and self.kernel.loads.is_cut_short(library):
-            self.detection.publish("truncated", library, None)
+        if self.is_up and os.sep in library:
+            if self.kernel.loads.why_library(library).startswith("is"):
+                self.detection.publish("truncated", library, None)
+            from cudaguard.elf.reader import read_elf
+
+            self.native.choose(library, os.path.basename(library), read_elf(library).needed)
+        elif self.is_up:
+            self.native.choose("", library, (library,))
         if self.journal.is_written:
             self.recording.begins(library)
         if self.is_looking and os.sep in library:

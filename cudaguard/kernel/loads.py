@@ -29,7 +29,7 @@ _SMALL = 1 << 13  # bytes
 _DYNAMIC = 2
 _START = 1 << 14  # bytes; headers and names of most extensions lie there
 _MOST = 1 << 16  # of what is counted or read in one piece
-_MOST_WHOLE = 256
+_MOST_FILES = 256
 _PAGE = 1 << 12
 _AT_BASE = 7
 _LOCKS = ([0, 0, 1, 0, 0], [0, 1, 0, 0, 0])  # end of a re-entrant one that is open, of 40, 48 bytes
@@ -57,7 +57,7 @@ class Loader:
         self.known: dict[int, bytes] = {}  # address of an entry -> how it begins
 
 
-_whole: "set[tuple[int, ...]]" = set()  # files of which all is there
+_of_no_concern: "set[tuple[int, ...]]" = set()
 
 
 # --- Files ----------------------------------------------------------------------------------------
@@ -167,27 +167,22 @@ def is_absent(error: OSError, name: str) -> bool:
     return f"\0LD_LIBRARY_PATH={said}\0".encode() in b"\0" + start_of("/proc/self/environ")
 
 
-def is_cut_short(path: str) -> bool:
-    """Return True for a library whose file ends too early, or that is unlike others."""
+def why_library(path: str) -> str:
+    """Return what the file of a library has for the guard, as `why_file` does; quick once known."""
     try:
         state = _stat(path)
         key = state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
-        if key in _whole or sys.platform != "linux" or state.st_mode & 0xF000 != 0x8000:
-            return False
-        file = _open(path, FLAGS)
-        try:
-            start = _pread(file, _START, 0)
-        finally:
-            _close(file)
+        if key in _of_no_concern or state.st_mode & 0xF000 != 0x8000:
+            return ""
+        why = why_file(path)
     except failures():
-        return False
-    segments = _segments(start)
-    if segments is None or segments.end > state.st_size:
-        return True
-    if len(_whole) >= _MOST_WHOLE:
-        _whole.clear()
-    _whole.add(key)
-    return False
+        return ""
+    if why.startswith(("is", "needs")):
+        return why
+    if len(_of_no_concern) >= _MOST_FILES:
+        _of_no_concern.clear()
+    _of_no_concern.add(key)
+    return ""
 
 
 # --- What the dynamic loader has mapped -----------------------------------------------------------
@@ -444,6 +439,7 @@ def _why_library(name: "Any", mode: "Any") -> str:
         return "a library with an unusual name or mode, loaded by ctypes"
     if mode & base.RTLD_GLOBAL:
         return f"{name}, which ctypes makes global"
-    if os.sep in name and is_cut_short(name):
-        return f"{name}, which is cut short"
-    return why_mapped(base.PAST_US)
+    if name.startswith(_BROUGHT):
+        return f"{name}, loaded by ctypes"
+    why = why_library(name) if os.sep in name else ""
+    return f"{name}, which {why}" if why else why_mapped(base.PAST_US)

@@ -57,6 +57,7 @@ VERBS = (
 REPAIRS = {
     "preload_newest": {"before": "newest:preload_newest", "first": "newest:preload_newest"},
     "fetch_from_wheels": {"lacking": "repair:fetch"},
+    "preload_needed": {"choosing": "newest:preload_needed"},
     "preload_static_tls": {"before": "repair:preload_static_tls"},
 }
 
