@@ -56,7 +56,7 @@ VERBS = (
 # What built-in rules alone ask for.
 REPAIRS = {
     "preload_newest": {"before": "newest:preload_newest", "first": "newest:preload_newest"},
-    "fetch_from_wheels": {"lacking": "repair:fetch"},
+    "fetch_installed": {"lacking": "repair:fetch"},
     "preload_needed": {"choosing": "newest:preload_needed"},
     "preload_static_tls": {"before": "repair:preload_static_tls"},
 }
