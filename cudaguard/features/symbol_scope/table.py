@@ -28,5 +28,5 @@ DETECTORS = {
         "mapping",
         "forget",
     ),
-    "detector:RuntimeDetector": ("runtime_exported",),
+    "own_runtime:RuntimeDetector": ("runtime_exported",),
 }
