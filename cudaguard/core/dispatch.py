@@ -17,7 +17,7 @@ from cudaguard.core.table import table
 from cudaguard.files import LARGEST, os, own_errors, read_start
 from cudaguard.hooks.barrier import NOTHING, ImportCallbacks
 from cudaguard.hooks.caller import caller_frame, describe, importing
-from cudaguard.hooks.dlopen import NOT_FOUND, RTLD_GLOBAL, LoaderFlags
+from cudaguard.hooks.dlopen import NOT_FOUND, RTLD_GLOBAL, RTLD_NOLOAD, LoaderFlags
 from cudaguard.hooks.extensions import ExtensionLoads
 from cudaguard.hooks.loader import stand_before
 from cudaguard.hooks.own_imports import is_put_off
@@ -292,7 +292,7 @@ class Dispatch:
 
     # --- before a load --------------------------------------------------------------
 
-    def before_mapping(self, spec: ModuleSpec) -> str | None:
+    def before_mapping(self, spec: ModuleSpec) -> tuple[str, Callable[[bool], None]] | None:
         """Prepare an extension about to be mapped (see `hooks.barrier.Host`)."""
         self.scan_missed_loads()
         if spec.origin is None:
@@ -308,10 +308,10 @@ class Dispatch:
         more = (spec.name, spec.origin, elf.runtime)
         copies = self.detection.publish("runtime_exported", *more) if elf.runtime else []
         if self.is_looking:
-            self.detection.publish("mapping", *copies or [spec.origin], spec.name)
-        return next(iter(copies), None)
+            self.detection.publish("mapping", copies[0][0] if copies else spec.origin, spec.name)
+        return copies[0] if copies else None
 
-    def before_load(self, library: str) -> None:
+    def before_load(self, library: str, mode: int) -> None:
         """Look at a library before it is loaded (see `hooks.barrier.Host`)."""
         self.scan_missed_loads()
         if self.is_up and os.sep in library:
@@ -322,7 +322,7 @@ class Dispatch:
                 from cudaguard.elf.reader import read_elf
 
                 self.native.choose(library, os.path.basename(library), read_elf(library).needed)
-        elif self.is_up:
+        elif self.is_up and not mode & RTLD_NOLOAD:
             self.native.choose("", library, (library,))
         if self.journal.is_written:
             self.recording.begins(library)

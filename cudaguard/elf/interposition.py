@@ -31,8 +31,8 @@ _OTHER_LAYOUT = (
 )
 # Variables of the C library that a program may have copies of, with the same value.
 _SAME_EVERYWHERE = (b"stdin", b"stdout", b"stderr")
+_HEX = frozenset("0123456789abcdef")
 # Of these each has some names of the others, and means the same by them.
-_MARK = 8  # digits that auditwheel puts into the name of a library
 _C_LIBRARY = ("libc.so", "libm.so", "libpthread.so", "libdl.so", "librt.so", "ld-linux")
 
 
@@ -314,7 +314,7 @@ def is_cxx_runtime(file: str) -> bool:
 def _bundled(file: str) -> str:
     """Return the name of what auditwheel has bundled, without its mark; empty for others."""
     stem, dash, mark = os.path.basename(file).partition(".so")[0].rpartition("-")
-    return stem if dash and len(mark) == _MARK else ""
+    return stem if dash and len(mark) == 8 and _HEX.issuperset(mark) else ""
 
 
 def _is_of_c_library(file: str) -> bool:

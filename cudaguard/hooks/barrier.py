@@ -29,10 +29,15 @@ if TYPE_CHECKING:
         def callbacks_for(self, name: str) -> ImportCallbacks:
             """Return what is to happen around the import of a watched module."""
 
-        def before_mapping(self, spec: ModuleSpec) -> str | None:
-            """Act before any extension module is mapped; return the file to map instead, if any."""
+        def before_mapping(self, spec: ModuleSpec) -> tuple[str, Callable[[bool], None]] | None:
+            """Act before any extension module is mapped.
 
-        def before_load(self, library: str) -> None:
+            Returns:
+                The file to map instead, and what to call when it was mapped or could not be; if
+                there is one.
+            """
+
+        def before_load(self, library: str, mode: int) -> None:
             """Look at a library, and at how things are, before it is loaded by ctypes."""
 
         def load_failed(self, error: Exception, library: str) -> None:

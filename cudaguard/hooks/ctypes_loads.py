@@ -102,7 +102,7 @@ class LibraryLoads:
         """Do what comes before a load; return its mode, and what to call when it has happened."""
         host = self._host
         asked = mode if isinstance(mode, int) else 0
-        call_each(host, (host.before_load,), path)
+        call_each(host, (host.before_load,), path, asked)
         mode, done = local_mode(host, self._decide, path, mode)
 
         def loaded() -> None:

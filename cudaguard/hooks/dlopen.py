@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     Decide = Callable[[str], "tuple[bool, Callable[[], None]] | None"]
 
 RTLD_GLOBAL: int = getattr(os, "RTLD_GLOBAL", 0)  # 0: the platform has no symbol scopes
+RTLD_NOLOAD: int = getattr(os, "RTLD_NOLOAD", 0)
 NOT_FOUND = ": cannot open shared object file"  # as glibc's loader says
 getdlopenflags: Callable[[], int] = getattr(sys, "getdlopenflags", int)
 # As Python's own functions take a number, and past what a class of its own makes of `&`:

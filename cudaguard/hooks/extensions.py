@@ -49,7 +49,8 @@ class _Mapping:
         self._outer: ModuleSpec | None = None
         self.closes: Sequence[Close] = ()
         self.module: ModuleType | None = None  # once a prerequisite has imported this very file
-        self._copy: str | None = None  # what is mapped instead
+        # What is mapped instead, and what to call then.
+        self._copy: tuple[str, Callable[[bool], None]] | None = None
 
     @of_import_system
     def begin(self, watched: str | None) -> None:
@@ -74,14 +75,23 @@ class _Mapping:
         loader: ExtensionFileLoader,
     ) -> ModuleType | None:
         """Have the original function map what is to be mapped instead; None if that fails."""
-        spec, copy = self.spec, self._copy
-        if copy is None:
+        if self._copy is None:
             return None
+        (path, ended), spec = self._copy, self.spec
+        copy = type(spec).__new__(type(spec))
+        vars(copy).update(vars(spec), origin=path)
+        is_mapped = False
         try:
-            module = original(loader, type(spec)(spec.name, loader, origin=copy))
-        except ImportError:  # the file itself tells why, if it is not for the copy
+            module = original(loader, copy)
+            is_mapped = True
+        except ImportError as error:
+            if error.path != path:  # raised by the module itself
+                is_mapped = True
+                raise
             return None
-        if getattr(module, "__file__", None) == copy:  # set by modules of one phase
+        finally:
+            call_each(self.host, (ended,), is_mapped)
+        if getattr(module, "__file__", None) == path:  # set by modules of one phase
             module.__file__ = spec.origin
         return module
 

@@ -235,7 +235,8 @@ class GuardFinder:
 
         What does is news until `LoaderList` has begun at what was known before.
         """
-        return bool(_loads().why_mapped("mapped")) or not self.counters()
+        is_unknown = not self.counters() and has_ctypes()
+        return bool(_loads().why_mapped("mapped")) or is_unknown
 
     @staticmethod
     def has_plugins() -> bool:
@@ -482,7 +483,7 @@ def _why_flags(args: "tuple[Any, ...]", kwargs: "dict[str, Any]") -> str:
 # --- ctypes ---------------------------------------------------------------------------------------
 
 
-def _has_ctypes() -> bool:
+def has_ctypes() -> bool:
     """Return True if all that matters of ctypes is there, and was not lazily put off."""
     module = sys.modules.get("ctypes")
     return module is not None and "pythonapi" in object.__getattribute__(module, "__dict__")
@@ -490,7 +491,7 @@ def _has_ctypes() -> bool:
 
 def watch_ctypes() -> None:
     """Watch the loads of ctypes, if it is there; again if it was reloaded."""
-    if RTLD_GLOBAL and _has_ctypes():
+    if RTLD_GLOBAL and has_ctypes():
         ctypes: Any = sys.modules["ctypes"]
         there = vars(ctypes).get("CDLL")
         if there is not kernel.cdll:  # otherwise nothing has come, or taken its place

@@ -198,10 +198,11 @@ def _find() -> str:
 
     Source: ``rtld_global`` in glibc's ``sysdeps/generic/ldsodefs.h``; ``getauxval(3)``.
     """
-    if not _confstr or not (_confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc"):
-        return ""
-    memory = -1
+    memory, unknown = -1, ""
     try:
+        if not _confstr or not (_confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc"):
+            return ""
+        unknown = _UNKNOWN
         vector = _words(start_of("/proc/self/auxv"))
         there = dict(zip(vector[::2], vector[1::2])).get(_AT_BASE, 0)
         memory = _open("/proc/self/mem", FLAGS)
@@ -210,13 +211,13 @@ def _find() -> str:
             parts = zip(segments.kinds, segments.addresses, segments.sizes)
             _, at, size = max(part for part in parts if part[0] == 1)  # that is the last one
             loader.place = _found_in(memory, there + at, min(size, _MOST))
-            return "" if loader.place else _UNKNOWN
-    except failures():
+            return "" if loader.place else unknown
+    except failures():  # another C library does not know the question; or there is no /proc
         pass
     finally:
         if memory >= 0:
             _close(memory)
-    return _UNKNOWN
+    return unknown
 
 
 def _words(data: bytes) -> "list[int]":
@@ -268,7 +269,8 @@ def why_mapped(how: str) -> str:
     if not loader.place:
         why = _find()
         if not loader.place:
-            return why
+            # What can be done about it, the guard does once the program has ctypes.
+            return why if base.has_ctypes() else ""
     before, now = loader.counted, loader.counters()
     if now == before:
         return "" if now else _UNREADABLE

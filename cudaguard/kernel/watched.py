@@ -25,8 +25,8 @@ WATCHED = (
 WINDOWS = "PyQt5 PyQt6 PySide2 PySide6 optree pyarrow shiboken2 shiboken6 wx".split()
 BROUGHT = (
     "libc10.so libc10_cuda.so libcublas libcudart.so libcudnn libcufft libcurand.so libcusolver "
-    "libcusparse libnccl.so libnv libtorch.so libtorch_cpu.so libtorch_cuda.so "
-    "libtorch_python.so"
+    "libcusparse libnccl.so libnvJitLink.so libnvrtc.so libnvshmem libtorch.so libtorch_cpu.so "
+    "libtorch_cuda.so libtorch_python.so"
 ).split()
 FIRST = "libstdc++.so.6".split()
 LIBRARIES = (

@@ -16,6 +16,7 @@ from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import Place, SearchPath
 from cudaguard.elf.symbols import SharedObject, Wanted
 from cudaguard.files import os, own_errors
+from cudaguard.model import NamedTuple
 from cudaguard.system.preload import (
     CUDA_FOLDERS,
     below,
@@ -69,48 +70,55 @@ def newer_than_found(path: str) -> tuple[str, ...]:
     return () if lacking else tuple(chosen.values())
 
 
-def needed_by_others(name: str, asking: str) -> tuple[tuple[str, ...], str]:
-    """Return the copy that an installed library needs, where the loader would take another one.
+class Need(NamedTuple):
+    """That an installed library needs another copy of a library than the loader would take.
 
-    The first copy that is mapped serves all who come later. None where one is mapped, or where who
-    asks now would miss something in that copy.
+    Args:
+        files: That copy, with those of its set.
+        client: What needs it.
+        modules: The top-level modules of the distribution that has the client.
+    """
+
+    files: tuple[str, ...]
+    client: str
+    modules: frozenset[str]
+
+
+def needed_by_others(name: str, asking: str) -> Need | None:
+    """Return who needs another copy of a library than the one that is about to be mapped.
+
+    The first copy that is mapped serves all who come later. None where one of its set is mapped,
+    or where the other copy has not all that this one has.
 
     Args:
         name: Of the library.
         asking: The file that is about to ask for it; empty: it is opened by its name.
-
-    Returns:
-        The files, with those of its set, and what needs them.
     """
     if is_mapped(name):
-        return (), ""
+        return None
     copies = {os.path.realpath(one): one for one in below(os.path.join(CUDA_FOLDERS, escape(name)))}
     try:
         with ExitStack() as opened:
             place = None
-            if asking:
-                file = opened.enter_context(ElfFile(asking))
-                place = Place(asking, file, None)
-            found = os.path.realpath(SearchPath().find(name, place))
-            if copies.pop(found, found) != found or not copies or not os.path.isfile(found):
-                return (), ""
+            if copies and asking:
+                place = Place(asking, opened.enter_context(ElfFile(asking)), None)
+            found = os.path.realpath(SearchPath().find(name, place)) if copies else ""
+            if copies.pop(found, found) != found or not os.path.isfile(found):
+                return None
             taken = SharedObject(opened.enter_context(ElfFile(found)))
             for real, path in copies.items():
                 other = SharedObject(opened.enter_context(ElfFile(real)))
-                if asking and _misses(SharedObject(file), other, taken):
+                files = _with_its_set(path)
+                if any(map(is_mapped, map(os.path.basename, files))):
                     continue
-                for client in _clients_of(path, name):
-                    needing = SharedObject(opened.enter_context(ElfFile(client)))
-                    if _misses(needing, taken, other):
-                        return _with_its_set(path), os.path.basename(client)
+                if not taken.named(taken.codes() - other.codes()):  # it has all of these
+                    for client, modules in _clients_of(path, name):
+                        needing = SharedObject(opened.enter_context(ElfFile(client)))
+                        if any(other.defines(w) and not taken.defines(w) for w in needing.wanted()):
+                            return Need(files, os.path.basename(client), modules)
     except own_errors(OSError):
         pass
-    return (), ""
-
-
-def _misses(asking: SharedObject, one: SharedObject, other: SharedObject) -> bool:
-    """Return True if a library asks for something that one copy lacks, and another has."""
-    return any(other.defines(wanted) and not one.defines(wanted) for wanted in asking.wanted())
+    return None
 
 
 def _with_its_set(file: str) -> tuple[str, ...]:
@@ -126,9 +134,9 @@ def _with_its_set(file: str) -> tuple[str, ...]:
     ))  # fmt: skip
 
 
-def _clients_of(file: str, name: str) -> Iterator[str]:
+def _clients_of(file: str, name: str) -> Iterator[tuple[str, frozenset[str]]]:
     """Yield who needs a library, of the distributions that require the one that has a file."""
-    site, inside = file.split(f"{os.sep}nvidia{os.sep}", 1)
+    site, inside = file.rsplit(f"{os.sep}nvidia{os.sep}", 1)
     own = f"\nnvidia/{inside},".encode()
     wanted = tuple(
         b"requires-dist: " + info.partition("-")[0].replace("_", "-").lower().encode()
@@ -140,10 +148,11 @@ def _clients_of(file: str, name: str) -> Iterator[str]:
         said = text_of(f"{folder}/{info}/METADATA").lower().replace(b"_", b"-")
         if any(one in said for one in wanted):
             lines = text_of(f"{folder}/{info}/RECORD").decode("utf-8", "replace").splitlines()
-            paths = (line.partition(",")[0] for line in lines)
+            paths = [line.partition(",")[0] for line in lines]
+            modules = {path.partition("/")[0].partition(".")[0] for path in paths}
             for path in (f"{folder}/{one}" for one in paths if ".so" in one[-24:]):
                 if name in read_elf(path).needed:
-                    yield path
+                    yield path, frozenset(filter(str.isidentifier, modules))
 
 
 def _copies_of(name: str, needed_by: str) -> list[str]:

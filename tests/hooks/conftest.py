@@ -224,7 +224,7 @@ class Host:
         return self.slots
     def after_mapping(self, library, extension, flags):
         pass
-    def before_load(self, library):
+    def before_load(self, library, mode):
         pass
     def load_failed(self, error, library):
         pass

@@ -297,14 +297,15 @@ def test_newer_nvjitlink_serves_who_comes_first_as_well(run, wheel, child, compi
     info = child.folder / "client-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Name: client\nRequires-Dist: nvidia-nvjitlink-cu12==12.9.86\n")
-    (info / "RECORD").write_text("libclient.so,,\n")
     for name, release, library in (("libfirst.so", "12_4", old), ("libclient.so", "12_9", new)):
         source = NEEDING.format(f"__nvJitLinkCreate_{release}")
         flags = (str(library), f"-Wl,-rpath,{library.parent}")
         shutil.copy(compiler.library(name, source, *flags), child.folder / name)
-    load = "print(ctypes.CDLL('./{}').answer())"
-    code = ("import ctypes", load.format("libfirst.so"), load.format("libclient.so"))
-    red = run(*code, site=site)
-    assert (red.stdout, "undefined symbol: __nvJitLinkCreate_12_9" in red.stderr) == ("1\n", True)
-    green = run(GUARD, *code, site=site)
-    assert (green.stdout, green.stderr) == ("1\n1\n", "")
+    child.write("client.py", "import ctypes\nclient = ctypes.CDLL('./libclient.so')")
+    (info / "RECORD").write_text("libclient.so,,\nclient.py,,\n")
+    first = "import ctypes\nfirst = ctypes.CDLL('./libfirst.so')\nimport client"
+    ask = "print(first.answer(), client.client.answer())"
+    red = run(first, ask, site=site)
+    assert "undefined symbol: __nvJitLinkCreate_12_9" in red.stderr
+    green = run(GUARD, first, ask, site=site)
+    assert (green.stdout, green.stderr) == ("1 1\n", "")

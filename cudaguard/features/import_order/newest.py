@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 
+from cudaguard.core.import_plan import upcoming
 from cudaguard.core.patterns import values_of
 from cudaguard.core.request import Done
 from cudaguard.files import os, own_errors
@@ -45,7 +46,9 @@ def preload_newest(request: Request) -> Iterator[Outcome]:
 
 
 def preload_needed(request: Request, soname: str) -> Iterator[Outcome]:
-    """Open the copy of a library that others need before an older one is mapped that lacks it.
+    """Open the copy that another package needs before an older one is mapped that lacks something.
+
+    Only where the program imports that package next.
 
     Args:
         request: For what is about to be loaded.
@@ -55,9 +58,11 @@ def preload_needed(request: Request, soname: str) -> Iterator[Outcome]:
         from cudaguard.system.newer_copies import needed_by_others
         from cudaguard.system.preload import open_all
 
-        files, client = needed_by_others(soname, request.path or "")
-        for file in open_all(files)[0]:
-            yield Done(file, f"loaded before {request.name}, as {client} needs this copy")
+        need = needed_by_others(soname, request.path or "")
+        if need is None or not upcoming(need.modules, request.name).certain:
+            return
+        for file in open_all(need.files)[0]:
+            yield Done(file, f"loaded before {request.name}, as {need.client} needs this copy")
 
 
 def _below(folder: str, start: str) -> list[str]:

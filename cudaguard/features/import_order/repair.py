@@ -93,11 +93,11 @@ def fetch(request: Request, missing: str) -> Iterator[Outcome]:
 
     if not request.permit.acts:
         return
+    # A program that catches the error has another way: it would compute on a GPU instead of it.
+    if not ends_program():
+        return
     path = request.path or ""
     files = installed_copies(missing, path) if missing else newer_than_found(path)
-    # A program that catches the error has another way: it would compute on a GPU instead of it.
-    if not (files and ends_program()):
-        return
     opened, _ = open_all(files)
     why = "which does not find it" if missing else "which finds an older copy first"
     for file in opened:

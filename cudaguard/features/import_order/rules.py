@@ -182,7 +182,9 @@ RULES: tuple[Rule, ...] = (
             {"preload_needed": "libcusolver*.so*"},
             {"preload_needed": "libcusparse*.so*"},
             {"preload_needed": "libnccl.so*"},
-            {"preload_needed": "libnv*.so*"},
+            {"preload_needed": "libnvJitLink.so*"},
+            {"preload_needed": "libnvrtc.so*"},
+            {"preload_needed": "libnvshmem*.so*"},
         ),
         why=(
             "The loader searches neither site-packages/nvidia nor the folders of other packages, "

@@ -12,19 +12,26 @@ from __future__ import annotations
 
 from cudaguard.elf.process import uses_glibc
 from cudaguard.elf.reader import SYMBOL_KIND, ElfFile, is_runtime_id
-from cudaguard.elf.search_path import Place, SearchPath
+from cudaguard.elf.search_path import SearchPath
+from cudaguard.elf.symbols import SharedObject
 from cudaguard.errors import ImportOrderError
-from cudaguard.files import os, own_errors
+from cudaguard.files import os, own_errors, read_start
 from cudaguard.hooks.caller import caller_frame, describe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cudaguard.core.dispatch import Dispatch
 
 _ID = "CG813"
 _PRIVATE = "mapped from a copy in memory, in which its C++ runtime is its own"
-_LARGEST = 1 << 26  # bytes of an extension: they are copied
+_LARGEST = 1 << 24  # bytes of an extension: they are copied, and stay
 _GLOBAL = 1 << 4
+# Who asks for these may look for files beside its own, and a copy lies nowhere.
+_ASKS_WHERE = frozenset((b"dladdr", b"dladdr1", b"dlinfo", b"dlopen", b"dl_iterate_phdr"))
+_paths: dict[object, str] = {}  # file -> the path by which its copy was mapped in this process
+_numbers = iter(range(1 << 30))
 
 
 class RuntimeDetector:
@@ -32,15 +39,19 @@ class RuntimeDetector:
 
     def __init__(self, core: Dispatch) -> None:
         self._core = core
-        self._copies: dict[str, str] = {}
 
-    def runtime_exported(self, extension: str, library: str, names: tuple[str, ...]) -> str | None:
+    def runtime_exported(
+        self, extension: str, library: str, names: tuple[str, ...]
+    ) -> tuple[str, Callable[[bool], None]] | None:
         """Return the file to be mapped instead of an extension that exports a C++ runtime.
 
         Args:
             extension: Its name.
             library: Its file.
             names: The ``std::...::id`` objects of the runtime.
+
+        Returns:
+            The path, and what to call when it was mapped, or could not be; or None.
 
         Raises:
             ImportOrderError: in `strict`, where there is none.
@@ -49,49 +60,62 @@ class RuntimeDetector:
 
         frame, why = caller_frame(), ""
         if self._core.permit().acts:
-            copy = self._copies.get(library)
-            if copy is not None:
-                return copy
             try:
-                why = _why_not(library)
-                if not why:
-                    self._copies[library] = copy = _copied(library)
-                    done = (_ID, "own_runtime", extension, _PRIVATE)
-                    self._core.reporter.repaired(*done, frame=frame)
-                    return copy
+                state = os.stat(library)
+                key = library, state.st_ino, state.st_mtime_ns, state.st_size
+                if key in _paths:
+                    return _paths[key], lambda _: None
+                why = _why_not(library, state.st_size)
+                copy = -1 if why else _copied(library)
             except own_errors(OSError, AttributeError, ImportError) as error:
                 why = str(error)
+            if not why:
+                # A path that nobody has used: the loader goes by what it has mapped by a path.
+                path = f"/proc/self/{'./' * next(_numbers)}fd/{copy}"
+
+                def ended(is_mapped: bool) -> None:
+                    os.close(copy)
+                    if is_mapped:
+                        _paths[key] = path
+                        done = (_ID, "own_runtime", extension, _PRIVATE)
+                        self._core.reporter.repaired(*done, frame=frame)
+
+                return path, ended
         finding = static_runtime(extension, library, names, describe(frame), why)
         stop = ImportOrderError(finding.as_error(), name=extension, path=library)
         self._core.reporter.found(finding, frame, stop=stop)
         return None
 
 
-def _why_not(library: str) -> str:
-    """Return why a copy would not do; has what it needs mapped, which the copy leads nowhere to.
+def _why_not(library: str, size: int) -> str:
+    """Return why a copy would not do; empty if it does.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: The file cannot be read.
     """
-    from cudaguard.system.preload import is_mapped, open_all
+    from cudaguard.system.preload import is_mapped
 
     if not uses_glibc():
         return "this C library is not glibc"
     if is_mapped(library):
         return "it is mapped already"
-    if os.stat(library).st_size > _LARGEST:
+    if size > _LARGEST:
         return f"it has more than {_LARGEST >> 20} MB"
+    lines = read_start("/proc/self/limits", 1 << 12).splitlines()
+    if not any(line.startswith(b"Max file size") and b"unlimited" in line for line in lines):
+        return "the size of files is limited"
     with ElfFile(library) as file:
-        place, search = Place(library, file, None), SearchPath()
-        if place.runpath or place.rpath:
-            needed = [search.find(name, place) for name in file.needed if not is_mapped(name)]
-            open_all(filter(None, needed))
-        missing = [name for name in file.needed if not is_mapped(name) and not search.find(name)]
-    return f"{missing[0]}, which it needs, is found from its own folder only" if missing else ""
+        wanted = SharedObject(file).wanted()
+        asking = next((one.name.decode() for one in wanted if one.name in _ASKS_WHERE), "")
+        search = SearchPath()
+        alone = [name for name in file.needed if not is_mapped(name) and not search.find(name)]
+    if alone:
+        return f"{alone[0]}, which it needs, is found from its own folder only"
+    return f"it calls {asking}(), and may look for files beside its own" if asking else ""
 
 
-def _copied(library: str) -> str:
-    """Return the path of a copy, which is there as long as the process.
+def _copied(library: str) -> int:
+    """Return the descriptor of a copy.
 
     Raises:
         OSError: There is no room for it.
@@ -105,6 +129,8 @@ def _copied(library: str) -> str:
         data[place + SYMBOL_KIND] = _GLOBAL | (data[place + SYMBOL_KIND] & 0xF)
     copy = os.memfd_create(os.path.basename(library)[:200])
     try:
+        if copy <= 2:  # whoever writes errors there would write into it
+            raise OSError("no standard input, output or error is open")
         with memoryview(data) as rest:
             done = 0
             while done < len(rest):
@@ -112,4 +138,4 @@ def _copied(library: str) -> str:
     except BaseException:
         os.close(copy)
         raise
-    return f"/proc/self/fd/{copy}"
+    return copy
