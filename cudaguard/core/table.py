@@ -9,10 +9,11 @@ from __future__ import annotations
 import sys
 
 from cudaguard import errors
+from cudaguard.model import GRADES, NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
     from cudaguard.core.findings import Kind
@@ -20,6 +21,28 @@ if TYPE_CHECKING:
     from cudaguard.model import Rule
 
 RESERVED_PREFIX = "CG"  # of the ids that are ours
+
+
+class Parameter(NamedTuple):
+    """One parameter of a verb."""
+
+    name: str  # its key in the table
+    kind: str  # what values it takes: a key of `cudaguard.core.rule_check.KINDS`
+    example: object  # a value that fits; proposed where the parameter is missing
+    required: bool = True
+
+
+class Verb(NamedTuple):
+    """One verb, as a feature declares it."""
+
+    name: str  # its key in the table of an action: verb_object
+    kind: str  # what values it takes, as of a parameter
+    example: object
+    meaning: str  # what the guard does, in one sentence
+    # Moment (see `cudaguard.core.repairs`) -> function of the feature, as in ``repair:preload``.
+    does: Mapping[str, str]
+    parameters: tuple[Parameter, ...] = ()  # the further keys
+    grades: tuple[str, ...] = GRADES  # that a rule with this verb may have
 
 
 class FeatureTable:

@@ -70,21 +70,21 @@ CATEGORIES = {
 }
 
 TABLES = (
-    'cudaguard.features.symbol_scope.table:VERBS',
-    'cudaguard.features.import_order.table:VERBS',
-    'cudaguard.features.cuda_init.table:VERBS',
-    'cudaguard.features.array_interface.table:VERBS',
-    'cudaguard.features.cuda_graphs.table:VERBS',
-    'cudaguard.features.builds.table:VERBS',
+    'cudaguard.features.symbol_scope.rules:VERBS',
+    'cudaguard.features.import_order.rules:VERBS',
+    'cudaguard.features.cuda_init.rules:VERBS',
+    'cudaguard.features.array_interface.rules:VERBS',
+    'cudaguard.features.cuda_graphs.rules:VERBS',
+    'cudaguard.features.builds.rules:VERBS',
 )
 
 DETECTORS = (
-    ('cudaguard.features.symbol_scope.detector:ScopeDetector', ('begin', 'unseen', 'mapped', 'mapping', 'forget')),
+    ('cudaguard.features.symbol_scope.detector:ScopeDetector', ('begin', 'unseen', 'mapping', 'mapped', 'forget')),
     ('cudaguard.features.symbol_scope.detector:RuntimeDetector', ('runtime_exported',)),
     ('cudaguard.features.import_order.calls:SearchPathDetector', ('not_found',)),
     ('cudaguard.features.duplicate_libraries.detector:DuplicateDetector', ('begin', 'unseen', 'mapped', 'imported:jax', 'imported:onnxruntime', 'imported:paddle', 'imported:tensorflow', 'imported:torch')),
-    ('cudaguard.features.cuda_init.detector:CudaDetector', ('begin', 'ctypes_comes', 'unseen', 'before_load', 'around_import', 'mapped', 'loaded', 'error_passes', 'forget', 'imported:accelerate.launchers', 'imported:lightning.fabric.strategies.launchers.multiprocessing', 'imported:lightning_fabric.strategies.launchers.multiprocessing', 'imported:distributed.comm.ucx', 'imported:distributed_ucxx.ucxx', 'imported:torch.cuda.memory')),
-    ('cudaguard.features.gpu_architectures.detector:ArchitectureDetector', ('begin', 'imported:torch', 'forget')),
+    ('cudaguard.features.cuda_init.detector:CudaDetector', ('begin', 'unseen', 'before_load', 'around_import', 'mapped', 'loaded', 'ctypes_comes', 'error_passes', 'forget', 'imported:accelerate.launchers', 'imported:lightning.fabric.strategies.launchers.multiprocessing', 'imported:lightning_fabric.strategies.launchers.multiprocessing', 'imported:distributed.comm.ucx', 'imported:distributed_ucxx.ucxx', 'imported:torch.cuda.memory')),
+    ('cudaguard.features.gpu_architectures.detector:ArchitectureDetector', ('begin', 'forget', 'imported:torch')),
     ('cudaguard.features.extensions.detector:ExtensionDetector', ('truncated', 'load_failed', 'refused', 'error_passes', 'forget')),
 )
 

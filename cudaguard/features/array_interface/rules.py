@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cudaguard.core.table import Parameter, Verb
 from cudaguard.model import Rule
 
 _INTERFACE = "https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html"
@@ -55,3 +56,22 @@ RULES: tuple[Rule, ...] = (
         verified="2026-11-20: nvidia-dali-cuda120 1.35.0 with mpi4py 4.1.2",
     ),
 )
+
+VERBS = (
+    Verb(
+        "normalize_argument",
+        "function",
+        "Image.__init__",
+        "Pass the array given as first argument through cudaguard.normalize.",
+        {"after": "repair:replace_attributes"},
+        (Parameter("parameter", "parameter", "buffer"),),
+    ),
+    Verb(
+        "fix_array_interface",
+        "class",
+        "DeviceNDArray",
+        "Correct the __cuda_array_interface__ that a class exports.",
+        {"after": "repair:replace_attributes"},
+    ),
+)
+CATEGORY = "ArrayInterfaceWarning"

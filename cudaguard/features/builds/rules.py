@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cudaguard.core.table import Verb
 from cudaguard.model import Rule
 
 RULES: tuple[Rule, ...] = (
@@ -22,3 +23,14 @@ RULES: tuple[Rule, ...] = (
         verified="2026-11-20: torch 2.13.0 (CUDA 13.0), nvcc 13.0",
     ),
 )
+
+VERBS = (
+    Verb(
+        "prepare_builds",
+        "switch",
+        True,
+        "Where no GPU is visible, have torch build extensions for all that it supports.",
+        {"after": "repair:prepare_builds"},
+    ),
+)
+CATEGORY = "ExtensionWarning"

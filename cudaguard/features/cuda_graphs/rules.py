@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cudaguard.core.table import Parameter, Verb
 from cudaguard.model import Rule
 
 RULES: tuple[Rule, ...] = (
@@ -29,3 +30,21 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
 )
+
+VERBS = tuple(
+    Verb(
+        name,
+        "switch",
+        True,
+        meaning,
+        {"after": "repair:replace_compile"},
+        (Parameter("target", "target", "pkg.models.Encoder"),),
+        ("opt-in",),
+    )
+    for name, meaning in (
+        ("disable_cuda_graphs", "Compile the target without CUDA graphs."),
+        ("clone_outputs", "Return copies of what the compiled target returns."),
+    )
+)
+CATEGORY = "GraphWarning"
+KNOWN_ERRORS = "known_errors:EXPLAINER"

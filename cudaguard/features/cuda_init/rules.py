@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from cudaguard.core.table import Parameter, Verb
+from cudaguard.features.cuda_init.facts import EXPECTATIONS
 from cudaguard.model import Rule
 
 RULES: tuple[Rule, ...] = (
@@ -118,3 +120,23 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
 )
+
+VERBS = (
+    Verb(
+        "set_env",
+        "variable",
+        "XLA_PYTHON_CLIENT_PREALLOCATE",
+        "Set an environment variable before the import, unless it is set; `beside`: only with that "
+        "module.",
+        {"before": "repair:set_env"},
+        (Parameter("value", "text", "false"), Parameter("beside", "module", "dask_cuda", False)),
+    ),
+)
+REPAIRS = {"replace_module": {"before": "repair:replace_module"}}
+CATEGORY = "ImportOrderWarning"
+DETECTORS = {"detector:CudaDetector": tuple(dict.fromkeys(one.module for one in EXPECTATIONS))}
+PREREQUISITES = {"context": "repair:create_if_allowed"}
+INITIALIZERS = "facts:INITIALIZERS"
+# File beside the package's, and the text in it by which that build does nothing with CUDA.
+BUILT_WITHOUT = {"torch": ("version.py", "\ncuda: Optional[str] = None\n")}
+KNOWN_ERRORS = "known_errors:EXPLAINER"
