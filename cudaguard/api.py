@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.lifecycle import activation
-from cudaguard.core.registry import entry_of
 from cudaguard.core.settings import layer_of_call
-from cudaguard.core.table import table
+from cudaguard.core.table import entry_of, table
 from cudaguard.features import _index
 from cudaguard.hooks.caller import note_block
 from cudaguard.kernel import GUARD, kernel

@@ -13,10 +13,9 @@ from cudaguard import config
 from cudaguard.config import MODE_VARIABLE
 from cudaguard.core.dispatch import Dispatch
 from cudaguard.core.permit import REPAIRING
-from cudaguard.core.registry import Registry, entry_of
 from cudaguard.core.reports import LATER, passes_through
 from cudaguard.core.settings import Layer, combine
-from cudaguard.core.table import table
+from cudaguard.core.table import Registry, entry_of, table
 from cudaguard.files import os, program_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, ImportCallbacks
 from cudaguard.hooks.finder import (
@@ -34,8 +33,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cudaguard.core.plugins import Entry
-    from cudaguard.core.settings import InForce, Sourced
+    from cudaguard.core.settings import Entry, InForce, Sourced
     from cudaguard.model import Rule
 
 
@@ -161,7 +159,7 @@ class Activation:
         """Return what the guard is doing and what it has found so far. Looking touches nothing."""
         core, is_up = self.core, self.is_up
         if is_up:
-            from cudaguard.core.late_imports import record_bypassed
+            from cudaguard.core.prerequisites import record_bypassed
 
             record_bypassed(core)
         return Status(
@@ -332,7 +330,7 @@ class Activation:
             core.look("guard")
         self._load_late_plugins()
         if any(is_imported(name) for name in core.registry.by_module):
-            from cudaguard.core.late_imports import check_already_imported
+            from cudaguard.core.prerequisites import check_already_imported
 
             check_already_imported(core, at_start=at_start)
 
@@ -374,7 +372,7 @@ class Activation:
         try:
             found = {}
             if self.core.kernel.has_plugins():
-                from cudaguard.core.plugins import scan
+                from cudaguard.core.settings import scan
 
                 found = scan(sys.path)
         except program_errors(Exception) as error:
@@ -402,7 +400,7 @@ class Activation:
         if not entries:
             return
         from cudaguard.core import findings
-        from cudaguard.core.plugins import load
+        from cudaguard.core.settings import load
 
         rules: list[Sourced] = []
         for entry in entries:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cudaguard.core.registry import BUILT_IN, Registry, built_in, entry_of
-from cudaguard.core.table import table
+from cudaguard.core.table import BUILT_IN, Registry, built_in, entry_of, table
 from cudaguard.model import Rule
 
 

@@ -37,7 +37,7 @@ VERBS = tuple(
         "switch",
         True,
         meaning,
-        {"after": "repair:replace_compile"},
+        {"after": "functions:replace_compile"},
         (Parameter("target", "target", "pkg.models.Encoder"),),
         ("opt-in",),
     )
@@ -47,4 +47,4 @@ VERBS = tuple(
     )
 )
 CATEGORY = "GraphWarning"
-KNOWN_ERRORS = "known_errors:EXPLAINER"
+KNOWN_ERRORS = "findings:EXPLAINER"
