@@ -14,7 +14,7 @@ from cudaguard.config import MODE_VARIABLE
 from cudaguard.core.dispatch import Dispatch
 from cudaguard.core.permit import REPAIRING
 from cudaguard.core.reports import LATER, passes_through
-from cudaguard.core.settings import Layer, combine
+from cudaguard.core.settings import Layer, combine, load, scan
 from cudaguard.core.table import Registry, entry_of, table
 from cudaguard.files import os, program_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, ImportCallbacks
@@ -27,13 +27,14 @@ from cudaguard.hooks.finder import (
 )
 from cudaguard.hooks.loader import is_imported
 from cudaguard.model import Status
-from cudaguard.system.modules import has_ctypes
+from cudaguard.system.modules import has_ctypes, peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cudaguard.core.settings import Entry, InForce, Sourced
+    from cudaguard.core.table import RuleEntry
     from cudaguard.model import Rule
 
 
@@ -159,8 +160,6 @@ class Activation:
         """Return what the guard is doing and what it has found so far. Looking touches nothing."""
         core, is_up = self.core, self.is_up
         if is_up:
-            from cudaguard.core.prerequisites import record_bypassed
-
             record_bypassed(core)
         return Status(
             core.reporter.mode,
@@ -330,8 +329,6 @@ class Activation:
             core.look("guard")
         self._load_late_plugins()
         if any(is_imported(name) for name in core.registry.by_module):
-            from cudaguard.core.prerequisites import check_already_imported
-
             check_already_imported(core, at_start=at_start)
 
     def _load_late_plugins(self) -> None:
@@ -372,8 +369,6 @@ class Activation:
         try:
             found = {}
             if self.core.kernel.has_plugins():
-                from cudaguard.core.settings import scan
-
                 found = scan(sys.path)
         except program_errors(Exception) as error:
             found = {}
@@ -400,7 +395,6 @@ class Activation:
         if not entries:
             return
         from cudaguard.core import findings
-        from cudaguard.core.settings import load
 
         rules: list[Sourced] = []
         for entry in entries:
@@ -412,6 +406,77 @@ class Activation:
             else:
                 rules += [(entry_of(rule), f"plug-in {entry.value}") for rule in loaded]
         self.add(*rules)
+
+
+# --- Modules that the guard could not act on: imported before it came, or past it -----------------
+
+_told: set[tuple[str, str]] = set()  # module and rule: one look is enough
+
+
+def check_already_imported(core: Dispatch, *, at_start: bool) -> None:
+    """Do what can be done for modules that are there, and report the rules that came too late.
+
+    Args:
+        core: Has the rules.
+        at_start: Is this the start of the interpreter, before the program?
+    """
+    core.repairs.after_all()
+    done = 0
+    for name, entries in list(core.registry.by_module.items()):
+        if not is_imported(name):
+            continue
+        is_late = name not in core.seen
+        if is_late:
+            core.early.add(name)
+        for one in entries:
+            is_missed, number = core.repairs.late(name, one, is_late=is_late, at_start=at_start)
+            done += number
+            if is_late and (name, one.id) not in _told:
+                _told.add((name, one.id))
+                _tell_late(core, name, one, is_missed=is_missed, at_start=at_start)
+    if done:
+        core.repairs.again()
+
+
+def _tell_late(
+    core: Dispatch, name: str, one: RuleEntry, *, is_missed: bool, at_start: bool
+) -> None:
+    is_only_told = one.grade == "report" and not one.needs and not one.does
+    if not is_only_told and not (one.needs or is_missed):
+        return
+    from cudaguard.core import findings
+    from cudaguard.core.decide import applies, named_versions
+    from cudaguard.hooks.caller import caller_frame
+    from cudaguard.system.facts import Facts
+
+    rule = one.rule
+    if not applies(rule, Facts()):
+        return
+    if is_only_told:  # it would have changed nothing to come earlier
+        core.reporter.found(findings.known_fault(rule, name, "", named_versions(rule, Facts())))
+        return
+    missing = core.prerequisites().missing_before(rule, name)
+    if rule.grade == "report" and not is_missed:  # nor would it have repaired anything in time
+        for need in missing:
+            core.reporter.found(findings.out_of_order(rule, need, name, ""), caller_frame())
+    elif is_missed or missing:
+        verbs = core.repairs.table.index.VERBS
+        verb = next((verb for verb, _ in one.does if "late" in verbs[verb]), "")
+        finding = findings.too_late(rule, name, at_start=at_start)
+        core.reporter.found(finding, caller_frame(), stop=LATER, verb=verb)
+
+
+def record_bypassed(core: Dispatch) -> None:
+    """Record the watched modules that were imported and never came through the hook."""
+    from cudaguard.core import findings
+
+    for name in core.registry.by_module:
+        module = sys.modules.get(name)
+        # A package without code of its own is loaded by no loader of a file.
+        is_namespace = peek(module, "__path__") is not None and peek(module, "__file__") is None
+        known = name in core.seen or name in core.early
+        if not known and is_imported(name) and not is_namespace:
+            core.reporter.found(findings.past_the_guard(name))
 
 
 activation = Activation()  # that of this process
