@@ -180,7 +180,7 @@ def index() -> str:
         "INITIALIZERS": tuple(initializers), "BUILT_WITHOUT": without, "KNOWN_ERRORS": tuple(known),
         "FINDINGS": tuple(findings),
         "CHECKS": dict(checks),
-        "IDS": dict(sorted(ids.items())),
+        "IDS": {id: category for id, (_, category) in sorted(ids.items())},
     }  # fmt: skip
     return HEAD + "\n".join(
         f"{name}{_TYPES.get(name, '')} = {_rows(value)}\n" for name, value in parts.items()
@@ -226,7 +226,7 @@ def watched() -> str:
 
 def _rows(value: tuple | dict) -> str:
     """Return a table as code, with a row on each line; lists of words with as many as fit."""
-    if isinstance(value, dict) and all(str(row).isidentifier() for row in value.values()):
+    if isinstance(value, dict) and all(f"_{row}".isidentifier() for row in value.values()):
         words = " ".join(f"{key!r}:{row!r}," for key, row in value.items())
         return f"{{\n{fill(words, 99, initial_indent=_INDENT, subsequent_indent=_INDENT)}\n}}"
     if isinstance(value, tuple) and all(str(row).replace(".", "").isidentifier() for row in value):

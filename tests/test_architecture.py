@@ -30,7 +30,7 @@ FACE = {
 SCRIPTS = ("_bisect", "_site")
 # A front end is loaded by its host, which is there then.
 HOSTS = {"tools.pytest": "pytest"}
-DEPENDENCIES = {"importlib_metadata", "packaging", "tomli", "tomllib", "wrapt", "pynvml"}
+DEPENDENCIES = {"importlib_metadata", "packaging", "tomli", "tomllib", "pynvml"}
 LONGEST = 700  # lines; a file is split when it has two subjects, never because it is long
 GENERATED = "features._index"
 # The ratchet. These only fall: whoever removes something lowers them to what is left, and what is
@@ -347,7 +347,7 @@ OTHER_FILES = (
         (cycles, "core/x.py", "from cudaguard.core.y import z"),
         (third_party_imports, "core/dispatch.py", "import numpy"),
         (third_party_imports, "core/dispatch.py", "try:\n    import packaging\nfinally:\n    pass"),
-        (third_party_imports, "core/dispatch.py", "class A:\n    from wrapt import wrap"),
+        (third_party_imports, "core/dispatch.py", "class A:\n    from packaging import version"),
         (third_party_imports, "core/dispatch.py", "def f():\n    import torch"),
         (third_party_imports, "core/dispatch.py", "def f():\n    import pytest"),
         (third_party_imports, "core/dispatch.py", "if not TYPE_CHECKING:\n    import packaging"),

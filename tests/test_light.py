@@ -157,7 +157,7 @@ def test_probe_sees_a_heavy_import(child, code, name):
 # --- status and repairs ------------------------------------------------------------------------
 
 
-def test_repaired_decord_import_loads_neither_wrapt_nor_torch_nor_pynvml(child):
+def test_repaired_decord_import_loads_neither_torch_nor_pynvml(child):
     pytest.importorskip("decord", reason="decord has wheels for x86-64 Linux only")
     done = child.python(
         """
@@ -166,11 +166,10 @@ def test_repaired_decord_import_loads_neither_wrapt_nor_torch_nor_pynvml(child):
         cudaguard.install()
         import decord
         assert any("kept in local symbol scope by CG001" in t for t in cudaguard.status().changes)
-        print(sorted(m for m in ("wrapt", "torch", "pynvml", "_wrapt") if m in sys.modules))
-        print([line for line in open("/proc/self/maps") if "wrapt" in line])
+        print(sorted(m for m in ("torch", "pynvml") if m in sys.modules))
         """
     )
-    assert done.stdout.splitlines() == ["[]", "[]"]
+    assert done.stdout.splitlines() == ["[]"]
 
 
 # --- look without touching ------------------------------------------------------------------------

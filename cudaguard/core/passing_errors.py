@@ -82,8 +82,9 @@ def explain_text(text: str, *, is_guarded: bool = False) -> Finding | None:
 
 def closest(text: str) -> list[tuple[str, str]]:
     """Return id and title of what is nearest to a message of which nothing is known."""
-    titles = {id: title for id, (title, _) in table.index.IDS.items()}
-    return [(id, titles[id]) for id in closest_in(text, known_errors(), titles)]
+    known = known_errors()
+    titles = dict(sorted((one.id, one.title) for one in (*table.kinds(), *known)))
+    return [(id, titles[id]) for id in closest_in(text, known, titles)]
 
 
 def _said(hit: Hit, *, is_guarded: bool) -> Finding:

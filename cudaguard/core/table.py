@@ -16,7 +16,7 @@ from cudaguard.system.modules import has_kernel_driver
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import Any
 
     from cudaguard.core.findings import Kind
@@ -91,16 +91,19 @@ class FeatureTable:
         """Return all built-in rules."""
         return tuple(self.rule(id, entry) for id, entry, *_ in self.index.RULES)
 
-    def kind(self, id: str) -> Kind | None:
-        """Return the kind of findings that has an id; None if none has."""
+    def kinds(self) -> Iterator[Kind]:
+        """Yield all kinds of findings."""
         from cudaguard.core.findings import Kind
 
         for module in self.index.FINDINGS:
             __import__(module)
             for found in vars(sys.modules[module]).values():
-                if isinstance(found, Kind) and found.id == id:
-                    return found
-        return None
+                if isinstance(found, Kind):
+                    yield found
+
+    def kind(self, id: str) -> Kind | None:
+        """Return the kind of findings that has an id; None if none has."""
+        return next((kind for kind in self.kinds() if kind.id == id), None)
 
     def moments(self, moment: str, verbs: Iterable[str]) -> dict[str, tuple[str, ...]]:
         """Return the entries of what is done at a moment, each with those of the verbs it does."""
@@ -113,8 +116,7 @@ class FeatureTable:
 
     def category_of(self, id: str, verb: str = "") -> type[CudaGuardWarning]:
         """Return the class of warnings about findings with an id; of a rule, by what it does."""
-        _, name = self.index.IDS.get(id, ("", ""))
-        name = name or self.index.CATEGORIES.get(verb, "ImportOrderWarning")
+        name = self.index.IDS.get(id) or self.index.CATEGORIES.get(verb, "ImportOrderWarning")
         found: type[CudaGuardWarning] = getattr(errors, name)
         return found
 

@@ -28,24 +28,6 @@ RULES: tuple[Rule, ...] = (
         verified="2026-11-20: PyCUDA 2026.1 on a stand-in for the driver, no GPU",
     ),
     Rule(
-        id="CG016",
-        title="TensorRT comes before torch has a CUDA context",
-        watch=("tensorrt",),
-        dist=("tensorrt", "tensorrt-bindings", "tensorrt-cu11", "tensorrt-cu12", "tensorrt-cu13"),
-        when={"dists": {"torch": ""}},
-        needs=("context",),
-        # Opt-in: a context takes memory, and forked workers cannot use CUDA after it.
-        grade="opt-in",
-        why=(
-            "Inference was reported to fail with 'Error Code 1: Cask' if an engine is built "
-            "before torch has a CUDA context. Creating the primary context first avoids it."
-        ),
-        links=(
-            "https://github.com/NVIDIA/TensorRT/issues/4335",
-            "https://github.com/NVIDIA/TensorRT/issues/1133",
-        ),
-    ),
-    Rule(
         id="CG014",
         title="JAX takes most of the device's memory at its first computation",
         watch=("jax",),
@@ -100,24 +82,6 @@ RULES: tuple[Rule, ...] = (
         ),
         fixed_in="cudf 25.10.0",
         verified="2026-11-23: cudf 25.8.0, dask-cuda 25.8.0 (cuInit is called, no GPU)",
-    ),
-    Rule(
-        id="CG050",
-        title="MPI is initialized before a CUDA context is on the right device",
-        watch=("mpi4py.MPI",),
-        dist=("mpi4py",),
-        needs=("context",),
-        # Opt-in: a context takes memory, and nothing says that this MPI looks at GPUs.
-        grade="opt-in",
-        why=(
-            "An MPI that passes GPU memory uses the device of the context that exists when "
-            "mpi4py.MPI is imported. Without one it was reported to fail with 'invalid device"
-            " context'. The rule creates the local rank's context."
-        ),
-        links=(
-            "https://github.com/openucx/ucx/issues/4707",
-            "https://github.com/NVIDIA/AMGX/issues/149",
-        ),
     ),
 )
 
