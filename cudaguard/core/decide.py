@@ -70,17 +70,12 @@ def may_apply(rule: Rule, facts: Facts) -> bool:
 
 
 class Plan(NamedTuple):
-    """What follows from the rules for one watched module, in the order of doing.
+    """What follows from the rules for one watched module, in the order of doing."""
 
-    Args:
-        needs: Pairs of (module to import first, id of the rule that asks for it).
-        told: Rules graded ``report`` that apply to this module.
-        problems: Contradictions among the rules, in words.
-    """
-
+    # Pairs of (module to import first, id of the rule that asks for it)
     needs: tuple[tuple[str, str], ...] = ()
-    told: tuple[Rule, ...] = ()
-    problems: tuple[str, ...] = ()
+    told: tuple[Rule, ...] = ()  # rules graded ``report`` that apply to this module
+    problems: tuple[str, ...] = ()  # contradictions among the rules, in words
 
 
 def plan(
@@ -149,15 +144,12 @@ def _rank(rule: Rule, users: bool) -> tuple[int, ...]:
 
 
 class Before(NamedTuple):
-    """`first` must be imported before `then`, says `rule`.
-
-    Args:
-        rank: Decides between two rules that say the opposite of one pair; the greater wins.
-    """
+    """`first` must be imported before `then`, says `rule`."""
 
     first: str
     then: str
     rule: str
+    # Decides between two rules that say the opposite of one pair; the greater wins
     rank: tuple[int, ...] = ()
 
 

@@ -27,19 +27,12 @@ if TYPE_CHECKING:
 
 
 class ValueType(Record):
-    """What values a verb or a parameter takes.
+    """What values a verb or a parameter takes."""
 
-    Args:
-        expected: The values in words, as errors and the reference name them.
-        schema: The values as a JSON schema.
-        problem: Returns what else is wrong with a value, or an empty text; it is called for
-            texts only.
-        fits: Returns False for values of another type or form.
-    """
-
-    expected: str
-    fits: Callable[[object], bool]
-    schema: Mapping[str, Any]
+    expected: str  # the values in words, as errors and the reference name them
+    fits: Callable[[object], bool]  # returns False for values of another type or form
+    schema: Mapping[str, Any]  # the values as a JSON schema
+    # Returns what else is wrong with a value, or an empty text; it is called for texts only
     problem: Callable[[str], str] = lambda _: ""
 
 

@@ -22,25 +22,16 @@ if TYPE_CHECKING:
 
 
 class Layer(Record):
-    """What one call asks for.
+    """What one call asks for."""
 
-    Args:
-        mode: A mode, or None for "whatever the environment or the file say".
-        switches: Rule id -> enabled or disabled.
-        rules: Further rules with their origin.
-        file: The configuration file named by the call.
-        context: ``none``, ``auto`` or a device; None for "whatever the environment or file say".
-        alone: Activated by the environment variable alone, not by a call.
-        children: Are the Python processes that this one starts to be guarded as well?
-    """
-
-    mode: str | None = None
-    switches: Mapping[str, bool] = {}
-    rules: tuple[Sourced, ...] = ()
-    file: config.Settings | None = None
+    mode: str | None = None  # a mode, or None for "whatever the environment or the file say"
+    switches: Mapping[str, bool] = {}  # rule id -> enabled or disabled
+    rules: tuple[Sourced, ...] = ()  # further rules with their origin
+    file: config.Settings | None = None  # the configuration file named by the call
+    # ``none``, ``auto`` or a device; None for "whatever the environment or file say"
     context: str | None = None
-    alone: bool = False
-    children: bool = False
+    alone: bool = False  # activated by the environment variable alone, not by a call
+    children: bool = False  # are the Python processes that this one starts to be guarded as well?
 
     def over(self, older: Layer) -> Layer:
         """Return this layer on top of an older one, as one."""
@@ -55,27 +46,16 @@ class Layer(Record):
 
 
 class InForce(Record):
-    """The outcome: what the engine is to be configured with.
-
-    Args:
-        mode: The mode.
-        switches: Rule id -> enabled or disabled.
-        rules: All rules with their origins, a later one replacing an earlier one.
-        journal: Path of the journal, or "".
-        plugins: May rule plug-ins be loaded?
-        context: ``none``, ``auto`` or a device.
-        watch: Further modules to watch; ``*`` for every top-level one.
-        problems: What in the environment or its file could not be used, in words.
-    """
+    """The outcome: what the engine is to be configured with."""
 
     mode: str
-    switches: Mapping[str, bool]
-    rules: tuple[Sourced, ...]
-    journal: str
-    plugins: bool
-    context: str
-    watch: tuple[str, ...]
-    problems: tuple[str, ...]
+    switches: Mapping[str, bool]  # rule id -> enabled or disabled
+    rules: tuple[Sourced, ...]  # all rules with their origins, a later one replacing an earlier one
+    journal: str  # path of the journal, or ""
+    plugins: bool  # may rule plug-ins be loaded?
+    context: str  # ``none``, ``auto`` or a device
+    watch: tuple[str, ...]  # further modules to watch; ``*`` for every top-level one
+    problems: tuple[str, ...]  # what in the environment or its file could not be used, in words
 
 
 def layer_of_call(
@@ -220,17 +200,11 @@ _HEADER = f"[{GROUP}]".encode()
 
 
 class Entry(Record):
-    """One entry point.
+    """One entry point."""
 
-    Args:
-        module: The module it watches.
-        value: ``package.module:attribute``.
-        origin: The distribution's folder, for messages.
-    """
-
-    module: str
-    value: str
-    origin: str
+    module: str  # the module it watches
+    value: str  # ``package.module:attribute``
+    origin: str  # the distribution's folder, for messages
 
 
 def scan(path: Iterable[str]) -> dict[str, tuple[Entry, ...]]:

@@ -33,19 +33,12 @@ _NVIDIA, _DISPLAY = "0x10de", "0x03"  # PCI vendor, and class of a GPU
 
 
 class DriverFiles(NamedTuple):
-    """The driver, as far as files tell.
+    """The driver, as far as files tell."""
 
-    Args:
-        kernel: Version of the kernel module, empty if it is not loaded.
-        library: The libcuda.so.1 that the loader would find, empty if none.
-        library_version: Its version, as far as its name tells.
-        devices: NVIDIA GPUs on the PCI bus.
-    """
-
-    kernel: str
-    library: str
-    library_version: str
-    devices: int
+    kernel: str  # version of the kernel module, empty if it is not loaded
+    library: str  # the libcuda.so.1 that the loader would find, empty if none
+    library_version: str  # its version, as far as its name tells
+    devices: int  # NVIDIA GPUs on the PCI bus
 
 
 def look_at_driver(root: str = "/") -> DriverFiles:

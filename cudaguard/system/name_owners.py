@@ -18,17 +18,11 @@ NVIDIA, TORCH, PYTHON, RUNTIME, OTHER = "nvidia", "torch", "python", "runtime", 
 
 
 class NameOwner(NamedTuple):
-    """Who defines names of a family.
+    """Who defines names of a family."""
 
-    Args:
-        kind: One of `NVIDIA`, `TORCH`, `PYTHON`, `RUNTIME` (of C++ or OpenMP) and `OTHER`.
-        library: The library, without ``.so``.
-        title: What it is called in a sentence.
-    """
-
-    kind: str
-    library: str
-    title: str
+    kind: str  # one of `NVIDIA`, `TORCH`, `PYTHON`, `RUNTIME` (of C++ or OpenMP) and `OTHER`
+    library: str  # the library, without ``.so``
+    title: str  # what it is called in a sentence
 
 
 _TORCH = (

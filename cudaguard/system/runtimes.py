@@ -14,22 +14,16 @@ _MARK = 8  # digits that auditwheel puts into a name
 
 
 class Runtime(Record):
-    """One library of which there should be one.
+    """One library of which there should be one."""
 
-    Args:
-        title: What it is called in a message.
-        danger: What happens to those who get an older copy than they were built for.
-        wheel: The middle of the name of NVIDIA's package that has it, ``nvidia-<wheel>-cu12``.
-        part_of: The set whose parts have to be of one release, if there is one.
-        rival: Libraries with the same word here abort or crash beside one another, whatever their
-            names are.
-    """
-
-    title: str
+    title: str  # what it is called in a message
+    # What happens to those who get an older copy than they were built for
     danger: str = "functions can be missing, or behave as in the older release"
     _: KW_ONLY
+    # The middle of the name of NVIDIA's package that has it, ``nvidia-<wheel>-cu12``
     wheel: str = ""
-    part_of: str = ""
+    part_of: str = ""  # the set whose parts have to be of one release, if there is one
+    # Libraries with the same word here abort or crash beside one another, whatever their names are
     rival: str = ""
 
 

@@ -9,19 +9,13 @@ from cudaguard.model import Record
 
 
 class Family(Record):
-    """One family of symbols.
+    """One family of symbols."""
 
-    Args:
-        title: What it is called in a message.
-        names: Patterns of all names of the family; ``*`` and ``?`` are the only signs.
-        owners: File name patterns of the libraries that the names are at home in.
-        danger: What a library risks that is bound to another copy than it was built for.
-    """
-
-    title: str
+    title: str  # what it is called in a message
+    # Patterns of all names of the family; ``*`` and ``?`` are the only signs
     names: tuple[str, ...]
-    owners: tuple[str, ...]
-    danger: str
+    owners: tuple[str, ...]  # file name patterns of the libraries that the names are at home in
+    danger: str  # what a library risks that is bound to another copy than it was built for
 
 
 # The worst first: a message tells what the first two of those concerned do.

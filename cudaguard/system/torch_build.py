@@ -180,16 +180,11 @@ _TOOLKITS = ("/usr/local/cuda*",)
 
 
 class Nvrtc(NamedTuple):
-    """A copy of NVRTC.
-
-    Args:
-        path: Its file.
-        name: What it is asked for by: ``libnvrtc.so.12``.
-        release: The release of CUDA that it belongs to, as in (12, 8); None if not known.
-    """
+    """A copy of NVRTC."""
 
     path: str
-    name: str
+    name: str  # what it is asked for by: ``libnvrtc.so.12``
+    # The release of CUDA that it belongs to, as in (12, 8); None if not known
     release: tuple[int, int] | None
 
     def with_builtins(self) -> tuple[str, ...]:
