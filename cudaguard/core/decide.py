@@ -84,14 +84,7 @@ def plan(
     is_users: Callable[[Rule], bool],
     facts: Facts,
 ) -> Plan:
-    """Return what the rules ask for around the import of `name`.
-
-    Args:
-        name: The watched module.
-        rules_of: Returns the rules in force that watch a module.
-        is_users: Tells a user's rule from a built-in one.
-        facts: Facts about this process.
-    """
+    """Return what the rules ask for around the import of `name`."""
     own = [rule for rule in rules_of(name) if applies(rule, facts)]
     told = tuple(rule for rule in own if rule.grade == "report")
     if not any(rule.needs and rule.grade != "report" for rule in own):

@@ -72,11 +72,7 @@ class Activation:
         return self.core.is_up
 
     def take_over(self, reason: str) -> None:
-        """Come into force where the kernel was asleep; does nothing elsewhere.
-
-        Args:
-            reason: What has woken the guard, in words.
-        """
+        """Come into force where the kernel was asleep; does nothing elsewhere."""
         self.woken_by = self.woken_by or reason
         core, kernel = self.core, self.core.kernel
         if kernel.asked is None:
@@ -416,9 +412,7 @@ _told: set[tuple[str, str]] = set()  # module and rule: one look is enough
 def check_already_imported(core: Dispatch, *, at_start: bool) -> None:
     """Do what can be done for modules that are there, and report the rules that came too late.
 
-    Args:
-        core: Has the rules.
-        at_start: Is this the start of the interpreter, before the program?
+    `at_start`: this is the start of the interpreter, before the program.
     """
     core.repairs.after_all()
     done = 0

@@ -76,11 +76,8 @@ def is_installed(module: str) -> bool:
 class Prerequisites:
     """Brings what must come first; made for the first module that needs something.
 
-    Args:
-        registry: The rules in force.
-        reporter: Is told.
-        words: What rules may need that is no module: each with a function that is called with the
-            id of the rule and the watched module.
+    `words`: what rules may need that is no module, each with a function that is called with the id
+    of the rule and the watched module.
     """
 
     def __init__(

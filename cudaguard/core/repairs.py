@@ -171,11 +171,7 @@ class Repairs:
     def late(self, name: str, one: RuleEntry, *, is_late: bool, at_start: bool) -> tuple[bool, int]:
         """Have done what is left to do for a module that is there.
 
-        Args:
-            name: The module.
-            one: A rule that watches it.
-            is_late: Has it come before the guard, or past it?
-            at_start: Is this the start of the interpreter, before the program?
+        `is_late`: it has come before the guard, or past it.
 
         Returns:
             Whether it is too late for some of it, and how much was done.
@@ -222,9 +218,6 @@ class NativeRepairs:
     """What the rules in force want done when a library is opened or an extension is mapped.
 
     Made again when other rules come into force.
-
-    Args:
-        repairs: Makes and tells what is asked for.
     """
 
     def __init__(self, repairs: Repairs) -> None:
@@ -236,10 +229,7 @@ class NativeRepairs:
     def mapping(self, spec: ModuleSpec, needed: tuple[str, ...], masked_for: str) -> None:
         """Have done what is to be done before an extension is mapped.
 
-        Args:
-            spec: The extension, with a file.
-            needed: The libraries that it names.
-            masked_for: The module whose RTLD_GLOBAL was taken from the flags in force.
+        `masked_for`: the module whose RTLD_GLOBAL was taken from the flags in force.
         """
         self.provide(spec, needed)
         if self._first is None:
@@ -254,12 +244,7 @@ class NativeRepairs:
                 self._map(entry, one, spec)
 
     def provide(self, spec: ModuleSpec, needed: tuple[str, ...]) -> bool:
-        """Have brought what an extension needs; True if something was done.
-
-        Args:
-            spec: The extension, with a file.
-            needed: Names of libraries.
-        """
+        """Have brought what an extension needs; True if something was done."""
         done = 0
         entries = self._with_moment("needing")
         # The fixed parts first: nearly no library has them, and matching is not light.

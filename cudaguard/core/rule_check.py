@@ -120,13 +120,7 @@ def verb_of(action: Mapping[str, Any]) -> str:
 
 
 def fault_in(action: object, rule: Rule, show: Show) -> tuple[str, str] | None:
-    """Return the field of the rule and what is wrong with it, or None for an action that fits.
-
-    Args:
-        action: One action of the rule.
-        rule: The rule.
-        show: Returns a value as the user wrote it: in Python, or in TOML.
-    """
+    """Return the field of the rule and what is wrong with it, or None for an action that fits."""
     verbs = declared()
     if not isinstance(action, dict):
         example = next(iter(verbs.values()))
@@ -299,11 +293,6 @@ def rules_from_tables(
     tables: Iterable[Mapping[str, Any]], origin: str, *, known: Iterable[str] = ()
 ) -> tuple[Rule, ...]:
     """Return the rules that the tables of one file describe.
-
-    Args:
-        tables: Tables with the fields of `Rule` as keys.
-        origin: The file's name, for messages.
-        known: Identifiers of built-in rules, which a file may replace.
 
     Raises:
         RuleError: naming the file, the table, the key, and what was expected.

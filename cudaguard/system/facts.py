@@ -113,10 +113,6 @@ def distribution(library: Any, name: str) -> Distribution:
 
     ``distribution`` of Python 3.15 and importlib_metadata reads the metadata to choose one.
 
-    Args:
-        library: ``importlib.metadata``, or what it is made from.
-        name: The distribution's name.
-
     Raises:
         PackageNotFoundError: It is not installed.
     """
@@ -241,9 +237,6 @@ class Packages:
 
         ``decord/libdecord.so`` and ``decord.libs/libz.so``, where wheels keep what they bundle,
         both belong to ``decord``.
-
-        Args:
-            path: The library's file, links resolved.
         """
         for name, folder in self._others:
             if path.startswith(folder):

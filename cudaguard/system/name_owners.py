@@ -88,11 +88,7 @@ NOBODY = NameOwner("", "", "")
 
 
 def owner_of(name: str) -> NameOwner:
-    """Return who defines a function; `NOBODY` for one of nobody that is known here.
-
-    Args:
-        name: As the linker has it.
-    """
+    """Return who defines a function; `NOBODY` for one of nobody that is known here."""
     return next((owner for pattern, owner in _compiled() if pattern.match(name)), NOBODY)
 
 

@@ -202,10 +202,6 @@ def origin_of(name: str, path: Sequence[str]) -> str:
     """Return `STANDARD`, `INSTALLED` or `LOCAL`; nothing is imported for it.
 
     A compiled module counts as installed wherever it lies: what it loads is its own.
-
-    Args:
-        name: A module; only its top-level package is looked for.
-        path: Folders to look into, as in ``sys.path``.
     """
     from importlib.machinery import PathFinder
 
@@ -253,8 +249,7 @@ class Skipped(Exception):  # noqa: N818  # not an error
 class Site:
     """This environment.
 
-    Args:
-        limit: Seconds for one child.
+    `limit`: seconds for one child.
     """
 
     def __init__(self, limit: float = 60.0) -> None:

@@ -80,9 +80,6 @@ def stem_of(name: str) -> str:
     """Return the name of a library without version and without what auditwheel has put in.
 
     Empty for one that is not in the table. The parts of cuDNN have stems of their own.
-
-    Args:
-        name: Of its file: ``libgomp-a34b3233.so.1.0.0``.
     """
     stem, so, _ = name.partition(".so")
     stem = unmarked(stem) if so else ""
@@ -90,9 +87,5 @@ def stem_of(name: str) -> str:
 
 
 def runtime_of(stem: str) -> Runtime:
-    """Return what is known of a library.
-
-    Args:
-        stem: As from `stem_of`, not empty.
-    """
+    """Return what is known of a library."""
     return RUNTIMES[stem] if stem in RUNTIMES else RUNTIMES[stem.partition("_")[0]]

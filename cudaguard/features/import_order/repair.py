@@ -86,10 +86,8 @@ def _names(values: Iterable[Any], name: str, deepest: int = 3) -> bool:
 def fetch(request: Request, missing: str) -> Iterator[Outcome]:
     """Open what a library was refused for, and what that needs, from the wheels that have it.
 
-    Args:
-        request: For the library that was refused.
-        missing: The name that the loader has not found. Empty: it finds one that is too old, and a
-            newer one that is installed has what is missing.
+    `missing`: what the loader has not found. Empty: it finds one that is too old, and a newer one
+    that is installed has what is missing.
     """
     from cudaguard.system.newer_copies import newer_than_found
     from cudaguard.system.preload import in_wheels, open_all
@@ -186,12 +184,7 @@ def _installed(action: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def provide(request: Request, needed: tuple[str, ...]) -> Iterator[Outcome]:
-    """Import the module that has the libraries which an extension names.
-
-    Args:
-        request: For a rule whose first watched module has them.
-        needed: The libraries.
-    """
+    """Import the module that has the libraries which an extension names."""
     rule, provider = request.rule, request.rule.watch[0]
     if not request.permit.acts:
         for library in needed if is_installed(provider) else ():
