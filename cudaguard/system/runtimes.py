@@ -34,27 +34,17 @@ RUNTIMES: dict[str, Runtime] = {
     "libcudart": Runtime("the CUDA runtime", wheel="cuda_runtime"),
     "libcublas": Runtime("cuBLAS", wheel="cublas", part_of="cublas"),
     "libcublasLt": Runtime("cuBLAS", wheel="cublas", part_of="cublas"),
-    "libcudnn": Runtime(
-        "cuDNN",
-        "the process can die with 'Could not load symbol ...', or convolutions fail with "
-        "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH",
-        wheel="cudnn",
-        part_of="cudnn",
-    ),
-    "libnccl": Runtime(
-        "NCCL", "`import torch` can fail with 'undefined symbol: ncclCommRegister'", wheel="nccl"
-    ),
-    "libnvJitLink": Runtime(
-        "nvJitLink",
-        "libcusparse and torch can fail to load: 'undefined symbol: __nvJitLinkComplete_12_4'",
-        wheel="nvjitlink",
-    ),
-    "libnvrtc": Runtime(
-        "NVRTC",
-        "kernels compiled at run time can fail on newer GPUs with 'invalid value for "
-        "--gpu-architecture'",
-        wheel="cuda_nvrtc",
-    ),
+    "libcudnn": Runtime("cuDNN",
+      "the process can die with 'Could not load symbol ...', or convolutions fail with "
+      "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH", wheel="cudnn", part_of="cudnn"),
+    "libnccl": Runtime("NCCL", "`import torch` can fail with 'undefined symbol: ncclCommRegister'",
+      wheel="nccl"),
+    "libnvJitLink": Runtime("nvJitLink",
+      "libcusparse and torch can fail to load: 'undefined symbol: __nvJitLinkComplete_12_4'",
+      wheel="nvjitlink"),
+    "libnvrtc": Runtime("NVRTC",
+      "kernels compiled at run time can fail on newer GPUs with 'invalid value for "
+      "--gpu-architecture'", wheel="cuda_nvrtc"),
     "libcufft": Runtime("cuFFT", wheel="cufft"),
     "libcurand": Runtime("cuRAND", wheel="curand"),
     "libcusolver": Runtime("cuSOLVER", wheel="cusolver"),
@@ -64,7 +54,7 @@ RUNTIMES: dict[str, Runtime] = {
     # Both are LLVM's: the second one to start ends the process ("OMP: Error #15").
     "libomp": Runtime("OpenMP", rival="LLVM's OpenMP"),
     "libiomp5": Runtime("OpenMP", rival="LLVM's OpenMP"),
-}
+}  # fmt: skip
 # Those that have parts in files of their own (libcudnn_ops.so.9), which they open by name when
 # they need them.
 IN_PARTS = frozenset({"libcudnn"})
