@@ -83,7 +83,8 @@ def explain_text(text: str, *, is_guarded: bool = False) -> Finding | None:
 def closest(text: str) -> list[tuple[str, str]]:
     """Return id and title of what is nearest to a message of which nothing is known."""
     known = known_errors()
-    titles = dict(sorted((one.id, one.title) for one in (*table.kinds(), *known)))
+    titles = {kind.id: kind.title for kind in table.kinds()}
+    titles = dict(sorted({**titles, **{one.id: one.title for one in known}}.items()))
     return [(id, titles[id]) for id in closest_in(text, known, titles)]
 
 
