@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import sys
 
-from cudaguard.core.decide import applies
 from cudaguard.core.lifecycle import activation
 from cudaguard.core.passing_errors import error_passes
 from cudaguard.core.patterns import actions_of
@@ -15,7 +14,6 @@ from cudaguard.errors import GraphError
 from cudaguard.features.cuda_graphs import findings
 from cudaguard.files import own_errors, program_errors
 from cudaguard.hooks.caller import frame_outside_of
-from cudaguard.system.facts import Facts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -337,6 +335,6 @@ def _rule_for(place: ReplacedPlace, names: set[str]) -> tuple[Rule | None, str]:
     """Return the rule that names something, and what it wants."""
     for rule, permit in place.users.copy().items():
         for action in actions_of(rule, *_VERBS) if permit.acts else ():
-            if action["target"] in names and applies(rule, Facts()):
+            if action["target"] in names:
                 return rule, next(verb for verb in _VERBS if verb in action)
     return None, ""
