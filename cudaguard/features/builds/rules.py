@@ -12,10 +12,8 @@ RULES: tuple[Rule, ...] = (
         watch=("torch.utils.cpp_extension",),
         when={"platform": "linux"},
         actions=({"prepare_builds": True},),
-        why=(
-            "Where no GPU is visible and TORCH_CUDA_ARCH_LIST is not set, as in docker build and "
-            "on login nodes, torch fails with 'IndexError: list index out of range'."
-        ),
+        why="Where no GPU is visible and TORCH_CUDA_ARCH_LIST is not set, as in docker build and "
+        "on login nodes, torch fails with 'IndexError: list index out of range'.",
         links=(
             "https://github.com/pytorch/pytorch/issues/137261",
             "https://github.com/pytorch/extension-cpp/issues/71",

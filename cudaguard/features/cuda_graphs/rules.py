@@ -18,11 +18,9 @@ RULES: tuple[Rule, ...] = (
             },
         ),
         grade="opt-in",
-        why=(
-            "With compile_image_encoder, SAM2 fills its position-encoding cache inside the "
-            "compiled forward. The next call overwrites it: 'accessing tensor output of "
-            "CUDAGraphs that has been overwritten'. Copying the outputs does not help."
-        ),
+        why="With compile_image_encoder, SAM2 fills its position-encoding cache inside the "
+        "compiled forward. The next call overwrites it: 'accessing tensor output of CUDAGraphs "
+        "that has been overwritten'. Copying the outputs does not help.",
         links=(
             "https://github.com/facebookresearch/sam2/issues/460",
             "https://github.com/facebookresearch/sam2/pull/486",

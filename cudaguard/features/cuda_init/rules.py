@@ -15,11 +15,9 @@ RULES: tuple[Rule, ...] = (
         actions=({"replace_module": "pycuda.autoprimaryctx"},),
         # Opt-in: code that relies on a private context, or detaches it, would notice.
         grade="opt-in",
-        why=(
-            "pycuda.autoinit creates a context of its own and makes it current. torch and "
-            "CuPy use the primary context, where its streams, events and memory are invalid. "
-            "pycuda.autoprimaryctx has the same names and uses the primary context."
-        ),
+        why="pycuda.autoinit creates a context of its own and makes it current. torch and CuPy "
+        "use the primary context, where its streams, events and memory are invalid. "
+        "pycuda.autoprimaryctx has the same names and uses the primary context.",
         links=(
             "https://github.com/NVIDIA/TensorRT/issues/4335",
             "https://github.com/inducer/pycuda/issues/285",
@@ -34,11 +32,9 @@ RULES: tuple[Rule, ...] = (
         dist=("torch", "tensorflow", "tensorflow-gpu"),  # who else wants memory
         actions=({"set_env": "XLA_PYTHON_CLIENT_PREALLOCATE", "value": "false"},),
         grade="opt-in",
-        why=(
-            "JAX allocates most of the device's memory at its first computation, which some "
-            "packages run at import. torch or TensorFlow can then run out of memory. With the "
-            "variable set JAX allocates as needed, which is slightly slower."
-        ),
+        why="JAX allocates most of the device's memory at its first computation, which some "
+        "packages run at import. torch or TensorFlow can then run out of memory. With the "
+        "variable set JAX allocates as needed, which is slightly slower.",
         links=(
             "https://github.com/lucidrains/jax2torch/issues/2",
             "https://github.com/jax-ml/jax/issues/1075",
@@ -52,11 +48,9 @@ RULES: tuple[Rule, ...] = (
         dist=("torch", "jax"),  # who else wants memory
         actions=({"set_env": "TF_FORCE_GPU_ALLOW_GROWTH", "value": "true"},),
         grade="opt-in",
-        why=(
-            "TensorFlow allocates nearly all memory of every visible device at its first use."
-            " torch or JAX in the same process can then run out of memory. With the variable "
-            "set it allocates as needed."
-        ),
+        why="TensorFlow allocates nearly all memory of every visible device at its first use. "
+        "torch or JAX in the same process can then run out of memory. With the variable set it "
+        "allocates as needed.",
         links=(
             "https://github.com/PythonOT/POT/issues/516",
             "https://github.com/google/flax/issues/445",
@@ -69,11 +63,9 @@ RULES: tuple[Rule, ...] = (
         dist=("cudf<25.10", "cudf-cu11<25.10", "cudf-cu12<25.10"),
         # dask-cuda sets it as well, with this value, when the cluster is made: then it is too late.
         actions=({"set_env": "RAPIDS_NO_INITIALIZE", "value": "True", "beside": "dask_cuda"},),
-        why=(
-            "cudf before 25.10 asks the GPU for its properties at import, which may create a "
-            "context. dask-cuda then reports 'A CUDA context for device 0 already exists', and its "
-            "workers may share one GPU."
-        ),
+        why="cudf before 25.10 asks the GPU for its properties at import, which may create a "
+        "context. dask-cuda then reports 'A CUDA context for device 0 already exists', and its "
+        "workers may share one GPU.",
         links=(
             "https://github.com/rapidsai/dask-cuda/issues/867",
             "https://github.com/rapidsai/dask-cuda/pull/379",

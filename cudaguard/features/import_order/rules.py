@@ -24,10 +24,8 @@ RULES: tuple[Rule, ...] = (
         when={"platform": "linux"},
         actions=({"check_call": "RasterizeGLContext", "before": ("pyrender",)},),
         grade="report",
-        why=(
-            "nvdiffrast's OpenGL context was reported to segfault after `import pyrender`, "
-            "which uses OpenGL too. RasterizeCudaContext needs no OpenGL."
-        ),
+        why="nvdiffrast's OpenGL context was reported to segfault after `import pyrender`, which "
+        "uses OpenGL too. RasterizeCudaContext needs no OpenGL.",
         links=("https://github.com/NVlabs/nvdiffrast/issues/169",),
     ),
     Rule(
@@ -36,11 +34,9 @@ RULES: tuple[Rule, ...] = (
         watch=("isaacsim", "omni.isaac.kit"),
         actions=({"check_call": "SimulationApp", "before": _ISAAC_SIM},),
         grade="report",
-        why=(
-            "USD and Omniverse modules that are imported before SimulationApp starts may not "
-            "work. Isaac Sim says they 'were loaded before SimulationApp was started and "
-            "might not be loaded correctly'."
-        ),
+        why="USD and Omniverse modules that are imported before SimulationApp starts may not "
+        "work. Isaac Sim says they 'were loaded before SimulationApp was started and might not be "
+        "loaded correctly'.",
         links=("https://github.com/isaac-sim/IsaacLab/issues/2047",),
     ),
     Rule(
@@ -59,11 +55,9 @@ RULES: tuple[Rule, ...] = (
             for function in ("imshow", "namedWindow")
         ),
         grade="report",
-        why=(
-            "OpenCV's first window was reported to hang at 100 % CPU where it gets PyAV's "
-            "libxcb. Open a window before `import av`, or install opencv-python-headless if "
-            "you need no window."
-        ),
+        why="OpenCV's first window was reported to hang at 100 % CPU where it gets PyAV's libxcb. "
+        "Open a window before `import av`, or install opencv-python-headless if you need no "
+        "window.",
         links=(
             "https://github.com/PyAV-Org/PyAV/issues/978",
             "https://github.com/PyAV-Org/PyAV/issues/1050",
@@ -80,11 +74,9 @@ RULES: tuple[Rule, ...] = (
         needs=("unsloth",),
         # Opt-in: unsloth replaces parts of all three, which a program without it must not see.
         grade="opt-in",
-        why=(
-            "unsloth patches transformers, trl and peft, and cannot patch what is already "
-            "imported. Training may take more memory and time: 'Unsloth should be imported "
-            "before trl, transformers, peft to ensure all optimizations are applied'."
-        ),
+        why="unsloth patches transformers, trl and peft, and cannot patch what is already "
+        "imported. Training may take more memory and time: 'Unsloth should be imported before "
+        "trl, transformers, peft to ensure all optimizations are applied'.",
         links=(
             "https://github.com/unslothai/unsloth/issues/2233",
             "https://github.com/hiyouga/LlamaFactory/issues/7175",
@@ -101,11 +93,8 @@ RULES: tuple[Rule, ...] = (
         when={"platform": "linux", "dists": {"weasyprint": ""}},
         needs=("weasyprint",),
         grade="opt-in",
-        why=(
-            "pymeshlab loads its own copies of system libraries. The libraries that "
-            "weasyprint opens were reported to fail with them. With weasyprint first both "
-            "work."
-        ),
+        why="pymeshlab loads its own copies of system libraries. The libraries that weasyprint "
+        "opens were reported to fail with them. With weasyprint first both work.",
         links=("https://github.com/cnr-isti-vclab/PyMeshLab/issues/444",),
     ),
     Rule(
@@ -115,10 +104,8 @@ RULES: tuple[Rule, ...] = (
         when={"platform": "linux", "dists": {"torch": ""}},
         needs=("torch",),
         grade="opt-in",
-        why=(
-            "migraphx loads the machine's ROCm libraries. torch, which has its own, was "
-            "reported to fail with them. With torch first both work."
-        ),
+        why="migraphx loads the machine's ROCm libraries. torch, which has its own, was reported "
+        "to fail with them. With torch first both work.",
         links=("https://github.com/ROCm/torch_migraphx/pull/204",),
     ),
     Rule(
@@ -130,10 +117,8 @@ RULES: tuple[Rule, ...] = (
         needs=("air._mlir_libs._mlir",),
         # Its backend imports mlir-air in any case, but opt-in until the crash was seen.
         grade="opt-in",
-        why=(
-            "'import triton' was reported to segfault, because mlir-air and the ROCm SDK each "
-            "have an LLVM. With mlir-air imported first both work."
-        ),
+        why="'import triton' was reported to segfault, because mlir-air and the ROCm SDK each "
+        "have an LLVM. With mlir-air imported first both work.",
         links=(
             "https://github.com/amd/Triton-XDNA/issues/102",
             "https://github.com/amd/Triton-XDNA/pull/107",
@@ -154,11 +139,9 @@ RULES: tuple[Rule, ...] = (
             {"provide_libraries": "libtorch_cuda.so"},
             {"provide_libraries": "libtorch_python.so"},
         ),
-        why=(
-            "Extensions built against torch need libc10.so and libtorch*.so from torch's "
-            "folder. The loader finds them only after `import torch`. Before it, the import "
-            "fails with 'libc10.so: cannot open shared object file'."
-        ),
+        why="Extensions built against torch need libc10.so and libtorch*.so from torch's folder. "
+        "The loader finds them only after `import torch`. Before it, the import fails with "
+        "'libc10.so: cannot open shared object file'.",
         links=(
             "https://github.com/pytorch/extension-cpp/issues/50",
             "https://github.com/pytorch/extension-cpp/pull/127",
@@ -173,12 +156,10 @@ RULES: tuple[Rule, ...] = (
         when={"platform": "linux"},
         # Only after the loader has refused it: what was found is as it was.
         actions=({"fetch_from_wheels": "lib*.so*"},),
-        why=(
-            "The loader does not search site-packages/nvidia, and it searches LD_LIBRARY_PATH "
-            "before the folders of a package. A package that needs libcudnn.so.9 or libnccl.so.2 "
-            "fails with 'cannot open shared object file', or with 'undefined symbol' where it "
-            "gets an older copy."
-        ),
+        why="The loader does not search site-packages/nvidia, and it searches LD_LIBRARY_PATH "
+        "before the folders of a package. A package that needs libcudnn.so.9 or libnccl.so.2 "
+        "fails with 'cannot open shared object file', or with 'undefined symbol' where it gets an "
+        "older copy.",
         links=(
             "https://github.com/NVIDIA/TransformerEngine/issues/1853",
             "https://github.com/pytorch/pytorch/issues/101314",
@@ -193,11 +174,9 @@ RULES: tuple[Rule, ...] = (
         when={"platform": "linux"},
         # libstdc++ keeps the names of all its releases: the newest is right for everybody.
         actions=({"preload_newest": "libstdc++.so.6"},),
-        why=(
-            "The first libstdc++.so.6 in a process is used by all. If a pip package loads the "
-            "system's older one, conda packages that need a newer one fail with \"version "
-            "`GLIBCXX_3.4.30' not found\"."
-        ),
+        why="The first libstdc++.so.6 in a process is used by all. If a pip package loads the "
+        "system's older one, conda packages that need a newer one fail with \"version "
+        "`GLIBCXX_3.4.30' not found\".",
         links=(
             "https://github.com/NVIDIA/DALI/issues/4369",
             "https://github.com/pytorch/pytorch/issues/115138",
@@ -222,11 +201,9 @@ RULES: tuple[Rule, ...] = (
                 "naming": "CUDAExecutionProvider",
             },
         ),
-        why=(
-            "onnxruntime-gpu does not search the nvidia-* packages for cuBLAS and cuDNN. It "
-            "logs one line, drops CUDAExecutionProvider and runs on the CPU. For 1.20 to "
-            "1.22, importing torch first is not enough."
-        ),
+        why="onnxruntime-gpu does not search the nvidia-* packages for cuBLAS and cuDNN. It logs "
+        "one line, drops CUDAExecutionProvider and runs on the CPU. For 1.20 to 1.22, importing "
+        "torch first is not enough.",
         links=(
             "https://github.com/microsoft/onnxruntime/issues/21684",
             "https://github.com/microsoft/onnxruntime/issues/23643",
@@ -248,11 +225,9 @@ RULES: tuple[Rule, ...] = (
             {"preload": "libcudnn_cnn.so.9"},
         ),
         grade="opt-in",
-        why=(
-            "ctranslate2 opens cuBLAS and cuDNN by name, and the loader does not search "
-            "site-packages. It fails with 'Library libcublas.so.12 is not found or cannot be "
-            "loaded' or 'Unable to load any of {libcudnn_ops.so.9.1.0, ...}'."
-        ),
+        why="ctranslate2 opens cuBLAS and cuDNN by name, and the loader does not search "
+        "site-packages. It fails with 'Library libcublas.so.12 is not found or cannot be loaded' "
+        "or 'Unable to load any of {libcudnn_ops.so.9.1.0, ...}'.",
         links=(
             "https://github.com/OpenNMT/CTranslate2/issues/1826",
             "https://github.com/SYSTRAN/faster-whisper/issues/1182",
@@ -265,12 +240,10 @@ RULES: tuple[Rule, ...] = (
         when={"platform": "linux", "dists": {"torch": ">=2.2"}, "env": {"LD_LIBRARY_PATH": True}},
         # Nothing where cuDNN does not come from such a package, or where the other is newer.
         actions=({"preload": "nvidia/cudnn/lib/libcudnn*.so.[89]", "if_older": True},),
-        why=(
-            "torch uses parts of two cuDNN releases, because libcudnn searches "
-            "LD_LIBRARY_PATH first. It fails with 'Could not load symbol cudnnGetLibConfig' "
-            "or CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH. Removing that folder from "
-            "LD_LIBRARY_PATH is better."
-        ),
+        why="torch uses parts of two cuDNN releases, because libcudnn searches LD_LIBRARY_PATH "
+        "first. It fails with 'Could not load symbol cudnnGetLibConfig' or "
+        "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH. Removing that folder from LD_LIBRARY_PATH is "
+        "better.",
         links=(
             "https://github.com/pytorch/pytorch/issues/119989",
             "https://github.com/pytorch/pytorch/issues/188892",
@@ -285,11 +258,9 @@ RULES: tuple[Rule, ...] = (
         when={"platform": "linux", "machine": "aarch64"},
         # Only for packages that the lines which follow import: they would load it in any case.
         actions=({"preload_static_tls": "libgomp*.so*"},),
-        why=(
-            "The room for thread-local variables is small, and each wheel for AArch64 has its"
-            " own libgomp that needs some. The package imported last fails with 'cannot "
-            "allocate memory in static TLS block'."
-        ),
+        why="The room for thread-local variables is small, and each wheel for AArch64 has its own "
+        "libgomp that needs some. The package imported last fails with 'cannot allocate memory in "
+        "static TLS block'.",
         links=(
             "https://github.com/dmlc/xgboost/issues/8488",
             "https://github.com/opencv/opencv/issues/14884",
