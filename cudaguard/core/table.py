@@ -48,6 +48,11 @@ class Verb(NamedTuple):
     grades: tuple[str, ...] = GRADES  # that a rule with this verb may have
 
 
+def github(*places: str) -> tuple[str, ...]:
+    """Return links to issues and pull requests, as in ``NVIDIA/DALI/issues/5423``."""
+    return tuple(f"https://github.com/{place}" for place in places)
+
+
 class FeatureTable:
     """What the features have for the core, resolved on first use.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.table import Parameter, Verb
+from cudaguard.core.table import Parameter, Verb, github
 from cudaguard.model import Rule
 
 _INTERFACE = "https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html"
@@ -20,10 +20,7 @@ RULES: tuple[Rule, ...] = (
         why="DALI 1.32 to 1.36 refuses arrays whose stream is None, as PyCUDA's always is. DALI "
         "also refuses NumPy integers and lists that others accept, and misreads booleans. "
         "cudaguard passes the same bytes in a form DALI reads.",
-        links=(
-            "https://github.com/NVIDIA/DALI/issues/5423",
-            "https://github.com/NVIDIA/DALI/pull/5425",
-        ),
+        links=github("NVIDIA/DALI/issues/5423", "NVIDIA/DALI/pull/5425"),
         verified="2026-11-20: nvidia-dali-cuda120 1.35.0 and 2.4.0, without a GPU",
     ),
     Rule(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.table import Verb
+from cudaguard.core.table import Verb, github
 from cudaguard.model import Rule
 
 RULES: tuple[Rule, ...] = (
@@ -14,10 +14,7 @@ RULES: tuple[Rule, ...] = (
         actions=({"prepare_builds": True},),
         why="Where no GPU is visible and TORCH_CUDA_ARCH_LIST is not set, as in docker build and "
         "on login nodes, torch fails with 'IndexError: list index out of range'.",
-        links=(
-            "https://github.com/pytorch/pytorch/issues/137261",
-            "https://github.com/pytorch/extension-cpp/issues/71",
-        ),
+        links=github("pytorch/pytorch/issues/137261", "pytorch/extension-cpp/issues/71"),
         verified="2026-11-20: torch 2.13.0 (CUDA 13.0), nvcc 13.0",
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.table import Parameter, Verb
+from cudaguard.core.table import Parameter, Verb, github
 from cudaguard.model import Rule
 
 RULES: tuple[Rule, ...] = (
@@ -21,10 +21,10 @@ RULES: tuple[Rule, ...] = (
         why="With compile_image_encoder, SAM2 fills its position-encoding cache inside the "
         "compiled forward. The next call overwrites it: 'accessing tensor output of CUDAGraphs "
         "that has been overwritten'. Copying the outputs does not help.",
-        links=(
-            "https://github.com/facebookresearch/sam2/issues/460",
-            "https://github.com/facebookresearch/sam2/pull/486",
-            "https://github.com/facebookresearch/sam2/issues/501",
+        links=github(
+            "facebookresearch/sam2/issues/460",
+            "facebookresearch/sam2/pull/486",
+            "facebookresearch/sam2/issues/501",
         ),
     ),
 )

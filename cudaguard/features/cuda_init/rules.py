@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.table import Parameter, Verb
+from cudaguard.core.table import Parameter, Verb, github
 from cudaguard.features.cuda_init.facts import EXPECTATIONS
 from cudaguard.model import Rule
 
@@ -18,10 +18,10 @@ RULES: tuple[Rule, ...] = (
         why="pycuda.autoinit creates a context of its own and makes it current. torch and CuPy "
         "use the primary context, where its streams, events and memory are invalid. "
         "pycuda.autoprimaryctx has the same names and uses the primary context.",
-        links=(
-            "https://github.com/NVIDIA/TensorRT/issues/4335",
-            "https://github.com/inducer/pycuda/issues/285",
-            "https://github.com/ultralytics/ultralytics/issues/9092",
+        links=github(
+            "NVIDIA/TensorRT/issues/4335",
+            "inducer/pycuda/issues/285",
+            "ultralytics/ultralytics/issues/9092",
         ),
         verified="2026-11-20: PyCUDA 2026.1 on a stand-in for the driver, no GPU",
     ),
@@ -35,10 +35,8 @@ RULES: tuple[Rule, ...] = (
         why="JAX allocates most of the device's memory at its first computation, which some "
         "packages run at import. torch or TensorFlow can then run out of memory. With the "
         "variable set JAX allocates as needed, which is slightly slower.",
-        links=(
-            "https://github.com/lucidrains/jax2torch/issues/2",
-            "https://github.com/jax-ml/jax/issues/1075",
-            "https://github.com/PythonOT/POT/issues/516",
+        links=github(
+            "lucidrains/jax2torch/issues/2", "jax-ml/jax/issues/1075", "PythonOT/POT/issues/516"
         ),
     ),
     Rule(
@@ -51,10 +49,7 @@ RULES: tuple[Rule, ...] = (
         why="TensorFlow allocates nearly all memory of every visible device at its first use. "
         "torch or JAX in the same process can then run out of memory. With the variable set it "
         "allocates as needed.",
-        links=(
-            "https://github.com/PythonOT/POT/issues/516",
-            "https://github.com/google/flax/issues/445",
-        ),
+        links=github("PythonOT/POT/issues/516", "google/flax/issues/445"),
     ),
     Rule(
         id="CG069",
@@ -66,11 +61,11 @@ RULES: tuple[Rule, ...] = (
         why="cudf before 25.10 asks the GPU for its properties at import, which may create a "
         "context. dask-cuda then reports 'A CUDA context for device 0 already exists', and its "
         "workers may share one GPU.",
-        links=(
-            "https://github.com/rapidsai/dask-cuda/issues/867",
-            "https://github.com/rapidsai/dask-cuda/pull/379",
-            "https://github.com/NVIDIA/cudf/issues/4827",
-            "https://github.com/NVIDIA/cudf/pull/12545",
+        links=github(
+            "rapidsai/dask-cuda/issues/867",
+            "rapidsai/dask-cuda/pull/379",
+            "NVIDIA/cudf/issues/4827",
+            "NVIDIA/cudf/pull/12545",
         ),
         fixed_in="cudf 25.10.0",
         verified="2026-11-23: cudf 25.8.0, dask-cuda 25.8.0 (cuInit is called, no GPU)",

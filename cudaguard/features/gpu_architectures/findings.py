@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.findings import Kind, and_more, listed
+from cudaguard.core.table import github
 from cudaguard.features.gpu_architectures import policy
 from cudaguard.files import os
 from cudaguard.model import Finding
@@ -28,7 +29,7 @@ LACKS_CODE = Kind(
     "toolkit does not help.",
     remedy="install a torch that was built for this GPU, or build it with TORCH_CUDA_ARCH_LIST",
     page="howto/architectures.md",
-    links=("https://github.com/pytorch/pytorch/issues/150733",),
+    links=github("pytorch/pytorch/issues/150733"),
 )
 LACKS_COMPILER = Kind(
     "CG894",
@@ -40,7 +41,7 @@ LACKS_COMPILER = Kind(
     remedy="install an NVRTC of the same major version that supports the GPU, or a torch that was "
     "built for it",
     page="howto/architectures.md",
-    links=("https://github.com/pytorch/pytorch/issues/87595",),
+    links=github("pytorch/pytorch/issues/87595"),
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.table import Parameter, Verb
+from cudaguard.core.table import Parameter, Verb, github
 from cudaguard.model import Rule
 
 _ISAAC_SIM = (
@@ -26,7 +26,7 @@ RULES: tuple[Rule, ...] = (
         grade="report",
         why="nvdiffrast's OpenGL context was reported to segfault after `import pyrender`, which "
         "uses OpenGL too. RasterizeCudaContext needs no OpenGL.",
-        links=("https://github.com/NVlabs/nvdiffrast/issues/169",),
+        links=github("NVlabs/nvdiffrast/issues/169"),
     ),
     Rule(
         id="CG061",
@@ -37,7 +37,7 @@ RULES: tuple[Rule, ...] = (
         why="USD and Omniverse modules that are imported before SimulationApp starts may not "
         "work. Isaac Sim says they 'were loaded before SimulationApp was started and might not be "
         "loaded correctly'.",
-        links=("https://github.com/isaac-sim/IsaacLab/issues/2047",),
+        links=github("isaac-sim/IsaacLab/issues/2047"),
     ),
     Rule(
         id="CG062",
@@ -58,10 +58,8 @@ RULES: tuple[Rule, ...] = (
         why="OpenCV's first window was reported to hang at 100 % CPU where it gets PyAV's libxcb. "
         "Open a window before `import av`, or install opencv-python-headless if you need no "
         "window.",
-        links=(
-            "https://github.com/PyAV-Org/PyAV/issues/978",
-            "https://github.com/PyAV-Org/PyAV/issues/1050",
-            "https://github.com/dimensionalOS/dimos/pull/4155",
+        links=github(
+            "PyAV-Org/PyAV/issues/978", "PyAV-Org/PyAV/issues/1050", "dimensionalOS/dimos/pull/4155"
         ),
         verified="2026-11-23: the libraries that opencv-python 4.10.0.84 gets beside av 14.0.1",
     ),
@@ -77,11 +75,11 @@ RULES: tuple[Rule, ...] = (
         why="unsloth patches transformers, trl and peft, and cannot patch what is already "
         "imported. Training may take more memory and time: 'Unsloth should be imported before "
         "trl, transformers, peft to ensure all optimizations are applied'.",
-        links=(
-            "https://github.com/unslothai/unsloth/issues/2233",
-            "https://github.com/hiyouga/LlamaFactory/issues/7175",
-            "https://github.com/NVIDIA-NeMo/Safe-Synthesizer/issues/330",
-            "https://github.com/unslothai/unsloth/pull/1831",
+        links=github(
+            "unslothai/unsloth/issues/2233",
+            "hiyouga/LlamaFactory/issues/7175",
+            "NVIDIA-NeMo/Safe-Synthesizer/issues/330",
+            "unslothai/unsloth/pull/1831",
         ),
         verified="2026-11-25: unsloth 2026.10.9 with transformers 5.24.0, torch 2.13.0 for CPU",
     ),
@@ -95,7 +93,7 @@ RULES: tuple[Rule, ...] = (
         grade="opt-in",
         why="pymeshlab loads its own copies of system libraries. The libraries that weasyprint "
         "opens were reported to fail with them. With weasyprint first both work.",
-        links=("https://github.com/cnr-isti-vclab/PyMeshLab/issues/444",),
+        links=github("cnr-isti-vclab/PyMeshLab/issues/444"),
     ),
     Rule(
         id="CG043",
@@ -106,7 +104,7 @@ RULES: tuple[Rule, ...] = (
         grade="opt-in",
         why="migraphx loads the machine's ROCm libraries. torch, which has its own, was reported "
         "to fail with them. With torch first both work.",
-        links=("https://github.com/ROCm/torch_migraphx/pull/204",),
+        links=github("ROCm/torch_migraphx/pull/204"),
     ),
     Rule(
         id="CG066",
@@ -119,10 +117,7 @@ RULES: tuple[Rule, ...] = (
         grade="opt-in",
         why="'import triton' was reported to segfault, because mlir-air and the ROCm SDK each "
         "have an LLVM. With mlir-air imported first both work.",
-        links=(
-            "https://github.com/amd/Triton-XDNA/issues/102",
-            "https://github.com/amd/Triton-XDNA/pull/107",
-        ),
+        links=github("amd/Triton-XDNA/issues/102", "amd/Triton-XDNA/pull/107"),
     ),
     # Libraries that are found only once a module has loaded them, and one name for two files.
     Rule(
@@ -142,10 +137,10 @@ RULES: tuple[Rule, ...] = (
         why="Extensions built against torch need libc10.so and libtorch*.so from torch's folder. "
         "The loader finds them only after `import torch`. Before it, the import fails with "
         "'libc10.so: cannot open shared object file'.",
-        links=(
-            "https://github.com/pytorch/extension-cpp/issues/50",
-            "https://github.com/pytorch/extension-cpp/pull/127",
-            "https://github.com/open-mmlab/mmcv/issues/660",
+        links=github(
+            "pytorch/extension-cpp/issues/50",
+            "pytorch/extension-cpp/pull/127",
+            "open-mmlab/mmcv/issues/660",
         ),
         verified="2026-11-20: an extension compiled against torch 2.13.0",
     ),
@@ -160,10 +155,10 @@ RULES: tuple[Rule, ...] = (
         "before the folders of a package. A package that needs libcudnn.so.9 or libnccl.so.2 "
         "fails with 'cannot open shared object file', or with 'undefined symbol' where it gets an "
         "older copy.",
-        links=(
-            "https://github.com/NVIDIA/TransformerEngine/issues/1853",
-            "https://github.com/pytorch/pytorch/issues/101314",
-            "https://github.com/huggingface/autotrain-advanced/issues/292",
+        links=github(
+            "NVIDIA/TransformerEngine/issues/1853",
+            "pytorch/pytorch/issues/101314",
+            "huggingface/autotrain-advanced/issues/292",
         ),
         verified="2026-11-23: a library compiled against nvidia-cuda-runtime-cu12 12.4.127",
     ),
@@ -177,10 +172,10 @@ RULES: tuple[Rule, ...] = (
         why="The first libstdc++.so.6 in a process is used by all. If a pip package loads the "
         "system's older one, conda packages that need a newer one fail with \"version "
         "`GLIBCXX_3.4.30' not found\".",
-        links=(
-            "https://github.com/NVIDIA/DALI/issues/4369",
-            "https://github.com/pytorch/pytorch/issues/115138",
-            "https://github.com/pytorch/pytorch/issues/157709",
+        links=github(
+            "NVIDIA/DALI/issues/4369",
+            "pytorch/pytorch/issues/115138",
+            "pytorch/pytorch/issues/157709",
         ),
         verified="2026-11-23: compiled stand-ins for two releases of such a library",
     ),
@@ -204,12 +199,12 @@ RULES: tuple[Rule, ...] = (
         why="onnxruntime-gpu does not search the nvidia-* packages for cuBLAS and cuDNN. It logs "
         "one line, drops CUDAExecutionProvider and runs on the CPU. For 1.20 to 1.22, importing "
         "torch first is not enough.",
-        links=(
-            "https://github.com/microsoft/onnxruntime/issues/21684",
-            "https://github.com/microsoft/onnxruntime/issues/23643",
-            "https://github.com/microsoft/onnxruntime/issues/24719",
-            "https://github.com/microsoft/onnxruntime/issues/25609",
-            "https://github.com/microsoft/onnxruntime/pull/23674",
+        links=github(
+            "microsoft/onnxruntime/issues/21684",
+            "microsoft/onnxruntime/issues/23643",
+            "microsoft/onnxruntime/issues/24719",
+            "microsoft/onnxruntime/issues/25609",
+            "microsoft/onnxruntime/pull/23674",
         ),
         verified="2026-11-20: onnxruntime-gpu 1.19.2, 1.20.2, 1.22.0, 1.23.2 (loading, no GPU)",
     ),
@@ -228,10 +223,7 @@ RULES: tuple[Rule, ...] = (
         why="ctranslate2 opens cuBLAS and cuDNN by name, and the loader does not search "
         "site-packages. It fails with 'Library libcublas.so.12 is not found or cannot be loaded' "
         "or 'Unable to load any of {libcudnn_ops.so.9.1.0, ...}'.",
-        links=(
-            "https://github.com/OpenNMT/CTranslate2/issues/1826",
-            "https://github.com/SYSTRAN/faster-whisper/issues/1182",
-        ),
+        links=github("OpenNMT/CTranslate2/issues/1826", "SYSTRAN/faster-whisper/issues/1182"),
     ),
     Rule(
         id="CG035",
@@ -244,10 +236,10 @@ RULES: tuple[Rule, ...] = (
         "first. It fails with 'Could not load symbol cudnnGetLibConfig' or "
         "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH. Removing that folder from LD_LIBRARY_PATH is "
         "better.",
-        links=(
-            "https://github.com/pytorch/pytorch/issues/119989",
-            "https://github.com/pytorch/pytorch/issues/188892",
-            "https://github.com/pytorch/pytorch/pull/189043",
+        links=github(
+            "pytorch/pytorch/issues/119989",
+            "pytorch/pytorch/issues/188892",
+            "pytorch/pytorch/pull/189043",
         ),
         verified="2026-11-20: torch 2.6.0 with cuDNN 9.1.0.70, and 9.3.0.75 on the path (no GPU)",
     ),
@@ -261,10 +253,10 @@ RULES: tuple[Rule, ...] = (
         why="The room for thread-local variables is small, and each wheel for AArch64 has its own "
         "libgomp that needs some. The package imported last fails with 'cannot allocate memory in "
         "static TLS block'.",
-        links=(
-            "https://github.com/dmlc/xgboost/issues/8488",
-            "https://github.com/opencv/opencv/issues/14884",
-            "https://github.com/scikit-learn/scikit-learn/issues/17231",
+        links=github(
+            "dmlc/xgboost/issues/8488",
+            "opencv/opencv/issues/14884",
+            "scikit-learn/scikit-learn/issues/17231",
         ),
         verified="2026-11-23: compiled stand-ins on x86-64; the libgomp of scikit-learn 1.5.2",
     ),
