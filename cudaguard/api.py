@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable
-    from types import FrameType, TracebackType
+    from types import TracebackType
     from typing import Any
 
     from cudaguard.config import Mode
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cudaguard.kernel import Guard
     from cudaguard.model import Names, Rule, Status
 
+enter = note_block  # a frame with a ``with`` block of ours
 table.use(_index)
 activation.core.kernel = kernel
 
@@ -172,11 +173,6 @@ def launch() -> None:
     boot()
     if activation.is_up:  # the .pth line was first
         end.install()
-
-
-def enter(frame: FrameType) -> None:
-    """Take note of a frame with a ``with`` block of ours."""
-    note_block(frame)
 
 
 def leave(error: BaseException | None, end: Callable[[], None] = uninstall) -> None:

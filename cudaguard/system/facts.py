@@ -25,23 +25,12 @@ _METADATA = ("info", ".egg")  # ends of what metadata are called, as in foo-1.0.
 class Facts:
     """This process, as far as rules may depend on it. Versions are remembered per object."""
 
+    python = ".".join(map(str, sys.version_info[:3]))
+    platform = sys.platform
+    machine = os.uname().machine if hasattr(os, "uname") else ""
+
     def __init__(self) -> None:
         self._versions: dict[str, str | None] = {}
-
-    @property
-    def python(self) -> str:
-        """Version of the interpreter, as in ``3.11.7``."""
-        return ".".join(map(str, sys.version_info[:3]))
-
-    @property
-    def platform(self) -> str:
-        """``sys.platform``."""
-        return sys.platform
-
-    @property
-    def machine(self) -> str:
-        """Hardware name, as in ``x86_64``."""
-        return os.uname().machine if hasattr(os, "uname") else ""
 
     @property
     def environ(self) -> Mapping[str, str]:

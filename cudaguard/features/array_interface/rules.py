@@ -49,20 +49,11 @@ RULES: tuple[Rule, ...] = (
 )
 
 VERBS = (
-    Verb(
-        "normalize_argument",
-        "function",
-        "Image.__init__",
-        "Pass the array given as first argument through cudaguard.normalize.",
-        {"after": "repair:replace_attributes"},
-        (Parameter("parameter", "parameter", "buffer"),),
-    ),
-    Verb(
-        "fix_array_interface",
-        "class",
-        "DeviceNDArray",
-        "Correct the __cuda_array_interface__ that a class exports.",
-        {"after": "repair:replace_attributes"},
-    ),
-)
+    Verb("normalize_argument", "function", "Image.__init__",
+      "Pass the array given as first argument through cudaguard.normalize.",
+      {"after": "repair:replace_attributes"}, (Parameter("parameter", "parameter", "buffer"),)),
+    Verb("fix_array_interface", "class", "DeviceNDArray",
+      "Correct the __cuda_array_interface__ that a class exports.",
+      {"after": "repair:replace_attributes"}),
+)  # fmt: skip
 CATEGORY = "ArrayInterfaceWarning"

@@ -20,12 +20,8 @@ RULES: tuple[Rule, ...] = (
 )
 
 VERBS = (
-    Verb(
-        "prepare_builds",
-        "switch",
-        True,
-        "Where no GPU is visible, have torch build extensions for all that it supports.",
-        {"after": "repair:prepare_builds"},
-    ),
-)
+    Verb("prepare_builds", "switch", True,
+      "Where no GPU is visible, have torch build extensions for all that it supports.",
+      {"after": "repair:prepare_builds"}),
+)  # fmt: skip
 CATEGORY = "ExtensionWarning"

@@ -73,16 +73,11 @@ RULES: tuple[Rule, ...] = (
 )
 
 VERBS = (
-    Verb(
-        "set_env",
-        "variable",
-        "XLA_PYTHON_CLIENT_PREALLOCATE",
-        "Set an environment variable before the import, unless it is set; `beside`: only with that "
-        "module.",
-        {"before": "repair:set_env"},
-        (Parameter("value", "text", "false"), Parameter("beside", "module", "dask_cuda", False)),
-    ),
-)
+    Verb("set_env", "variable", "XLA_PYTHON_CLIENT_PREALLOCATE",
+      "Set an environment variable before the import, unless it is set; `beside`: only with that "
+      "module.", {"before": "repair:set_env"},
+      (Parameter("value", "text", "false"), Parameter("beside", "module", "dask_cuda", False))),
+)  # fmt: skip
 REPAIRS = {"replace_module": {"before": "repair:replace_module"}}
 CATEGORY = "ImportOrderWarning"
 DETECTORS = {"detector:CudaDetector": tuple(dict.fromkeys(one.module for one in EXPECTATIONS))}

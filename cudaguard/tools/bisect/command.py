@@ -445,17 +445,9 @@ class Study:
         self._found: dict[str, Any] = {
             "program": list(args.program),
             "verdict": "works",
-            "failure": None,
-            "imports": [],
-            "failing": [],
-            "working": [],
-            "first": [],
-            "then": [],
-            "program_works": None,
             "versions": {},
-            "evidence": [],
-            "guard": None,
-            "rule": None,
+            **{key: [] for key in ("imports", "failing", "working", "first", "then", "evidence")},
+            **dict.fromkeys(("failure", "program_works", "guard", "rule")),
         }
 
     def search(self) -> None:
