@@ -99,25 +99,6 @@ def test_plugins_variable(word, plugins):
     assert read_environment({"CUDAGUARD_PLUGINS": word})[0].plugins is plugins
 
 
-@pytest.mark.parametrize(
-    ("word", "good"),
-    [
-        ("CG001", {}),
-        ("+", {}),
-        ("-,+A", {"A": True}),
-        ("*A +B", {"B": True}),
-        ("=A,-C", {"C": False}),
-    ],
-)
-def test_bad_switch_is_a_problem_that_names_variable_word_and_form_and_costs_no_other(word, good):
-    said, problems = read_environment({"CUDAGUARD_RULES": word})
-    assert said.switches == good
-    (problem,) = problems
-    assert "environment variable CUDAGUARD_RULES: got " in problem
-    assert repr(word.replace(",", " ").split()[0]) in problem
-    assert "+LOCAL002,-CG001" in problem
-
-
 @given(st.fixed_dictionaries({}, optional={f"CUDAGUARD{name}": TEXTS for name in VARIABLES}))
 def test_no_environment_makes_the_reader_raise(environ):
     said, problems = read_environment(environ)

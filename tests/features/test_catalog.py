@@ -35,10 +35,6 @@ def unconditional(rule: Rule) -> Rule:
     return rule.replace(dist=(), when={}, grade="automatic")
 
 
-def test_there_are_rules():
-    assert RULES
-
-
 def test_ids_are_unique_and_disjoint_from_those_of_detectors():
     assert len(set(IDS)) == len(IDS)
     assert not set(IDS) & set(DETECTORS)
