@@ -86,7 +86,7 @@ class Activation:
             # The environment as it was then: nothing else of it was set.
             wanted = combine((self._base,), self._added, {MODE_VARIABLE: kernel.word})
             self._look_for_plugins(wanted, at_boot=False)
-            self._put_up(wanted)
+            self._install_hooks(wanted)
         self._follow(wanted, "off")
         if has_ctypes() and kernel.has_news():
             core.look(kernel.since)
@@ -184,16 +184,16 @@ class Activation:
                 wanted = combine(layers, self._added, self._environment())
                 config.asked_for = next((one.mode for one in layers[::-1] if one.mode), "")
                 if wanted.mode == "off":
-                    self._take_down()
+                    self._uninstall_hooks()
                 else:
                     self._look_for_plugins(wanted, at_boot=at_boot)
-                    self._put_up(wanted)
+                    self._install_hooks(wanted)
                 self._export(wanted.mode if any(one.children for one in layers) else "off")
             self._follow(wanted, before)
             if core.is_up and core.context not in ("none", "auto"):
                 self._create_context(core.context, at_boot=at_boot)
             if core.is_up:
-                self._look_back(at_start=at_boot)
+                self._scan_what_is_there(at_start=at_boot)
         except ON_PURPOSE:
             raise
         except program_errors(Exception) as error:
@@ -213,7 +213,7 @@ class Activation:
 
     # --- the hooks ------------------------------------------------------------------
 
-    def _put_up(self, wanted: InForce) -> None:
+    def _install_hooks(self, wanted: InForce) -> None:
         """Put rules in force and the hooks in place; each part is published by one assignment."""
         core, registry = self.core, Registry(wanted.rules, wanted.switches)
         core.reporter.mode, core.context = wanted.mode, wanted.context
@@ -257,7 +257,7 @@ class Activation:
             names = EveryTopLevel(names)
         self.core.kernel.watched = self.core.extensions.watched = names
 
-    def _take_down(self) -> None:
+    def _uninstall_hooks(self) -> None:
         """Put back everything that can be put back."""
         core = self.core
         core.reporter.mode = "off"
@@ -316,7 +316,7 @@ class Activation:
         else:
             self.core.create_context(device)
 
-    def _look_back(self, *, at_start: bool) -> None:
+    def _scan_what_is_there(self, *, at_start: bool) -> None:
         """Tell of rules that came too late, and of what is in the global symbol scope already."""
         core = self.core
         if has_ctypes() and (
@@ -406,7 +406,7 @@ class Activation:
 
 # --- Modules that the guard could not act on: imported before it came, or past it -----------------
 
-_told: set[tuple[str, str]] = set()  # module and rule: one look is enough
+_reported: set[tuple[str, str]] = set()  # module and rule: one look is enough
 
 
 def check_already_imported(core: Dispatch, *, at_start: bool) -> None:
@@ -425,8 +425,8 @@ def check_already_imported(core: Dispatch, *, at_start: bool) -> None:
         for one in entries:
             is_missed, number = core.repairs.late(name, one, is_late=is_late, at_start=at_start)
             done += number
-            if is_late and (name, one.id) not in _told:
-                _told.add((name, one.id))
+            if is_late and (name, one.id) not in _reported:
+                _reported.add((name, one.id))
                 _tell_late(core, name, one, is_missed=is_missed, at_start=at_start)
     if done:
         core.repairs.again()
