@@ -190,7 +190,8 @@ def index() -> str:
 def watched() -> str:
     """Return the text of what the kernel must know."""
     from cudaguard.core.patterns import fixed_part
-    from cudaguard.core.table import Registry, built_in, table
+    from cudaguard.core.registry import Registry, built_in
+    from cudaguard.core.table import table
     from cudaguard.features import _index
     from cudaguard.system.runtimes import IN_PARTS, RUNTIMES
     from cudaguard.system.symbol_families import LEGITIMATE_OWNERS

@@ -373,7 +373,7 @@ def print_all(times):
 def plugins_by_cudaguard(site):
     """The scan as `install` does it, and with what it must import first."""
     start = process_time()
-    from cudaguard.core.settings import scan
+    from cudaguard.core.plugins import scan
 
     only_this_site(site)
     middle = process_time()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.lifecycle import activation
+from cudaguard.core.registry import entry_of
 from cudaguard.core.settings import layer_of_call
-from cudaguard.core.table import entry_of, table
+from cudaguard.core.table import table
 from cudaguard.features import _index
 from cudaguard.hooks.caller import note_block
 from cudaguard.kernel import GUARD, kernel
@@ -15,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable
-    from types import TracebackType
+    from types import FrameType, TracebackType
     from typing import Any
 
     from cudaguard.config import Mode
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from cudaguard.kernel import Guard
     from cudaguard.model import Names, Rule, Status
 
-enter = note_block  # a frame with a ``with`` block of ours
 table.use(_index)
 activation.core.kernel = kernel
 
@@ -173,6 +173,11 @@ def launch() -> None:
     boot()
     if activation.is_up:  # the .pth line was first
         end.install()
+
+
+def enter(frame: FrameType) -> None:
+    """Take note of a frame with a ``with`` block of ours."""
+    note_block(frame)
 
 
 def leave(error: BaseException | None, end: Callable[[], None] = uninstall) -> None:

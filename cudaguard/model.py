@@ -331,13 +331,13 @@ class Finding(Record):
 
     def __str__(self) -> str:
         """Return a headline and labeled lines; what is empty is left out."""
-        return f"[{self.id}] {self._as_text()}"
+        return f"[{self.id}] {self._told()}"
 
     def as_error(self) -> str:
         """Return what an error that is raised for it says: what, remedy and command."""
-        return self._as_text(leave_out=("evidence", "consequence"))
+        return self._told(leave_out=("evidence", "consequence"))
 
-    def _as_text(self, leave_out: tuple[str, ...] = ()) -> str:
+    def _told(self, leave_out: tuple[str, ...] = ()) -> str:
         from cudaguard.files.text import labeled, printable_part
 
         lines = [self.what]

@@ -5,7 +5,7 @@ Pure functions. Whether something may be done is asked of `cudaguard.core.permit
 
 from __future__ import annotations
 
-from cudaguard.core.table import holds
+from cudaguard.core.registry import holds
 from cudaguard.model import NamedTuple, Rule
 from cudaguard.system.facts import clauses, in_range, required_name, requirement_met
 

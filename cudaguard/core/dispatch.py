@@ -11,8 +11,9 @@ import sys
 
 from cudaguard.core.journal import Journal
 from cudaguard.core.permit import permit_for
+from cudaguard.core.registry import Registry
 from cudaguard.core.reports import Reporter
-from cudaguard.core.table import Registry, table
+from cudaguard.core.table import table
 from cudaguard.files import LARGEST, os, own_errors, read_start
 from cudaguard.hooks.barrier import NOTHING, ImportCallbacks
 from cudaguard.hooks.caller import caller_frame, describe, importing
@@ -31,10 +32,11 @@ if TYPE_CHECKING:
 
     from cudaguard.core.detection import Detection
     from cudaguard.core.lazy import LazyFilter
+    from cudaguard.core.native_repairs import NativeRepairs
     from cudaguard.core.permit import Permit
     from cudaguard.core.prerequisites import Prerequisites
     from cudaguard.core.recording import Recording
-    from cudaguard.core.repairs import NativeRepairs, Repairs
+    from cudaguard.core.repairs import Repairs
     from cudaguard.core.replace import Replacements
     from cudaguard.hooks.barrier import Close
     from cudaguard.hooks.ctypes_loads import LibraryLoads
@@ -104,7 +106,7 @@ class Dispatch:
     @part
     def native(self) -> NativeRepairs:
         """The caller of those where something is mapped."""
-        from cudaguard.core.repairs import NativeRepairs
+        from cudaguard.core.native_repairs import NativeRepairs
 
         return NativeRepairs(self.repairs)
 

@@ -13,9 +13,10 @@ from cudaguard import config
 from cudaguard.config import MODE_VARIABLE
 from cudaguard.core.dispatch import Dispatch
 from cudaguard.core.permit import REPAIRING
+from cudaguard.core.registry import Registry, entry_of
 from cudaguard.core.reports import LATER, passes_through
-from cudaguard.core.settings import Layer, combine, load, scan
-from cudaguard.core.table import Registry, entry_of, table
+from cudaguard.core.settings import Layer, combine
+from cudaguard.core.table import table
 from cudaguard.files import os, program_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, ImportCallbacks
 from cudaguard.hooks.finder import (
@@ -27,14 +28,14 @@ from cudaguard.hooks.finder import (
 )
 from cudaguard.hooks.loader import is_imported
 from cudaguard.model import Status
-from cudaguard.system.modules import has_ctypes, peek
+from cudaguard.system.modules import has_ctypes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cudaguard.core.settings import Entry, InForce, Sourced
-    from cudaguard.core.table import RuleEntry
+    from cudaguard.core.plugins import Entry
+    from cudaguard.core.settings import InForce, Sourced
     from cudaguard.model import Rule
 
 
@@ -72,7 +73,11 @@ class Activation:
         return self.core.is_up
 
     def take_over(self, reason: str) -> None:
-        """Come into force where the kernel was asleep; does nothing elsewhere."""
+        """Come into force where the kernel was asleep; does nothing elsewhere.
+
+        Args:
+            reason: What has woken the guard, in words.
+        """
         self.woken_by = self.woken_by or reason
         core, kernel = self.core, self.core.kernel
         if kernel.asked is None:
@@ -86,7 +91,7 @@ class Activation:
             # The environment as it was then: nothing else of it was set.
             wanted = combine((self._base,), self._added, {MODE_VARIABLE: kernel.word})
             self._look_for_plugins(wanted, at_boot=False)
-            self._install_hooks(wanted)
+            self._put_up(wanted)
         self._follow(wanted, "off")
         if has_ctypes() and kernel.has_news():
             core.look(kernel.since)
@@ -156,6 +161,8 @@ class Activation:
         """Return what the guard is doing and what it has found so far. Looking touches nothing."""
         core, is_up = self.core, self.is_up
         if is_up:
+            from cudaguard.core.late_imports import record_bypassed
+
             record_bypassed(core)
         return Status(
             core.reporter.mode,
@@ -184,16 +191,16 @@ class Activation:
                 wanted = combine(layers, self._added, self._environment())
                 config.asked_for = next((one.mode for one in layers[::-1] if one.mode), "")
                 if wanted.mode == "off":
-                    self._uninstall_hooks()
+                    self._take_down()
                 else:
                     self._look_for_plugins(wanted, at_boot=at_boot)
-                    self._install_hooks(wanted)
+                    self._put_up(wanted)
                 self._export(wanted.mode if any(one.children for one in layers) else "off")
             self._follow(wanted, before)
             if core.is_up and core.context not in ("none", "auto"):
                 self._create_context(core.context, at_boot=at_boot)
             if core.is_up:
-                self._scan_what_is_there(at_start=at_boot)
+                self._look_back(at_start=at_boot)
         except ON_PURPOSE:
             raise
         except program_errors(Exception) as error:
@@ -213,7 +220,7 @@ class Activation:
 
     # --- the hooks ------------------------------------------------------------------
 
-    def _install_hooks(self, wanted: InForce) -> None:
+    def _put_up(self, wanted: InForce) -> None:
         """Put rules in force and the hooks in place; each part is published by one assignment."""
         core, registry = self.core, Registry(wanted.rules, wanted.switches)
         core.reporter.mode, core.context = wanted.mode, wanted.context
@@ -257,7 +264,7 @@ class Activation:
             names = EveryTopLevel(names)
         self.core.kernel.watched = self.core.extensions.watched = names
 
-    def _uninstall_hooks(self) -> None:
+    def _take_down(self) -> None:
         """Put back everything that can be put back."""
         core = self.core
         core.reporter.mode = "off"
@@ -316,7 +323,7 @@ class Activation:
         else:
             self.core.create_context(device)
 
-    def _scan_what_is_there(self, *, at_start: bool) -> None:
+    def _look_back(self, *, at_start: bool) -> None:
         """Tell of rules that came too late, and of what is in the global symbol scope already."""
         core = self.core
         if has_ctypes() and (
@@ -325,6 +332,8 @@ class Activation:
             core.look("guard")
         self._load_late_plugins()
         if any(is_imported(name) for name in core.registry.by_module):
+            from cudaguard.core.late_imports import check_already_imported
+
             check_already_imported(core, at_start=at_start)
 
     def _load_late_plugins(self) -> None:
@@ -365,6 +374,8 @@ class Activation:
         try:
             found = {}
             if self.core.kernel.has_plugins():
+                from cudaguard.core.plugins import scan
+
                 found = scan(sys.path)
         except program_errors(Exception) as error:
             found = {}
@@ -391,6 +402,7 @@ class Activation:
         if not entries:
             return
         from cudaguard.core import findings
+        from cudaguard.core.plugins import load
 
         rules: list[Sourced] = []
         for entry in entries:
@@ -402,75 +414,6 @@ class Activation:
             else:
                 rules += [(entry_of(rule), f"plug-in {entry.value}") for rule in loaded]
         self.add(*rules)
-
-
-# --- Modules that the guard could not act on: imported before it came, or past it -----------------
-
-_reported: set[tuple[str, str]] = set()  # module and rule: one look is enough
-
-
-def check_already_imported(core: Dispatch, *, at_start: bool) -> None:
-    """Do what can be done for modules that are there, and report the rules that came too late.
-
-    `at_start`: this is the start of the interpreter, before the program.
-    """
-    core.repairs.after_all()
-    done = 0
-    for name, entries in list(core.registry.by_module.items()):
-        if not is_imported(name):
-            continue
-        is_late = name not in core.seen
-        if is_late:
-            core.early.add(name)
-        for one in entries:
-            is_missed, number = core.repairs.late(name, one, is_late=is_late, at_start=at_start)
-            done += number
-            if is_late and (name, one.id) not in _reported:
-                _reported.add((name, one.id))
-                _tell_late(core, name, one, is_missed=is_missed, at_start=at_start)
-    if done:
-        core.repairs.again()
-
-
-def _tell_late(
-    core: Dispatch, name: str, one: RuleEntry, *, is_missed: bool, at_start: bool
-) -> None:
-    is_only_told = one.grade == "report" and not one.needs and not one.does
-    if not is_only_told and not (one.needs or is_missed):
-        return
-    from cudaguard.core import findings
-    from cudaguard.core.decide import applies, named_versions
-    from cudaguard.hooks.caller import caller_frame
-    from cudaguard.system.facts import Facts
-
-    rule = one.rule
-    if not applies(rule, Facts()):
-        return
-    if is_only_told:  # it would have changed nothing to come earlier
-        core.reporter.found(findings.known_fault(rule, name, "", named_versions(rule, Facts())))
-        return
-    missing = core.prerequisites().missing_before(rule, name)
-    if rule.grade == "report" and not is_missed:  # nor would it have repaired anything in time
-        for need in missing:
-            core.reporter.found(findings.out_of_order(rule, need, name, ""), caller_frame())
-    elif is_missed or missing:
-        verbs = core.repairs.table.index.VERBS
-        verb = next((verb for verb, _ in one.does if "late" in verbs[verb]), "")
-        finding = findings.too_late(rule, name, at_start=at_start)
-        core.reporter.found(finding, caller_frame(), stop=LATER, verb=verb)
-
-
-def record_bypassed(core: Dispatch) -> None:
-    """Record the watched modules that were imported and never came through the hook."""
-    from cudaguard.core import findings
-
-    for name in core.registry.by_module:
-        module = sys.modules.get(name)
-        # A package without code of its own is loaded by no loader of a file.
-        is_namespace = peek(module, "__path__") is not None and peek(module, "__file__") is None
-        known = name in core.seen or name in core.early
-        if not known and is_imported(name) and not is_namespace:
-            core.reporter.found(findings.past_the_guard(name))
 
 
 activation = Activation()  # that of this process

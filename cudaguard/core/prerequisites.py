@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from cudaguard.core.decide import Plan
+    from cudaguard.core.registry import Registry, RuleEntry
     from cudaguard.core.reports import Reporter
-    from cudaguard.core.table import Registry, RuleEntry
     from cudaguard.model import Rule
 
 IMPORTS_FOR_THE_PROGRAM = True  # see `hooks.caller.importing`

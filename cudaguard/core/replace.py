@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from cudaguard.core.registry import Registry
     from cudaguard.core.reports import Reporter
-    from cudaguard.core.table import Registry
     from cudaguard.model import Rule
 
 _INHERITED = object()

@@ -7,31 +7,40 @@ switch ``CUDAGUARD=off``, the newest layer's argument, the environment, the file
 from __future__ import annotations
 
 from cudaguard import config
-from cudaguard.core.table import RESERVED_PREFIX, built_in, entry_of, table
+from cudaguard.core.registry import built_in, entry_of
+from cudaguard.core.table import RESERVED_PREFIX, table
 from cudaguard.errors import ConfigError, RuleError
-from cudaguard.files import os, own_errors, read_bytes
-from cudaguard.model import Record, Rule
+from cudaguard.model import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from cudaguard.core.table import RuleEntry
+    from cudaguard.core.registry import RuleEntry
 
     Sourced = tuple[RuleEntry, str]  # a rule and where it comes from
 
 
 class Layer(Record):
-    """What one call asks for."""
+    """What one call asks for.
 
-    mode: str | None = None  # a mode, or None for "whatever the environment or the file say"
-    switches: Mapping[str, bool] = {}  # rule id -> enabled or disabled
-    rules: tuple[Sourced, ...] = ()  # further rules with their origin
-    file: config.Settings | None = None  # the configuration file named by the call
-    # ``none``, ``auto`` or a device; None for "whatever the environment or file say"
+    Args:
+        mode: A mode, or None for "whatever the environment or the file say".
+        switches: Rule id -> enabled or disabled.
+        rules: Further rules with their origin.
+        file: The configuration file named by the call.
+        context: ``none``, ``auto`` or a device; None for "whatever the environment or file say".
+        alone: Activated by the environment variable alone, not by a call.
+        children: Are the Python processes that this one starts to be guarded as well?
+    """
+
+    mode: str | None = None
+    switches: Mapping[str, bool] = {}
+    rules: tuple[Sourced, ...] = ()
+    file: config.Settings | None = None
     context: str | None = None
-    alone: bool = False  # activated by the environment variable alone, not by a call
-    children: bool = False  # are the Python processes that this one starts to be guarded as well?
+    alone: bool = False
+    children: bool = False
 
     def over(self, older: Layer) -> Layer:
         """Return this layer on top of an older one, as one."""
@@ -46,16 +55,27 @@ class Layer(Record):
 
 
 class InForce(Record):
-    """The outcome: what the engine is to be configured with."""
+    """The outcome: what the engine is to be configured with.
+
+    Args:
+        mode: The mode.
+        switches: Rule id -> enabled or disabled.
+        rules: All rules with their origins, a later one replacing an earlier one.
+        journal: Path of the journal, or "".
+        plugins: May rule plug-ins be loaded?
+        context: ``none``, ``auto`` or a device.
+        watch: Further modules to watch; ``*`` for every top-level one.
+        problems: What in the environment or its file could not be used, in words.
+    """
 
     mode: str
-    switches: Mapping[str, bool]  # rule id -> enabled or disabled
-    rules: tuple[Sourced, ...]  # all rules with their origins, a later one replacing an earlier one
-    journal: str  # path of the journal, or ""
-    plugins: bool  # may rule plug-ins be loaded?
-    context: str  # ``none``, ``auto`` or a device
-    watch: tuple[str, ...]  # further modules to watch; ``*`` for every top-level one
-    problems: tuple[str, ...]  # what in the environment or its file could not be used, in words
+    switches: Mapping[str, bool]
+    rules: tuple[Sourced, ...]
+    journal: str
+    plugins: bool
+    context: str
+    watch: tuple[str, ...]
+    problems: tuple[str, ...]
 
 
 def layer_of_call(
@@ -186,100 +206,3 @@ def _rules_of(file: config.Settings) -> list[Sourced]:
 
     found = rules_from_tables(file.tables, file.source, known=table.rule_ids)
     return [(entry_of(rule), file.source) for rule in found]
-
-
-# --- Rule plug-ins: entry points of the group ``cudaguard.rules`` in other distributions ----------
-# An entry's *name* is the module it watches, its value the rule or rules; the value is imported
-# when that module is first imported. ``importlib.metadata`` would cost several times the start-up
-# budget for a look at one group, so the entry point files are searched directly. Their format:
-# https://packaging.python.org/en/latest/specifications/entry-points/
-
-GROUP = "cudaguard.rules"
-_LARGEST = 1 << 20  # bytes
-_HEADER = f"[{GROUP}]".encode()
-
-
-class Entry(Record):
-    """One entry point."""
-
-    module: str  # the module it watches
-    value: str  # ``package.module:attribute``
-    origin: str  # the distribution's folder, for messages
-
-
-def scan(path: Iterable[str]) -> dict[str, tuple[Entry, ...]]:
-    """Return the entries of all distributions on `path`, by watched module.
-
-    Reads directory listings and small text files; imports nothing. The first of two
-    distributions of the same name wins, as it does for ``import``.
-    """
-    found: dict[str, tuple[Entry, ...]] = {}
-    seen: set[str] = set()
-    # Anything but a string is ignored by `import` too.
-    for folder in dict.fromkeys(entry for entry in path if isinstance(entry, str)):
-        try:
-            names = os.listdir(folder or ".")
-        except own_errors(OSError, ValueError):  # zip files, missing folders: nothing to list
-            continue
-        for name in names:
-            if not name.endswith((".dist-info", ".egg-info")):
-                continue
-            project = _project(name)
-            if project in seen:
-                continue
-            seen.add(project)
-            file = f"{folder or '.'}/{name}/entry_points.txt"
-            if not os.access(file, os.F_OK):  # most have none, and an error costs more
-                continue
-            try:
-                data = read_bytes(file, _LARGEST)
-            except own_errors(OSError):
-                continue
-            if _HEADER in data:
-                for entry in _entries(data.decode("utf-8", "replace"), name):
-                    found[entry.module] = (*found.get(entry.module, ()), entry)
-    return found
-
-
-def _project(folder: str) -> str:
-    """Return the normalized project name of ``My.Project-1.0.dist-info`` and the like."""
-    words = folder.rpartition(".")[0].lower().replace(".", "_").split("-")
-    # Old tools leave hyphens in the name: it ends where the version begins.
-    version = next((place for place, word in enumerate(words) if word[:1].isdigit()), len(words))
-    return "_".join(words[: max(version, 1)])
-
-
-def _entries(text: str, origin: str) -> list[Entry]:
-    entries = []
-    inside = False
-    for raw in text.splitlines():
-        line = raw.strip()
-        if line.startswith("["):
-            inside = line == f"[{GROUP}]"
-        elif inside and line and line[0] not in "#;":
-            module, _, value = line.partition("=")
-            entries.append(Entry(module.strip(), value.partition("[")[0].strip(), origin))
-    return entries
-
-
-def load(entry: Entry, *, known: Iterable[str] = ()) -> tuple[Rule, ...]:
-    """Import the entry's value and return its rules.
-
-    Raises:
-        RuleError: if it is no rule or iterable of rules, or a rule is malformed.
-        Exception: whatever importing foreign code raises.
-    """
-    import importlib
-
-    from cudaguard.core.rule_check import check_rule
-
-    module, _, attribute = entry.value.partition(":")
-    value: object = importlib.import_module(module)
-    for part in filter(None, attribute.split(".")):
-        value = getattr(value, part)
-    origin = f"plug-in {entry.value} of {entry.origin}"
-    if isinstance(value, Rule):
-        value = (value,)
-    if isinstance(value, str) or not hasattr(value, "__iter__"):
-        raise RuleError(f"{origin}: expected a cudaguard.Rule or an iterable, got {value!r}")
-    return tuple(check_rule(rule, origin, known=known) for rule in value)

@@ -25,12 +25,23 @@ _METADATA = ("info", ".egg")  # ends of what metadata are called, as in foo-1.0.
 class Facts:
     """This process, as far as rules may depend on it. Versions are remembered per object."""
 
-    python = ".".join(map(str, sys.version_info[:3]))
-    platform = sys.platform
-    machine = os.uname().machine if hasattr(os, "uname") else ""
-
     def __init__(self) -> None:
         self._versions: dict[str, str | None] = {}
+
+    @property
+    def python(self) -> str:
+        """Version of the interpreter, as in ``3.11.7``."""
+        return ".".join(map(str, sys.version_info[:3]))
+
+    @property
+    def platform(self) -> str:
+        """``sys.platform``."""
+        return sys.platform
+
+    @property
+    def machine(self) -> str:
+        """Hardware name, as in ``x86_64``."""
+        return os.uname().machine if hasattr(os, "uname") else ""
 
     @property
     def environ(self) -> Mapping[str, str]:
@@ -102,6 +113,10 @@ def distribution(library: Any, name: str) -> Distribution:
 
     ``distribution`` of Python 3.15 and importlib_metadata reads the metadata to choose one.
 
+    Args:
+        library: ``importlib.metadata``, or what it is made from.
+        name: The distribution's name.
+
     Raises:
         PackageNotFoundError: It is not installed.
     """
@@ -157,7 +172,8 @@ def in_range(version: str, specifier: str) -> bool:
 
 def requirement_met(requirement: str, version_of: Callable[[str], str | None]) -> bool:
     """Return True if the required distribution is installed in a matching version."""
-    version = version_of(required_name(requirement))
+    ends = (n for n, sign in enumerate(requirement) if not (sign.isalnum() or sign in "._-"))
+    version = version_of(requirement[: next(ends, len(requirement))])
     if version is None:  # the most frequent answer, without the parser
         return False
     wanted = _requirement(requirement)
@@ -225,6 +241,9 @@ class Packages:
 
         ``decord/libdecord.so`` and ``decord.libs/libz.so``, where wheels keep what they bundle,
         both belong to ``decord``.
+
+        Args:
+            path: The library's file, links resolved.
         """
         for name, folder in self._others:
             if path.startswith(folder):

@@ -93,7 +93,7 @@ def _disagreements(rules: Sequence[Rule], switches: Mapping[str, bool]) -> list[
     from collections import Counter
 
     from cudaguard.core.decide import plan
-    from cudaguard.core.table import Registry, built_in, entry_of
+    from cudaguard.core.registry import Registry, built_in, entry_of
     from cudaguard.system.facts import Facts
 
     problems = [

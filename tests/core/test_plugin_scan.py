@@ -8,7 +8,7 @@ import zipfile
 import importlib_metadata
 import pytest
 
-from cudaguard.core.settings import GROUP, Entry, scan
+from cudaguard.core.plugins import GROUP, Entry, scan
 
 POINTS = f"[{GROUP}]\nmod = plug:RULE\n"
 

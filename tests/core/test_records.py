@@ -11,7 +11,7 @@ import pytest
 
 from cudaguard import config
 from cudaguard.core import settings as layers
-from cudaguard.core.settings import Entry
+from cudaguard.core.plugins import Entry
 from cudaguard.model import Event, Finding, Rule, Status, Table
 
 RULE = Rule(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cudaguard.core.table import BUILT_IN, Registry, built_in, entry_of, table
+from cudaguard.core.registry import BUILT_IN, Registry, built_in, entry_of
+from cudaguard.core.table import table
 from cudaguard.model import Rule
 
 

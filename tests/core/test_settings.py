@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cudaguard.core.settings import Layer, combine, layer_of_call
-from cudaguard.core.table import built_in
+from cudaguard.core.registry import built_in
 from cudaguard.errors import ConfigError
 from cudaguard.model import MODES, Rule
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from cudaguard.core.table import Registry, built_in
+from cudaguard.core.registry import Registry, built_in
 from cudaguard.features import _index
 from cudaguard.kernel import watched
 

@@ -13,8 +13,8 @@ from cudaguard.core import decide
 from cudaguard.core.checks import Check
 from cudaguard.core.findings import Kind, listed
 from cudaguard.core.permit import INSTALL, REPAIRING, install_call
+from cudaguard.core.plugins import scan
 from cudaguard.core.rule_check import rules_from_tables
-from cudaguard.core.settings import scan
 from cudaguard.core.table import table
 from cudaguard.errors import ConfigError, RuleError
 from cudaguard.features.gpu_architectures.checks import ending_words, findings_of, machine_by_child

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cudaguard.core.dispatch import Dispatch
-from cudaguard.core.table import Registry, entry_of
+from cudaguard.core.registry import Registry, entry_of
 from cudaguard.model import Rule
 
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from cudaguard.core.permit import permit_for
+from cudaguard.core.registry import built_in
 from cudaguard.core.request import Done, Refused, WouldDo
-from cudaguard.core.table import built_in
 from cudaguard.features.windows_runtime import facts, repair
 from cudaguard.features.windows_runtime.checks import RUNTIMES
 from cudaguard.features.windows_runtime.facts import RuntimeCopy
