@@ -194,24 +194,23 @@ def watched() -> str:
     from cudaguard.core.table import table
     from cudaguard.features import _index
     from cudaguard.system.runtimes import IN_PARTS, RUNTIMES
-    from cudaguard.system.symbol_families import LEGITIMATE_OWNERS
+    from cudaguard.system.symbol_families import GLOBAL_ON_PURPOSE
 
     table.use(_index)
     registry, of_windows = (Registry(built_in(one), {}) for one in ("linux", "win32"))
     asked = {
         moment: [what for e in registry.entries for v, what in e.does if moment in _index.VERBS[v]]
-        for moment in ("needing", "first")
+        for moment in ("needing", "first", "choosing")
     }
     names = (*registry.by_module, *registry.opt_in_orders, *_index.INITIALIZERS)
     parts = {
         "WATCHED": names,
         "WINDOWS": of_windows.by_module.keys() - set(names),
-        "BROUGHT": {fixed_part(what) for what in asked["needing"]},
+        "BROUGHT": {fixed_part(what) for what in (*asked["needing"], *asked["choosing"])},
         "FIRST": asked["first"],
         "LIBRARIES": ("libcuda", *RUNTIMES),
         "PARTS": [f"{name}_" for name in IN_PARTS],
-        "GLOBAL": {fixed_part(pattern) for pattern in LEGITIMATE_OWNERS}
-        | {"linux-vdso", "vgpreload"},
+        "GLOBAL": {*map(fixed_part, GLOBAL_ON_PURPOSE), "vgpreload"},
     }
     text = HEAD_OF_WATCHED
     for name, value in parts.items():

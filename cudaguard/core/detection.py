@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # What a detector may listen to; the names are those of its methods. An import is heard of that
 # module only (`imported:torch`).
 EVENTS = {
-    "begin": "looking begins; `since` says why what is there was not seen to come",
+    "begin": "looking begins: nobody has seen what is there come",
     "unseen": "something was mapped or made global past us, and something is about to be loaded",
     "before_load": "something is about to be loaded: what has changed so far is not its doing",
     "around_import": "a watched module is imported; returns what closes it, or None",
@@ -77,11 +77,10 @@ class Detection:
         self._news = 0  # of the list, that were told
         self.has_begun = False
 
-    def begin(self, since: str, known: Any = None) -> None:
+    def begin(self, known: Any = None) -> None:
         """Begin to look at what is loaded, once.
 
         Args:
-            since: Why what is there was not seen to come: ``guard`` or ``ctypes``.
             known: What the kernel has seen (see `cudaguard.kernel.loads.Loader`): what came later
                 is news. None: nothing.
         """
@@ -95,7 +94,7 @@ class Detection:
         self._news = self._list.look()
         for entry in self._listeners("begin"):
             try:
-                self._tell(entry, "begin", since)
+                self._tell(entry, "begin")
             except BaseException:  # the program's: it has ended the look, not a fault of ours
                 if entry not in self._made or self._made[entry] is not None:
                     self._begin_anew()

@@ -21,7 +21,7 @@ from cudaguard.hooks.dlopen import NOT_FOUND, RTLD_GLOBAL, LoaderFlags
 from cudaguard.hooks.extensions import ExtensionLoads
 from cudaguard.hooks.loader import stand_before
 from cudaguard.hooks.own_imports import is_put_off
-from cudaguard.system.modules import has_ctypes, peek
+from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -313,8 +313,14 @@ class Dispatch:
     def before_load(self, library: str) -> None:
         """Look at a library before it is loaded (see `hooks.barrier.Host`)."""
         self.scan_missed_loads()
-        if self.is_up and os.sep in library and self.kernel.loads.is_cut_short(library):
-            self.detection.publish("truncated", library, None)
+        if self.is_up and os.sep in library:
+            if self.kernel.loads.why_library(library).startswith("is"):
+                self.detection.publish("truncated", library, None)
+            from cudaguard.elf.reader import read_elf
+
+            self.native.choose(library, os.path.basename(library), read_elf(library).needed)
+        elif self.is_up:
+            self.native.choose("", library, (library,))
         if self.journal.is_written:
             self.recording.begins(library)
         if self.is_looking and os.sep in library:
@@ -404,19 +410,16 @@ class Dispatch:
 
     def _look_at_news(self) -> None:
         """Begin to look, if there is something to see."""
-        if not self.is_looking and has_ctypes():
+        if not self.is_looking:
             self.kernel.patch()  # it may have come past us
             if self.kernel.has_news():
                 self.look()
 
-    def look(self, since: str = "ctypes") -> None:
+    def look(self) -> None:
         """Begin to look: who owns what in the global symbol scope, who initializes CUDA.
 
-        That is where the program asks for global names, or has ctypes. Nothing is imported for it
-        that changes the process: what the loader has is read from memory.
-
-        Args:
-            since: Why what is there was not seen to come: ``guard`` when that comes, or ``ctypes``.
+        Nothing is imported for it that changes the process: what the loader has is read from
+        memory.
 
         Raises:
             ImportOrderError: in `strict`, for what is found.
@@ -430,4 +433,4 @@ class Dispatch:
 
         if uses_glibc():
             loads = self.kernel.loads
-            self.detection.begin(since, loads.loader if loads is not None else None)
+            self.detection.begin(loads.loader if loads is not None else None)

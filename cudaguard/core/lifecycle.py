@@ -28,7 +28,6 @@ from cudaguard.hooks.finder import (
 )
 from cudaguard.hooks.loader import is_imported
 from cudaguard.model import Status
-from cudaguard.system.modules import has_ctypes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,8 +92,8 @@ class Activation:
             self._look_for_plugins(wanted, at_boot=False)
             self._put_up(wanted)
         self._follow(wanted, "off")
-        if has_ctypes() and kernel.has_news():
-            core.look(kernel.since)
+        if kernel.has_news():
+            core.look()
         self._load_late_plugins()
 
     def install(self, layer: Layer) -> None:
@@ -326,10 +325,8 @@ class Activation:
     def _look_back(self, *, at_start: bool) -> None:
         """Tell of rules that came too late, and of what is in the global symbol scope already."""
         core = self.core
-        if has_ctypes() and (
-            core.kernel.has_news() or any(map(is_imported, table.index.INITIALIZERS))
-        ):
-            core.look("guard")
+        if core.kernel.has_news() or any(map(is_imported, table.index.INITIALIZERS)):
+            core.look()
         self._load_late_plugins()
         if any(is_imported(name) for name in core.registry.by_module):
             from cudaguard.core.late_imports import check_already_imported

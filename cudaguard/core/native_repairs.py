@@ -10,7 +10,7 @@ from cudaguard.hooks.dlopen import NOT_FOUND
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from importlib.machinery import ModuleSpec
 
     from cudaguard.core.registry import RuleEntry
@@ -45,6 +45,7 @@ class NativeRepairs:
             masked_for: The module whose RTLD_GLOBAL was taken from the flags in force.
         """
         self.provide(spec, needed)
+        self.choose(spec.origin or "", spec.name, needed)
         if self._first is None:
             self._first = list(self._with_moment("first"))
         due = [item for item in self._first if item[2] in needed]
@@ -55,6 +56,19 @@ class NativeRepairs:
         for one, entry, _ in self._with_moment("masking") if masked_for else ():
             if _covers(one, masked_for):
                 self._map(entry, one, spec)
+
+    def choose(self, file: str, name: str, needed: Iterable[str]) -> None:
+        """Have the right one opened of several copies of what is about to be mapped.
+
+        Args:
+            file: Of the library or extension that needs it; empty for a load by that very name.
+            name: What to call it.
+            needed: Names of libraries.
+        """
+        for one, entry, value in self._with_moment("choosing"):
+            for library in needed:
+                if library.startswith(fixed_part(value)) and matches(library, (value,)):
+                    self._repairs.do(entry, [one], name, file, library, can_raise=True)
 
     def provide(self, spec: ModuleSpec, needed: tuple[str, ...]) -> bool:
         """Have brought what an extension needs; True if something was done.

@@ -153,7 +153,6 @@ class GuardFinder:
         self.core: Any = None  # awake: that of the guard
         # The variable CUDAGUARD and the process, when it was put up.
         self.word, self.pid = "", 0
-        self.since = "ctypes"  # why what is mapped when looking begins was not seen to come
         self.loads: Any = None  # `cudaguard.kernel.loads`, once it is needed
         self.has_failed = False
         self.cdll: object = None  # what was in ctypes by that name at the last look
@@ -228,15 +227,15 @@ class GuardFinder:
 
     def counters(self) -> "tuple[int, ...]":
         """Return what the dynamic loader counts; it changes with all that is mapped. Empty: no."""
-        counters = None if self.loads is None else self.loads.loader.counters
-        return () if counters is None else counters()
+        is_known = self.loads is not None and self.loads.loader.place
+        return self.loads.loader.counters() if is_known else ()
 
     def has_news(self) -> bool:
         """Return True if what the loader has mapped concerns a detector, or if that is not known.
 
         What does is news until `LoaderList` has begun at what was known before.
         """
-        return not self.counters() or bool(_why_mapped("mapped"))
+        return bool(_loads().why_mapped("mapped")) or not self.counters()
 
     @staticmethod
     def has_plugins() -> bool:
@@ -425,7 +424,7 @@ def _why_extension(spec: "ModuleSpec") -> str:
     if stem in kernel.watched and number.isdigit():
         return f"extension {name}"
     watch_ctypes()  # it may have come past us
-    why: str = _why_mapped(PAST_US) or _loads().why_file(file)
+    why: str = _loads().why_mapped(PAST_US) or _loads().why_file(file)
     return f"extension {name}, which {why}" if why.startswith(("needs", "is", "has")) else why
 
 
@@ -593,7 +592,6 @@ def put_up(mode: "str | None", *, is_alone: bool = False) -> str:
     kernel.asked, kernel.word, kernel.pid = (mode, is_alone), word, SYSTEM.getpid()
     kernel.watched = {**_WATCHED, "ctypes": None, _END_OF_CTYPES: None}
     sys.meta_path.insert(0, kernel)
-    kernel.since = "guard" if _has_ctypes() else "ctypes"
     kernel.patch()
     return ""
 

@@ -13,7 +13,7 @@ from cudaguard.kernel import FLAGS, SYSTEM, failures, start_of, watched
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from typing import Any
 
 _open, _close, _listdir = SYSTEM.open, SYSTEM.close, SYSTEM.listdir
@@ -29,7 +29,11 @@ _SMALL = 1 << 13  # bytes
 _DYNAMIC = 2
 _START = 1 << 14  # bytes; headers and names of most extensions lie there
 _MOST = 1 << 16  # of what is counted or read in one piece
-_MOST_WHOLE = 256
+_MOST_FILES = 256
+_PAGE = 1 << 12
+_AT_BASE = 7
+_LOCKS = ([0, 0, 1, 0, 0], [0, 1, 0, 0, 0])  # end of a re-entrant one that is open, of 40, 48 bytes
+_UNKNOWN = "a dynamic loader that is not known"
 _UNREADABLE = "a list of libraries that cannot be read"
 
 
@@ -41,17 +45,19 @@ class Loader:
 
     def forget(self) -> None:
         """Know nothing, as before the first look."""
-        # What it counts: additions, libraries, members of the global scope. None: not found.
-        self.counters: Callable[[], tuple[int, ...]] | None = None
-        self.counted: tuple[int, ...] = ()  # at the last look
-        # Returns the entries of the global scope.
-        self.members: Callable[[], Sequence[int]] = tuple
-        self.first = self.last = 0  # addresses of the first entry, and of the last one known
+        # Addresses of its structure (0: not found), of the global scope, of the first entry and of
+        # the last one known; and how far in the structure it counts what it adds.
+        self.place = self.scope = self.first = self.last = self.adds = 0
+        # Returns what it counts: additions, libraries, members of the global scope, and where
+        # these are listed; or nothing.
+        self.counters: Callable[[], tuple[int, ...]] = _counters
+        # At the last look; and the entries of the global scope then.
+        self.counted: tuple[int, ...] = ()
+        self.members: frozenset[int] = frozenset()
         self.known: dict[int, bytes] = {}  # address of an entry -> how it begins
 
 
-loader = Loader()
-_whole: "set[tuple[int, ...]]" = set()  # files of which all is there
+_of_no_concern: "set[tuple[int, ...]]" = set()
 
 
 # --- Files ----------------------------------------------------------------------------------------
@@ -161,64 +167,93 @@ def is_absent(error: OSError, name: str) -> bool:
     return f"\0LD_LIBRARY_PATH={said}\0".encode() in b"\0" + start_of("/proc/self/environ")
 
 
-def is_cut_short(path: str) -> bool:
-    """Return True for a library whose file ends too early, or that is unlike others."""
+def why_library(path: str) -> str:
+    """Return what the file of a library has for the guard, as `why_file` does; quick once known."""
     try:
         state = _stat(path)
         key = state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
-        if key in _whole or sys.platform != "linux" or state.st_mode & 0xF000 != 0x8000:
-            return False
-        file = _open(path, FLAGS)
-        try:
-            start = _pread(file, _START, 0)
-        finally:
-            _close(file)
+        if key in _of_no_concern or state.st_mode & 0xF000 != 0x8000:
+            return ""
+        why = why_file(path)
     except failures():
-        return False
-    segments = _segments(start)
-    if segments is None or segments.end > state.st_size:
-        return True
-    if len(_whole) >= _MOST_WHOLE:
-        _whole.clear()
-    _whole.add(key)
-    return False
+        return ""
+    if why.startswith(("is", "needs")):
+        return why
+    if len(_of_no_concern) >= _MOST_FILES:
+        _of_no_concern.clear()
+    _of_no_concern.add(key)
+    return ""
 
 
 # --- What the dynamic loader has mapped -----------------------------------------------------------
 
 
-def find_counters(ctypes: "Any") -> str:
+def _find() -> str:
     """Find where the loader counts what it does; return why that cannot be had, in words.
 
     Its structure is private, and read as glibc's is for 64 bits: the name spaces, the first with
     its entry, its number of libraries and the global scope; behind them locks, and the number of
-    all that was ever added. Elsewhere, the guard has to look in its own way.
+    all that was ever added. It lies in the part of the loader that can be written to. Elsewhere,
+    the guard has to look in its own way.
 
-    Source: ``rtld_global`` in glibc's ``sysdeps/generic/ldsodefs.h``.
+    Source: ``rtld_global`` in glibc's ``sysdeps/generic/ldsodefs.h``; ``getauxval(3)``.
     """
     if not _confstr or not (_confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc"):
         return ""
+    memory = -1
     try:
-        place = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_rtld_global"))
-        words = (ctypes.c_size_t * 420).from_address(place)[:]
-    except (AttributeError, ValueError):  # a static program
-        words = [0] * 420
-    count, lock = words[1] & 0xFFFFFFFF, [0, 0, 1, 0, 0]
-    adds = [
-        at
-        for at in range(40, 420)
-        if words[at - 5 : at] == lock and count <= words[at] < count + _MOST
-    ]
-    first, scope = words[0], words[2]
-    if not adds or first != ctypes.pythonapi._handle or not first < scope < first + 2048:
-        return "a dynamic loader that is not known"
-    number = ctypes.c_uint.from_address
-    a, b, c = number(place + 8 * adds[0]), number(place + 8), number(scope + 8)
-    loader.counters = lambda: (a.value, b.value, c.value)
-    loader.first = first
-    members = ctypes.c_size_t.from_address(scope)
-    loader.members = lambda: (ctypes.c_size_t * c.value).from_address(members.value)[:]
-    return ""
+        vector = _words(start_of("/proc/self/auxv"))
+        there = dict(zip(vector[::2], vector[1::2])).get(_AT_BASE, 0)
+        memory = _open("/proc/self/mem", FLAGS)
+        segments = _segments(_pread(memory, _PAGE, there)) if there else None
+        if segments is not None:
+            parts = zip(segments.kinds, segments.addresses, segments.sizes)
+            _, at, size = max(part for part in parts if part[0] == 1)  # that is the last one
+            loader.place = _found_in(memory, there + at, min(size, _MOST))
+            return "" if loader.place else _UNKNOWN
+    except failures():
+        pass
+    finally:
+        if memory >= 0:
+            _close(memory)
+    return _UNKNOWN
+
+
+def _words(data: bytes) -> "list[int]":
+    return memoryview(data)[: len(data) // 8 * 8].cast("Q").tolist()
+
+
+def _found_in(memory: int, start: int, size: int) -> int:
+    """Return where in some memory the loader's structure is; 0 if it is not."""
+    words = _words(_pread(memory, size, start))
+    for at, (first, count, scope) in enumerate(zip(words, words[1:], words[2:])):
+        if first < scope < first + 2048 and 0 < count < _MOST and not first % 16:
+            try:
+                # The entry of the program is the first one, and stands for no other.
+                if _words(_pread(memory, 48, first))[4:] != [0, first]:
+                    continue
+            except failures():  # no address
+                continue
+            for adds in range(at + 40, min(at + 420, len(words))):
+                is_locks = words[adds - 5 : adds] in _LOCKS
+                if is_locks and count <= words[adds] < count + _MOST:
+                    loader.first, loader.scope, loader.adds = first, scope, 8 * (adds - at)
+                    return start + 8 * at
+    return 0
+
+
+def _counters() -> "tuple[int, ...]":
+    """Return the counters through the kernel, as long as nobody has imported ctypes."""
+    try:
+        memory = _open("/proc/self/mem", FLAGS)
+        try:
+            words = _words(_pread(memory, loader.adds + 8, loader.place))
+            place, count = _words(_pread(memory, 16, loader.scope))
+        finally:
+            _close(memory)
+    except failures():
+        return ()
+    return words[-1] & 0xFFFFFFFF, words[1] & 0xFFFFFFFF, count & 0xFFFFFFFF, place
 
 
 def why_mapped(how: str) -> str:
@@ -230,18 +265,22 @@ def why_mapped(how: str) -> str:
     Args:
         how: Follows the name of a library.
     """
-    if loader.counters is None:
-        return ""
+    if not loader.place:
+        why = _find()
+        if not loader.place:
+            return why
     before, now = loader.counted, loader.counters()
     if now == before:
-        return ""
-    members = loader.members() if now[2:] != before[2:] else ()
-    is_whole = not before or bool(members) or now[0] - now[1] != before[0] - before[1]
+        return "" if now else _UNREADABLE
     found: dict[int, bytes] = {}
     last, entry = 0, loader.first
     memory = -1
+    is_from_start, members = not before, loader.members
+    is_whole = now[2:] != before[2:] or now[0] - now[1] != before[0] - before[1]
     try:
         memory = _open("/proc/self/mem", FLAGS)
+        if now[2:] != before[2:]:
+            members = frozenset(_words(_pread(memory, 8 * now[2], now[3])))
         if not is_whole:
             last = loader.last
             entry = int.from_bytes(_pread(memory, 8, last + 24), "little")
@@ -251,9 +290,14 @@ def why_mapped(how: str) -> str:
             if len(found) > _MOST or previous != last:
                 return _UNREADABLE
             found[entry] = data[:24]
-            if entry in members or loader.known.get(entry) != data[:24]:
-                name = _name_at(memory, text)
-                if entry in members and name and not name.startswith(_MAY_BE_GLOBAL):
+            is_new = loader.known.get(entry) != data[:24]
+            if is_new or (entry in members and entry not in loader.members):
+                _, slash, name = _path_at(memory, text).rpartition("/")
+                # What the program was started with was mapped before all else: no extension.
+                is_library = name.startswith(("lib", "ld-")) and entry in members
+                is_from_start &= is_library or not slash
+                is_meant = is_from_start or not name or name.startswith(_MAY_BE_GLOBAL)
+                if entry in members and not is_meant:
                     return f"{name}, which is global, {how}"
                 if _concerns(name):
                     return f"{name}, {how}"
@@ -267,16 +311,16 @@ def why_mapped(how: str) -> str:
         loader.known = found
     else:
         loader.known.update(found)
-    loader.last, loader.counted = last, now
+    loader.last, loader.members, loader.counted = last, members, now
     return ""
 
 
-def _name_at(memory: int, place: int) -> str:
-    """Return the name of the file whose path stands there."""
+def _path_at(memory: int, place: int) -> str:
+    """Return the path that stands there."""
     path = _pread(memory, min(4096 - place % 4096, 512), place) if place else b"\0"
     if b"\0" not in path:
         path += _pread(memory, 4096, place + len(path))
-    return path[: path.find(b"\0")].rpartition(b"/")[2].decode("utf-8", "replace")
+    return path[: path.find(b"\0")].decode("utf-8", "replace")
 
 
 def _concerns(name: str) -> bool:
@@ -284,6 +328,9 @@ def _concerns(name: str) -> bool:
     stem, so, _ = name.partition(".so")
     first, _, _ = stem.rpartition("-")
     return bool(so) and (stem in _LIBRARIES or first in _LIBRARIES or stem.startswith(_PARTS))
+
+
+loader = Loader()
 
 
 # --- ctypes ---------------------------------------------------------------------------------------
@@ -299,7 +346,13 @@ def watch(ctypes: "Any") -> str:
         return ""
     if cdll is not None:
         _patch_ctypes(cdll, vars(ctypes).get("DEFAULT_MODE", 0))
-    return find_counters(ctypes) or why_mapped("there before")
+    why = why_mapped("there before")
+    if loader.place:  # from now on without a call of the system
+        number, place = ctypes.c_uint.from_address, ctypes.c_size_t.from_address(loader.scope)
+        a, b = number(loader.place + loader.adds), number(loader.place + 8)
+        c = number(loader.scope + 8)
+        loader.counters = lambda: (a.value, b.value, c.value, place.value)
+    return why
 
 
 def _class_of(ctypes: "Any") -> "Any":
@@ -386,6 +439,7 @@ def _why_library(name: "Any", mode: "Any") -> str:
         return "a library with an unusual name or mode, loaded by ctypes"
     if mode & base.RTLD_GLOBAL:
         return f"{name}, which ctypes makes global"
-    if os.sep in name and is_cut_short(name):
-        return f"{name}, which is cut short"
-    return why_mapped(base.PAST_US)
+    if name.startswith(_BROUGHT):
+        return f"{name}, loaded by ctypes"
+    why = why_library(name) if os.sep in name else ""
+    return f"{name}, which {why}" if why else why_mapped(base.PAST_US)

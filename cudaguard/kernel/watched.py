@@ -24,7 +24,9 @@ WATCHED = (
 ).split()
 WINDOWS = "PyQt5 PyQt6 PySide2 PySide6 optree pyarrow shiboken2 shiboken6 wx".split()
 BROUGHT = (
-    "libc10.so libc10_cuda.so libtorch.so libtorch_cpu.so libtorch_cuda.so libtorch_python.so"
+    "libc10.so libc10_cuda.so libcublas libcudart.so libcudnn libcufft libcurand.so libcusolver "
+    "libcusparse libnccl.so libnv libtorch.so libtorch_cpu.so libtorch_cuda.so "
+    "libtorch_python.so"
 ).split()
 FIRST = "libstdc++.so.6".split()
 LIBRARIES = (
@@ -33,10 +35,8 @@ LIBRARIES = (
 ).split()
 PARTS = "libcudnn_".split()
 GLOBAL = (
-    "ld-linux libLLVM libavcodec.so libbz2.so libc++.so libc++abi.so libc-2. libc.so libcublas "
-    "libcuda.so libcudadevrt libcudart libcurl libdl-2. libdl.so libgcc_s.so libgomp libiomp5 "
-    "libjpeg libm-2. libm.so libmkl_ libmpi libomp libpng libprotobuf libpthread-2. "
-    "libpthread.so libpython3 librt-2. librt.so libsqlite3.so libssl.so libstdc++.so "
-    "libtorch_global_deps.so libturbojpeg.so libunwind.so libutil-2. libutil.so libxcb.so "
-    "libz-ng.so libz.so linux-vdso vgpreload"
+    "ld-linux libc++.so libc++abi.so libc-2. libc.so libcublas libcuda.so libcudadevrt "
+    "libcudart libdl-2. libdl.so libgcc_s.so libgomp libiomp5 libm-2. libm.so libmkl_ libmpi "
+    "libomp libpthread-2. libpthread.so libpython3 librt-2. librt.so libstdc++.so "
+    "libtorch_global_deps.so libunwind.so libutil-2. libutil.so vgpreload"
 ).split()

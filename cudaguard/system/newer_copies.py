@@ -6,6 +6,7 @@ Source: ``ld.so(8)``; names of files and metadata of wheels tell releases.
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from glob import escape, glob
 
 from cudaguard.elf.forecast import forecast
@@ -14,13 +15,13 @@ from cudaguard.elf.process import library_path
 from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import Place, SearchPath
 from cudaguard.elf.symbols import SharedObject, Wanted
-from cudaguard.files import os, own_errors
+from cudaguard.files import LARGEST, os, own_errors, read_bytes
 from cudaguard.system.preload import CUDA_FOLDERS, below, is_mapped, name_of
 from cudaguard.system.runtimes import runtime_of, stem_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from cudaguard.elf.forecast import Lack
 
@@ -59,6 +60,98 @@ def newer_than_found(path: str) -> tuple[str, ...]:
                     lacking -= had
                     break
     return () if lacking else tuple(chosen.values())
+
+
+def needed_by_others(name: str, asking: str) -> tuple[tuple[str, ...], str]:
+    """Return the copy that an installed library needs, where the loader would take another one.
+
+    The first copy that is mapped serves all who come later. None where one is mapped, or where who
+    asks now would miss something in that copy.
+
+    Args:
+        name: Of the library.
+        asking: The file that is about to ask for it; empty: it is opened by its name.
+
+    Returns:
+        The files, with those of its set, and what needs them.
+    """
+    copies = {os.path.realpath(one): one for one in below(os.path.join(CUDA_FOLDERS, escape(name)))}
+    if not copies or is_mapped(name):
+        return (), ""
+    try:
+        with ExitStack() as opened:
+            place = None
+            if asking:
+                file = opened.enter_context(ElfFile(asking))
+                place = Place(asking, file, None)
+            found = os.path.realpath(SearchPath().find(name, place))
+            if copies.pop(found, found) != found or not copies or not os.path.isfile(found):
+                return (), ""
+            taken = SharedObject(opened.enter_context(ElfFile(found)))
+            for real, path in copies.items():
+                other = SharedObject(opened.enter_context(ElfFile(real)))
+                if asking and _misses(SharedObject(file), other, taken):
+                    continue
+                for client in clients_of(path, name):
+                    needing = SharedObject(opened.enter_context(ElfFile(client)))
+                    if _misses(needing, taken, other):
+                        return _with_its_set(path), os.path.basename(client)
+    except own_errors(OSError):
+        pass
+    return (), ""
+
+
+def _misses(asking: SharedObject, one: SharedObject, other: SharedObject) -> bool:
+    """Return True if a library asks for something that one copy lacks, and another has."""
+    return any(other.defines(wanted) and not one.defines(wanted) for wanted in asking.wanted())
+
+
+def _with_its_set(file: str) -> tuple[str, ...]:
+    """Return a file with those beside it that have to be of the same release."""
+    folder, name = os.path.split(file)
+    stem, end = stem_of(name), name.partition(".so")[2]
+    part_of = runtime_of(stem).part_of if stem else ""
+    return (file, *(
+        f"{folder}/{one}"
+        for one in sorted(os.listdir(folder) if part_of else ())
+        if one != name and one.endswith(f".so{end}") and stem_of(one)
+        if runtime_of(stem_of(one)).part_of == part_of
+    ))  # fmt: skip
+
+
+def clients_of(file: str, name: str) -> Iterator[str]:
+    """Yield who needs a library, of the distributions that require the one that has a file."""
+    site, inside = file.split(f"{os.sep}nvidia{os.sep}", 1)
+    own = f"\nnvidia/{inside},".encode()
+    names = {
+        info.partition("-")[0].replace("_", "-").lower().encode()
+        for info in _infos(site)
+        if info.startswith("nvidia") and own in b"\n" + _text(f"{site}/{info}/RECORD")
+    }
+    wanted = tuple(b"requires-dist: " + one for one in names)
+    for folder in [one for one in sys.path if isinstance(one, str) and one and wanted]:
+        for info in _infos(folder):
+            said = _text(f"{folder}/{info}/METADATA").lower().replace(b"_", b"-")
+            if any(one in said for one in wanted):
+                lines = _text(f"{folder}/{info}/RECORD").decode("utf-8", "replace").splitlines()
+                paths = (line.partition(",")[0] for line in lines)
+                for path in (f"{folder}/{one}" for one in paths if ".so" in one[-24:]):
+                    if name in read_elf(path).needed:
+                        yield path
+
+
+def _infos(folder: str) -> list[str]:
+    try:
+        return sorted(one for one in os.listdir(folder) if one.endswith(".dist-info"))
+    except own_errors(OSError):
+        return []
+
+
+def _text(file: str) -> bytes:
+    try:
+        return read_bytes(file, LARGEST)
+    except own_errors(OSError):
+        return b""
 
 
 def _copies_of(name: str, needed_by: str) -> list[str]:

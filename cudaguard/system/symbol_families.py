@@ -1,4 +1,4 @@
-"""Families of symbols that many libraries bring copies of, and who may own them globally.
+"""Families of symbols that many libraries bring copies of, and who is global on purpose.
 
 Each family has patterns for its names, and what happens to those who get the wrong copy.
 """
@@ -14,45 +14,39 @@ class Family(Record):
     title: str  # what it is called in a message
     # Patterns of all names of the family; ``*`` and ``?`` are the only signs
     names: tuple[str, ...]
-    owners: tuple[str, ...]  # file name patterns of the libraries that the names are at home in
     danger: str  # what a library risks that is bound to another copy than it was built for
 
 
 # The worst first: a message tells what the first two of those concerned do.
 FAMILIES: dict[str, Family] = {
-    "std": Family("the C++ runtime", ("_Z*St*", "_ZTI*", "_ZTS*", "_ZN9__gnu_cxx*",
-      "_ZNK9__gnu_cxx*", "_Znw*", "_Zna*", "_Zdl*", "_Zda*", "__cxa_*", "__gxx_*", "_Unwind_*"),
-      ("libstdc++.so*", "libc++.so*", "libc++abi.so*", "libgcc_s.so*", "libunwind.so*"),
+    "std": Family("the C++ runtime",
+      (*("_Z*St*", "_ZTI*", "_ZTS*", "_ZN9__gnu_cxx*", "_ZNK9__gnu_cxx*"),
+      *("_Znw*", "_Zna*", "_Zdl*", "_Zda*", "__cxa_*", "__gxx_*", "_Unwind_*")),
       "C++ extensions, such as torch's JIT builds, can crash, hang or compute wrong numbers"),
-    "llvm": Family("LLVM", ("*llvm*", "*mlir*", "LLVM*"), ("libLLVM*.so*",),
+    "llvm": Family("LLVM", ("*llvm*", "*mlir*", "LLVM*"),
       "packages with their own LLVM (triton, numba, JAX) can abort: 'registered more than once'"),
-    "protobuf": Family("protobuf", ("*google8protobuf*",), ("libprotobuf*.so*",),
+    "protobuf": Family("protobuf", ("*google8protobuf*",),
       "packages with their own protobuf (onnx, tensorflow) can register messages twice and abort"),
-    "zlib": Family("zlib", ("deflate*", "inflate*", "crc32*", "adler32*", "compress*",
-      "uncompress*", "gz*", "zlib*", "zError", "zcalloc", "zcfree", "get_crc_table", "_tr_*",
-      "_length_code", "_dist_code"), ("libz.so*", "libz-ng.so*"),
+    "zlib": Family("zlib",
+      (*("deflate*", "inflate*", "crc32*", "adler32*", "compress*", "uncompress*", "gz*"),
+      *("zlib*", "zError", "zcalloc", "zcfree", "get_crc_table"),
+      *("_tr_*", "_length_code", "_dist_code")),
       "decoding PNG, gzip or HDF5 can fail or return None (OpenCV, libpng, Python's zlib)"),
-    "bzip2": Family("bzip2", ("BZ2_*",), ("libbz2.so*",),
+    "bzip2": Family("bzip2", ("BZ2_*",),
       "users of libbz2 (Python's bz2, FFmpeg) can mix two versions"),
-    "ffmpeg": Family("FFmpeg", ("av*", "sws*", "swr*", "ff_*"), ("libavcodec.so*",),
+    "ffmpeg": Family("FFmpeg", ("av*", "sws*", "swr*", "ff_*"),
       "packages with their own FFmpeg (OpenCV, PyAV, torchaudio) can call this one"),
-    "images": Family("libpng or libjpeg", ("png_*", "jpeg_*", "jinit_*"), ("libpng*.so*",
-      "libjpeg*.so*", "libturbojpeg.so*"),
+    "images": Family("libpng or libjpeg", ("png_*", "jpeg_*", "jinit_*"),
       "image readers can get structures of another version"),
-    "xcb": Family("XCB", ("xcb_*",), ("libxcb.so*",),
-      "windows of graphical toolkits can use this copy, and hang"),
+    "xcb": Family("XCB", ("xcb_*",), "windows of graphical toolkits can use this copy, and hang"),
     "openssl": Family("OpenSSL", ("SSL_*", "CRYPTO_*", "EVP_*", "BIO_*", "X509_*", "OPENSSL_*",
-      "ERR_*"), ("libssl.so*",),
-      "TLS connections (Python's ssl) can use this copy"),
-    "sqlite": Family("SQLite", ("sqlite3*",), ("libsqlite3.so*",),
+      "ERR_*"), "TLS connections (Python's ssl) can use this copy"),
+    "sqlite": Family("SQLite", ("sqlite3*",),
       "users of SQLite (Python's sqlite3) can call this copy"),
-    "curl": Family("libcurl", ("curl_*",), ("libcurl*.so*",),
-      "users of libcurl can call this copy"),
-    "openmp": Family("OpenMP", ("omp_*", "GOMP_*", "GOACC_*", "__kmp*"), ("libgomp*", "libiomp5*",
-      "libomp*"),
+    "curl": Family("libcurl", ("curl_*",), "users of libcurl can call this copy"),
+    "openmp": Family("OpenMP", ("omp_*", "GOMP_*", "GOACC_*", "__kmp*"),
       "parallel regions can run in the threads of this copy"),
-    "cuda": Family("the CUDA libraries", ("cu*", "__cuda*"), ("libcudart*", "libcuda.so*",
-      "libcublas*", "libcudadevrt*"),
+    "cuda": Family("the CUDA libraries", ("cu*", "__cuda*"),
       "CUDA calls can go to this copy of the runtime, which has its own state and errors"),
 }  # fmt: skip
 
@@ -67,13 +61,7 @@ GLOBAL_ON_PURPOSE: tuple[str, ...] = (
     "ld-linux*",
     *(f"{name}{end}" for name in ("libc", "libm", "libdl", "libpthread", "librt", "libutil")
       for end in (".so*", "-2.*.so")),
-    *FAMILIES["std"].owners,
-    *FAMILIES["openmp"].owners,
-    *FAMILIES["cuda"].owners,
+    *("libstdc++.so*", "libc++.so*", "libc++abi.so*", "libgcc_s.so*", "libunwind.so*"),
+    *("libgomp*", "libiomp5*", "libomp*"),
+    *("libcudart*", "libcuda.so*", "libcublas*", "libcudadevrt*"),
 )  # fmt: skip
-
-# Who may own the names of a family without anybody being told.
-LEGITIMATE_OWNERS: tuple[str, ...] = (
-    *GLOBAL_ON_PURPOSE,
-    *(pattern for family in FAMILIES.values() for pattern in family.owners),
-)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cudaguard.core.settings import Layer, combine, layer_of_call
 from cudaguard.core.registry import built_in
+from cudaguard.core.settings import Layer, combine, layer_of_call
 from cudaguard.errors import ConfigError
 from cudaguard.model import MODES, Rule
 

@@ -284,3 +284,27 @@ def test_library_that_needs_the_runtime_of_a_wheel(run, wheel, child, compiler):
     assert "OSError: libcudart.so.12: cannot open shared object file" in red.stderr
     green = run(GUARD, "import engine; print(engine.engine)", site=site)
     assert (green.stdout, green.stderr) == ("12040\n", "")
+
+
+NEEDING = "int {0}(void *, int, const char **); int answer(void) {{ return {0}(0, 0, 0) != 0; }}"
+
+
+def test_newer_nvjitlink_serves_who_comes_first_as_well(run, wheel, child, compiler):
+    """As libcusparse of a wheel, after a package that leads to CUDA 12.4's folder."""
+    old = wheel("nvidia-nvjitlink-cu12==12.4.127") / "nvidia/nvjitlink/lib/libnvJitLink.so.12"
+    site = wheel("nvidia-nvjitlink-cu12==12.9.86")
+    new = site / "nvidia/nvjitlink/lib/libnvJitLink.so.12"
+    info = child.folder / "client-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: client\nRequires-Dist: nvidia-nvjitlink-cu12==12.9.86\n")
+    (info / "RECORD").write_text("libclient.so,,\n")
+    for name, release, library in (("libfirst.so", "12_4", old), ("libclient.so", "12_9", new)):
+        source = NEEDING.format(f"__nvJitLinkCreate_{release}")
+        flags = (str(library), f"-Wl,-rpath,{library.parent}")
+        shutil.copy(compiler.library(name, source, *flags), child.folder / name)
+    load = "print(ctypes.CDLL('./{}').answer())"
+    code = ("import ctypes", load.format("libfirst.so"), load.format("libclient.so"))
+    red = run(*code, site=site)
+    assert (red.stdout, "undefined symbol: __nvJitLinkCreate_12_9" in red.stderr) == ("1\n", True)
+    green = run(GUARD, *code, site=site)
+    assert (green.stdout, green.stderr) == ("1\n1\n", "")

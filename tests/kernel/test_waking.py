@@ -100,7 +100,8 @@ CASES = {
         ("refused", "load_failed", "lacking"),
     ),
     "extension that brings one of CUDA's": Case(
-        "libcudart.so.12, mapped by using_cudart", "import using_cudart", (), ("mapped",)
+        "extension using_cudart, which needs libcudart.so.12", "import using_cudart", (),
+        ("choosing",),
     ),
     "library of which there should be one": Case(
         "libomp.so, loaded by ctypes as ./libomp.so",
@@ -122,8 +123,8 @@ CASES = {
         ("unseen",),
     ),
     "library that is cut short": Case(
-        "./libcut.so, which is cut short", TRY.format("ctypes.CDLL('./libcut.so')"), ("CG840",),
-        ("truncated",),
+        "./libcut.so, which is cut short, or unlike others",
+        TRY.format("ctypes.CDLL('./libcut.so')"), ("CG840",), ("truncated",),
     ),
     "library that lacks another": Case(
         "./libusing.so, which was refused to ctypes", TRY.format("ctypes.CDLL('./libusing.so')"),
@@ -154,13 +155,14 @@ def libraries(compiler, tmp_path_factory):
 
     cudart = compiler.library("libcudart.so.12", ANSWER, "-Wl,-soname,libcudart.so.12")
     c10 = compiler.library("libc10.so", ANSWER, "-Wl,-soname,libc10.so")
+    gone = compiler.library("libgone.so", ANSWER, "-Wl,-soname,libgone.so")
     put(cudart, "libcudart.so.12")
     put(compiler.library("libomp.so", "int omp;\n"), "libomp.so", "libiomp5.so")
     put(compiler.library("liblate.so.1", "int late;\n"), "other/liblate.so.1")
     put(compiler.library("libtaker.so", TAKER), "libtaker.so")
     put(compiler.library("libvictim.so", VICTIM), "libvictim.so")
     put(compiler.library("libusing.so", "int answer(void);\nint f(void) { return answer(); }\n",
-                         str(c10)), "libusing.so")  # fmt: skip
+                         str(gone)), "libusing.so")  # fmt: skip
     for name, source, *flags in (
         ("runtime", OWN_RUNTIME),
         ("using_c10", USING.replace("using", "using_c10"), str(c10)),

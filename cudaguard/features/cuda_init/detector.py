@@ -81,7 +81,7 @@ class CudaDetector:
         self._has_forked = False  # since CUDA was initialized
         self._replaced: list[tuple[object, str, Any, Any]] = []  # owner, name, original, ours
 
-    def begin(self, _: str) -> None:
+    def begin(self) -> None:
         """Look for the first time."""
         # To import ctypes, which the driver is asked with, is a change.
         self.driver.may_ask = has_ctypes() or self._core.permit().acts

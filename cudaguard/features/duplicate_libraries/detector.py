@@ -37,7 +37,6 @@ _LONGEST_WAIT = 1  # seconds; what is not looked at now is looked at after the n
 # Why nobody saw who loaded a library, in words that follow its path.
 SINCE = {
     "guard": "was there before the guard",
-    "ctypes": "was there before cudaguard began to look",
     "unseen": "was loaded past Python's importer and ctypes.CDLL",
 }
 
@@ -60,9 +59,9 @@ class DuplicateDetector:
         self._is_looking = False
         self._wants: Wants | None = None
 
-    def begin(self, since: str) -> None:
+    def begin(self) -> None:
         """Look for the first time; what it finds was not seen to come (see `SINCE`)."""
-        self._look(None, since)
+        self._look(None, "guard")
 
     def unseen(self) -> None:
         """Look at what has come past us."""

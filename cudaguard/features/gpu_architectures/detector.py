@@ -29,7 +29,7 @@ class ArchitectureDetector:
         self._core = core
         self._queue: list[tuple[Callable[[], None], list[str]]] | None = None
 
-    def begin(self, _: str) -> None:
+    def begin(self) -> None:
         """Look at a torch that is there already."""
         if "torch" in sys.modules:
             self.imported("torch")

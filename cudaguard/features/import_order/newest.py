@@ -44,6 +44,22 @@ def preload_newest(request: Request) -> Iterator[Outcome]:
                 yield Done(file, f"loaded before {request.name}, as the newest copy")
 
 
+def preload_needed(request: Request, soname: str) -> Iterator[Outcome]:
+    """Open the copy of a library that others need before an older one is mapped that lacks it.
+
+    Args:
+        request: For what is about to be loaded.
+        soname: A library that it needs, or its own name.
+    """
+    if request.permit.acts:
+        from cudaguard.system.newer_copies import needed_by_others
+        from cudaguard.system.preload import open_all
+
+        files, client = needed_by_others(soname, request.path or "")
+        for file in open_all(files)[0]:
+            yield Done(file, f"loaded before {request.name}, as {client} needs this copy")
+
+
 def _below(folder: str, start: str) -> list[str]:
     """Return the files in a folder whose names begin so; none where there is no folder."""
     try:

@@ -149,12 +149,24 @@ RULES: tuple[Rule, ...] = (
         title="a library does not find one of CUDA's that is installed as a wheel, or an older one",
         watch=("nvidia",),
         when={"platform": "linux"},
-        # Only after the loader has refused it: what was found is as it was.
-        actions=({"fetch_from_wheels": "lib*.so*"},),
+        # After the loader has refused it. Before, only where an installed library is seen to need
+        # what an older copy lacks, which would serve it as well.
+        actions=(
+            {"fetch_from_wheels": "lib*.so*"},
+            {"preload_needed": "libcublas*.so*"},
+            {"preload_needed": "libcudart.so*"},
+            {"preload_needed": "libcudnn*.so*"},
+            {"preload_needed": "libcufft*.so*"},
+            {"preload_needed": "libcurand.so*"},
+            {"preload_needed": "libcusolver*.so*"},
+            {"preload_needed": "libcusparse*.so*"},
+            {"preload_needed": "libnccl.so*"},
+            {"preload_needed": "libnv*.so*"},
+        ),
         why="The loader does not search site-packages/nvidia, and it searches LD_LIBRARY_PATH "
         "before the folders of a package. A package that needs libcudnn.so.9 or libnccl.so.2 "
         "fails with 'cannot open shared object file', or with 'undefined symbol' where it gets an "
-        "older copy.",
+        "older copy, be it that another package has loaded that one before.",
         links=github(
             "NVIDIA/TransformerEngine/issues/1853",
             "pytorch/pytorch/issues/101314",
@@ -284,6 +296,7 @@ VERBS = (
 REPAIRS = {
     "preload_newest": {"before": "newest:preload_newest", "first": "newest:preload_newest"},
     "fetch_from_wheels": {"lacking": "repair:fetch"},
+    "preload_needed": {"choosing": "newest:preload_needed"},
     "preload_static_tls": {"before": "repair:preload_static_tls"},
 }
 CATEGORY = "ImportOrderWarning"

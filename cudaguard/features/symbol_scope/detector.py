@@ -38,9 +38,9 @@ class ScopeDetector:
         self._belongs: set[Library] = set()  # came with the program, before the guard
         self._victims: Victims | None = None
 
-    def begin(self, since: str) -> None:
+    def begin(self) -> None:
         """Look for the first time; what it finds was not seen to come."""
-        self._look(None, since)
+        self._look(None, "guard")
 
     def unseen(self) -> None:
         """Look at what has come past us."""
@@ -109,16 +109,16 @@ class ScopeDetector:
         from cudaguard.core.patterns import matches
         from cudaguard.elf.interposition import read_scope
         from cudaguard.system.facts import Packages
-        from cudaguard.system.symbol_families import LEGITIMATE_OWNERS
+        from cudaguard.system.symbol_families import GLOBAL_ON_PURPOSE
 
         packages: list[Packages] = []
 
         def belongs(library: Library) -> bool:
             name = os.path.basename(library.path)
-            if matches(name, LEGITIMATE_OWNERS) or library in self._belongs:
+            if matches(name, GLOBAL_ON_PURPOSE) or library in self._belongs:
                 return True
             # There from the start and in no package: it came with the program around Python.
-            if since == "guard" or (since == "ctypes" and not self._seen):
+            if since == "guard":
                 packages[:] = packages or [Packages()]
                 if not packages[0].of(library.file):
                     self._belongs.add(library)

@@ -55,16 +55,12 @@ STATIC_RUNTIME = Kind(
     ),
 )
 # When it was that names moved and nobody saw by whom: what is said of that, and what to do.
-GUARD, CTYPES, UNSEEN = "guard", "ctypes", "unseen"
+GUARD, UNSEEN = "guard", "unseen"
 _NAMES_THE_LINE = "the message then names the line that does it"
 _SINCE = {
     GUARD: (
         "before the guard was installed",
         f"call cudaguard.install() before the first import: {_NAMES_THE_LINE}",
-    ),
-    CTYPES: (
-        "before `import ctypes`",
-        f"put `import ctypes` directly after cudaguard.install(): {_NAMES_THE_LINE}",
     ),
     UNSEEN: (
         "by code that cudaguard does not see",
@@ -86,7 +82,7 @@ class Stranger(NamedTuple):
         file: Its file, links resolved.
         package: The package that it belongs to, or an empty string.
         load: What was loaded then; None if that was not seen.
-        since: Otherwise why not: one of `GUARD`, `CTYPES` and `UNSEEN`.
+        since: Otherwise why not: `GUARD` or `UNSEEN`.
         module: Who loaded it.
         where: Its line.
         imported_at: The line outside its package that imported that.

@@ -77,3 +77,107 @@ def test_who_is_prepared_goes_another_way(scene):
 def test_other_modes_change_nothing(scene, mode):
     done = run(scene, GUARD.format(mode), ASK)
     assert done.stdout.startswith("ImportError ")
+
+
+# --- before the older copy is mapped ------------------------------------------------------------
+
+
+EARLY = """
+import sys
+import old_one
+print("old_one", old_one.ask())
+try:
+    import consumer
+    print("consumer", consumer.ask())
+except ImportError:
+    print("refused")
+"""
+
+
+def extension(scene, name, call, *flags):
+    file = name + sysconfig.get_config_var("EXT_SUFFIX")
+    source = EXTENSION.replace("int cublas(void);", f"int {call}(void);")
+    source = source.replace("cublas()", f"{call}()").replace("consumer", name)
+    scene.put(f"site/{file}", source, f"-I{sysconfig.get_path('include')}", *flags)
+    return file
+
+
+@pytest.fixture
+def early(scene):
+    """What requires the newer copy is installed, and another package brings an older one."""
+    site = scene.folder / "site"
+    old = scene.folder / "old" / NCCL
+    run_path = "-Wl,--enable-new-dtags,-rpath,$ORIGIN/../old"
+    extension(scene, "old_one", "ncclInit", str(old), run_path)
+    consumer = next(site.glob("consumer.*")).name
+    for name, requires, file in (
+        ("nvidia_nccl_cu12-2.27.3", "", f"nvidia/nccl/lib/{NCCL}"),
+        ("consumer-1.0", "Requires-Dist: nvidia-nccl-cu12==2.27.3\n", consumer),
+    ):
+        info = site / f"{name}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Name: {name.partition('-')[0]}\n{requires}")
+        (info / "RECORD").write_text(f"{file},sha256=x,1\n")
+    return scene
+
+
+def test_copy_that_another_needs_is_first(early):
+    assert early.run(EARLY).stdout == "old_one 1\nrefused\n"
+    done = early.run(GUARD.format("fix"), EARLY, CHANGES)
+    *lines, change = done.stdout.splitlines()
+    assert (lines, done.stderr) == (["old_one 2", "consumer 20"], "")
+    assert f"{NCCL}: loaded before old_one, as consumer." in change
+
+
+def test_copy_that_another_needs_is_first_by_name(early):
+    first = f"import ctypes; print(ctypes.CDLL({NCCL!r}).ncclInit())"
+    assert run(early, first, ASK).stdout.startswith("1\nImportError ")
+    done = run(early, GUARD.format("fix"), first, ASK)
+    assert (done.stdout, done.stderr) == ("2\nconsumer 20\n", "")
+
+
+def test_copy_that_another_needs_is_first_for_a_library_by_path(early):
+    source = "int ncclInit(void); int call(void) { return ncclInit(); }"
+    run_path = "-Wl,--enable-new-dtags,-rpath,$ORIGIN"
+    path = early.put("old/libengine.so", source, str(early.folder / "old" / NCCL), run_path)
+    first = f"import ctypes; print(ctypes.CDLL({str(path)!r}).call())"
+    assert early.run(first, ASK).stdout.startswith("1\nImportError ")
+    assert early.run(GUARD.format("fix"), first, ASK).stdout == "2\nconsumer 20\n"
+
+
+@pytest.mark.parametrize("mode", ["observe", "warn"])
+def test_other_modes_bring_no_other_copy(early, mode):
+    assert early.run(GUARD.format(mode), EARLY).stdout == "old_one 1\nrefused\n"
+
+
+def test_nobody_needs_more_than_the_older_copy_has(early):
+    wheel = early.folder / "site/nvidia/nccl/lib" / NCCL
+    extension(early, "consumer", "ncclInit", str(wheel))
+    done = early.run(GUARD.format("fix"), EARLY, CHANGES)
+    assert done.stdout == "old_one 1\nconsumer 1\n\n"
+
+
+def test_who_would_miss_something_in_that_copy_gets_its_own(early):
+    old = early.put(f"old/{NCCL}", f"{OLD} int ncclOnlyHere(void) {{ return 3; }}")
+    run_path = "-Wl,--enable-new-dtags,-rpath,$ORIGIN/../old"
+    extension(early, "old_one", "ncclOnlyHere", str(old), run_path)
+    done = early.run(GUARD.format("fix"), EARLY, CHANGES)
+    assert done.stdout == "old_one 3\nrefused\n\n"
+
+
+def test_parts_come_from_one_release(early):
+    """As the parts of cuDNN, which are opened by name when they are needed."""
+    wheel, name = early.folder / "site/nvidia/nccl/lib", "libcudnn.so.9"
+    for place, value in (("old", 1), ("site/nvidia/nccl/lib", 2)):
+        part = early.put(f"{place}/libcudnn_ops.so.9", f"int part(void) {{ return {value}; }}")
+        source = (early.folder / place / NCCL).name and (OLD if value == 1 else NEW)
+        early.put(f"{place}/{name}", source, str(part))
+    info = early.folder / "site/nvidia_nccl_cu12-2.27.3.dist-info"
+    (info / "RECORD").write_text(f"nvidia/nccl/lib/{name},sha256=x,1\n")
+    extension(early, "consumer", "ncclWindow", str(wheel / name))
+    run_path = "-Wl,--enable-new-dtags,-rpath,$ORIGIN/../old"
+    extension(early, "old_one", "ncclInit", str(early.folder / "old" / name), run_path)
+    assert run(early, EARLY).stdout == "old_one 1\nrefused\n"
+    part = "import ctypes; print('part', ctypes.CDLL('libcudnn_ops.so.9').part())"
+    done = run(early, GUARD.format("fix"), EARLY, part)
+    assert (done.stdout, done.stderr) == ("old_one 2\nconsumer 20\npart 2\n", "")
