@@ -15,8 +15,15 @@ from cudaguard.elf.process import library_path
 from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import Place, SearchPath
 from cudaguard.elf.symbols import SharedObject, Wanted
-from cudaguard.files import LARGEST, os, own_errors, read_bytes
-from cudaguard.system.preload import CUDA_FOLDERS, below, is_mapped, name_of
+from cudaguard.files import os, own_errors
+from cudaguard.system.preload import (
+    CUDA_FOLDERS,
+    below,
+    distributions,
+    is_mapped,
+    name_of,
+    text_of,
+)
 from cudaguard.system.runtimes import runtime_of, stem_of
 
 TYPE_CHECKING = False
@@ -92,7 +99,7 @@ def needed_by_others(name: str, asking: str) -> tuple[tuple[str, ...], str]:
                 other = SharedObject(opened.enter_context(ElfFile(real)))
                 if asking and _misses(SharedObject(file), other, taken):
                     continue
-                for client in clients_of(path, name):
+                for client in _clients_of(path, name):
                     needing = SharedObject(opened.enter_context(ElfFile(client)))
                     if _misses(needing, taken, other):
                         return _with_its_set(path), os.path.basename(client)
@@ -119,39 +126,24 @@ def _with_its_set(file: str) -> tuple[str, ...]:
     ))  # fmt: skip
 
 
-def clients_of(file: str, name: str) -> Iterator[str]:
+def _clients_of(file: str, name: str) -> Iterator[str]:
     """Yield who needs a library, of the distributions that require the one that has a file."""
     site, inside = file.split(f"{os.sep}nvidia{os.sep}", 1)
     own = f"\nnvidia/{inside},".encode()
-    names = {
-        info.partition("-")[0].replace("_", "-").lower().encode()
-        for info in _infos(site)
-        if info.startswith("nvidia") and own in b"\n" + _text(f"{site}/{info}/RECORD")
-    }
-    wanted = tuple(b"requires-dist: " + one for one in names)
-    for folder in [one for one in sys.path if isinstance(one, str) and one and wanted]:
-        for info in _infos(folder):
-            said = _text(f"{folder}/{info}/METADATA").lower().replace(b"_", b"-")
-            if any(one in said for one in wanted):
-                lines = _text(f"{folder}/{info}/RECORD").decode("utf-8", "replace").splitlines()
-                paths = (line.partition(",")[0] for line in lines)
-                for path in (f"{folder}/{one}" for one in paths if ".so" in one[-24:]):
-                    if name in read_elf(path).needed:
-                        yield path
-
-
-def _infos(folder: str) -> list[str]:
-    try:
-        return sorted(one for one in os.listdir(folder) if one.endswith(".dist-info"))
-    except own_errors(OSError):
-        return []
-
-
-def _text(file: str) -> bytes:
-    try:
-        return read_bytes(file, LARGEST)
-    except own_errors(OSError):
-        return b""
+    wanted = tuple(
+        b"requires-dist: " + info.partition("-")[0].replace("_", "-").lower().encode()
+        for folder, info in distributions()
+        if folder == site and info.startswith("nvidia")
+        if own in b"\n" + text_of(f"{folder}/{info}/RECORD")
+    )
+    for folder, info in distributions() if wanted else ():
+        said = text_of(f"{folder}/{info}/METADATA").lower().replace(b"_", b"-")
+        if any(one in said for one in wanted):
+            lines = text_of(f"{folder}/{info}/RECORD").decode("utf-8", "replace").splitlines()
+            paths = (line.partition(",")[0] for line in lines)
+            for path in (f"{folder}/{one}" for one in paths if ".so" in one[-24:]):
+                if name in read_elf(path).needed:
+                    yield path
 
 
 def _copies_of(name: str, needed_by: str) -> list[str]:

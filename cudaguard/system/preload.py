@@ -13,7 +13,7 @@ import sys
 from glob import escape, glob
 
 from cudaguard.elf.reader import ElfFile, read_elf
-from cudaguard.files import os, own_errors
+from cudaguard.files import LARGEST, os, own_errors, read_bytes
 from cudaguard.system.modules import has_kernel_driver
 
 TYPE_CHECKING = False
@@ -53,45 +53,95 @@ def name_of(file: str) -> str:
 
 
 def unmet_needs(library: str) -> tuple[str, ...]:
-    """Return what a library needs and the loader would not find, from the wheels that have it.
+    """Return what a library needs and the loader would not find, from where it is installed.
 
     Args:
         library: Relative to the folders of sys.path; nothing where it is not installed.
     """
     asking = next(below(library), None)
-    return _from_wheels({}, [asking] if asking else [])
+    return _with_needs({}, [asking] if asking else [])
 
 
-def in_wheels(missing: str, asking: str) -> tuple[str, ...]:
-    """Return a library that the loader has not found, from the wheel that has it, and its needs.
+def installed_copies(missing: str, asking: str) -> tuple[str, ...]:
+    """Return a library that the loader has not found, from where it is installed, and its needs.
 
     Args:
-        missing: Its name; nothing where it is in the process, or in no wheel.
+        missing: Its name; nothing where it is in the process, or not installed.
         asking: The file that needs it: what else of that is missing comes along.
     """
-    found = {} if is_mapped(missing) else _in_wheel(missing)
-    return _from_wheels(found, [asking, *found.values()]) if found else ()
+    found = {} if is_mapped(missing) else _installed_copy(missing)
+    return _with_needs(found, [asking, *found.values()]) if found else ()
 
 
 def unfound(name: str) -> tuple[str, ...]:
-    """Return what the loader would not find by its bare name, and what that needs, from the wheels.
+    """Return what the loader would not find by its bare name, and what that needs.
 
     Args:
-        name: As in ``libcublas.so.12``; nothing for one that is mapped, or in no wheel.
+        name: As in ``libcublas.so.12``; nothing for one that is mapped, or not installed.
     """
     from cudaguard.elf.search_path import SearchPath
 
-    found = {} if is_mapped(name) or SearchPath().find(name) else _in_wheel(name)
-    return _from_wheels(found, list(found.values()))
+    found = {} if is_mapped(name) or SearchPath().find(name) else _installed_copy(name)
+    return _with_needs(found, list(found.values()))
 
 
-def _in_wheel(name: str) -> dict[str, str]:
-    """Return name -> file of a library that a wheel has; empty if none has it."""
-    file = next(below(os.path.join(CUDA_FOLDERS, escape(name))), None)
-    return {name: file} if file else {}
+def _installed_copy(name: str) -> dict[str, str]:
+    """Return name -> file of a library that is installed where the loader does not look.
+
+    That is in NVIDIA's wheels, in the environment's folder of libraries, in another distribution,
+    or in a CUDA toolkit. Empty if it is nowhere, or in several distributions.
+    """
+    for find in (_in_wheels, _in_environment, _recorded, _in_toolkits):
+        files = {os.path.realpath(file): file for file in find(name) if os.path.isfile(file)}
+        # Of NVIDIA's own any does: a later release has what an earlier one has.
+        if files and (len(files) == 1 or find is not _recorded):
+            return {name: next(iter(files.values()))}
+    return {}
 
 
-def _from_wheels(found: dict[str, str], todo: list[str]) -> tuple[str, ...]:
+def _in_wheels(name: str) -> Iterator[str]:
+    return below(os.path.join(CUDA_FOLDERS, escape(name)))
+
+
+def _in_environment(name: str) -> Iterator[str]:
+    yield from (f"{prefix}/lib/{name}" for prefix in (sys.prefix, sys.base_prefix))
+
+
+def _recorded(name: str) -> Iterator[str]:
+    for folder, info in distributions():
+        record = text_of(f"{folder}/{info}/RECORD")
+        place = record.find(f"/{name},".encode())
+        if place >= 0:
+            path = os.fsdecode(record[record.rfind(b"\n", 0, place) + 1 : place])
+            if not path.endswith(".libs"):  # what a wheel has bundled for itself
+                yield os.path.normpath(f"{folder}/{path}/{name}")
+
+
+def _in_toolkits(name: str) -> Iterator[str]:
+    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]
+    for home in filter(None, [*homes, *sorted(glob("/usr/local/cuda*"), reverse=True)]):
+        yield f"{home}/lib64/{name}"
+
+
+def distributions() -> Iterator[tuple[str, str]]:
+    """Yield the folders of metadata: the folder of sys.path, and the name."""
+    for folder in [one for one in sys.path if isinstance(one, str) and one]:
+        try:
+            names = sorted(os.listdir(folder))
+        except own_errors(OSError):  # a zip file, or none
+            continue
+        yield from ((folder, name) for name in names if name.endswith(".dist-info"))
+
+
+def text_of(file: str) -> bytes:
+    """Return what is in a file; nothing of one that cannot be read."""
+    try:
+        return read_bytes(file, LARGEST)
+    except own_errors(OSError):
+        return b""
+
+
+def _with_needs(found: dict[str, str], todo: list[str]) -> tuple[str, ...]:
     """Return what is found, by soname, with what it and the rest need and the loader lacks."""
     from cudaguard.elf.search_path import Place, SearchPath
 
@@ -106,7 +156,7 @@ def _from_wheels(found: dict[str, str], todo: list[str]) -> tuple[str, ...]:
             continue
         for name in lacking:
             if name not in found:
-                new = _in_wheel(name)
+                new = _installed_copy(name)
                 found.update(new)
                 todo += new.values()
     return tuple(found.values())

@@ -17,7 +17,12 @@ from cudaguard.core.rule_check import declared
 from cudaguard.core.table import table
 from cudaguard.features import _index as index
 
-MORE = {"choosing": 2, "lacking": 2, "needing": 2, "opening": 3}  # arguments of a repair, where it is not one
+MORE = {
+    "choosing": 2,
+    "lacking": 2,
+    "needing": 2,
+    "opening": 3,
+}  # arguments of a repair, where it is not one
 REPAIRS = sorted(
     {(moment, entry) for entries in index.VERBS.values() for moment, entry in entries.items()}
 )

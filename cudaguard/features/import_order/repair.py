@@ -84,18 +84,18 @@ def _names(values: Iterable[Any], name: str, deepest: int = 3) -> bool:
 
 
 def fetch(request: Request, missing: str) -> Iterator[Outcome]:
-    """Open what a library was refused for, and what that needs, from the wheels that have it.
+    """Open what a library was refused for, and what that needs, from where it is installed.
 
     `missing`: what the loader has not found. Empty: it finds one that is too old, and a newer one
     that is installed has what is missing.
     """
     from cudaguard.system.newer_copies import newer_than_found
-    from cudaguard.system.preload import in_wheels, open_all
+    from cudaguard.system.preload import installed_copies, open_all
 
     if not request.permit.acts:
         return
     path = request.path or ""
-    files = in_wheels(missing, path) if missing else newer_than_found(path)
+    files = installed_copies(missing, path) if missing else newer_than_found(path)
     # A program that catches the error has another way: it would compute on a GPU instead of it.
     if not (files and ends_program()):
         return

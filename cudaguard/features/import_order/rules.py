@@ -146,13 +146,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         id="CG046",
-        title="a library does not find one of CUDA's that is installed as a wheel, or an older one",
+        title="a library does not find another one that is installed, or finds an older one first",
         watch=("nvidia",),
         when={"platform": "linux"},
         # After the loader has refused it. Before, only where an installed library is seen to need
         # what an older copy lacks, which would serve it as well.
         actions=(
-            {"fetch_from_wheels": "lib*.so*"},
+            {"fetch_installed": "lib*.so*"},
             {"preload_needed": "libcublas*.so*"},
             {"preload_needed": "libcudart.so*"},
             {"preload_needed": "libcudnn*.so*"},
@@ -163,10 +163,10 @@ RULES: tuple[Rule, ...] = (
             {"preload_needed": "libnccl.so*"},
             {"preload_needed": "libnv*.so*"},
         ),
-        why="The loader does not search site-packages/nvidia, and it searches LD_LIBRARY_PATH "
-        "before the folders of a package. A package that needs libcudnn.so.9 or libnccl.so.2 "
-        "fails with 'cannot open shared object file', or with 'undefined symbol' where it gets an "
-        "older copy, be it that another package has loaded that one before.",
+        why="The loader searches neither site-packages/nvidia nor the folders of other packages, "
+        "and LD_LIBRARY_PATH before a package's own. A package that needs libcudnn.so.9 or "
+        "libnccl.so.2 fails with 'cannot open shared object file', or with 'undefined symbol' "
+        "where it gets an older copy, or where another package has loaded one before.",
         links=github(
             "NVIDIA/TransformerEngine/issues/1853",
             "pytorch/pytorch/issues/101314",
@@ -295,7 +295,7 @@ VERBS = (
 )  # fmt: skip
 REPAIRS = {
     "preload_newest": {"before": "newest:preload_newest", "first": "newest:preload_newest"},
-    "fetch_from_wheels": {"lacking": "repair:fetch"},
+    "fetch_installed": {"lacking": "repair:fetch"},
     "preload_needed": {"choosing": "newest:preload_needed"},
     "preload_static_tls": {"before": "repair:preload_static_tls"},
 }

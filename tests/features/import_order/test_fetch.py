@@ -208,3 +208,52 @@ def test_what_no_wheel_has_is_missing_as_before(scene):
     shutil.rmtree(scene.folder / "site/nvidia")
     done = scene.run(GUARD.format("fix"), "import engine", DONE)
     assert done.stdout == f"OSError {CUBLAS}\n"
+
+
+# --- installed elsewhere than in NVIDIA's wheels --------------------------------------------------
+
+ELSEWHERE = {
+    "another distribution": ("site/tensorrt_libs", {}),
+    "the environment": ("conda/lib", {}),
+    "a toolkit": ("cuda/lib64", {"CUDA_HOME": "cuda"}),
+}
+CONDA = "import os, sys; sys.prefix = os.path.abspath('conda')"
+
+
+def moved(scene, place):
+    """Has what the extension needs lie somewhere else."""
+    scene.consumer()
+    target = scene.folder / place
+    target.parent.mkdir(exist_ok=True)
+    shutil.copytree(scene.folder / WHEEL, target)
+    shutil.rmtree(scene.folder / "site/nvidia")
+
+
+def record(scene, dist, *files):
+    info = scene.folder / f"site/{dist}-1.0.dist-info"
+    info.mkdir()
+    (info / "RECORD").write_text("".join(f"{file},sha256=x,1\n" for file in files))
+
+
+@needs_tables
+@pytest.mark.parametrize("where", ELSEWHERE)
+def test_library_that_is_installed_elsewhere(scene, where):
+    place, variables = ELSEWHERE[where]
+    moved(scene, place)
+    record(scene, "tensorrt", *(f"tensorrt_libs/{name}" for name in (CUBLAS, CUBLAS_LT)))
+    ask = (CONDA, "import consumer; print('consumer', consumer.ask())")
+    assert scene.run(*ask, **variables).stdout == f"ImportError {CUBLAS}\n"
+    done = scene.run(GUARD.format("fix"), *ask, **variables)
+    assert (done.stdout, done.stderr) == ("consumer 20\n", "")
+
+
+@pytest.mark.parametrize("place", ["site/one.libs", "site/one"])
+def test_library_of_one_package_or_of_several_is_let_be(scene, place):
+    moved(scene, place)
+    names = [f"{place[5:]}/{name}" for name in (CUBLAS, CUBLAS_LT)]
+    record(scene, "one", *names)
+    if place == "site/one":
+        shutil.copytree(scene.folder / place, scene.folder / "site/two")
+        record(scene, "two", *(name.replace("one", "two") for name in names))
+    done = scene.run(GUARD.format("fix"), "import consumer")
+    assert done.stdout == f"ImportError {CUBLAS}\n"
