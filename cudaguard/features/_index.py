@@ -119,7 +119,7 @@ KNOWN_ERRORS = (
     'cudaguard.features.cuda_init.known_errors:EXPLAINER',
     'cudaguard.features.array_interface:known_errors.ini',
     'cudaguard.features.cuda_graphs.findings:EXPLAINER',
-    'cudaguard.features.gpu_architectures.known_errors:EXPLAINER',
+    'cudaguard.features.gpu_architectures.checks:EXPLAINER',
     'cudaguard.features.builds:known_errors.ini',
     'cudaguard.features.extensions.known_errors:EXPLAINER',
 )

@@ -29,4 +29,4 @@ REPAIRS = {"preload_newer_nvrtc": {"before": "repair:preload_newer_nvrtc"}}
 NEED_DRIVER = ("preload_newer_nvrtc",)  # elsewhere there is nothing to repair
 CATEGORY = "ImportOrderWarning"
 DETECTORS = {"detector:ArchitectureDetector": ("torch",)}
-KNOWN_ERRORS = "known_errors:EXPLAINER"
+KNOWN_ERRORS = "checks:EXPLAINER"
