@@ -193,8 +193,7 @@ def watched() -> str:
     from cudaguard.core.registry import Registry, built_in
     from cudaguard.core.table import table
     from cudaguard.features import _index
-    from cudaguard.system.runtimes import IN_PARTS, RUNTIMES
-    from cudaguard.system.symbol_families import GLOBAL_ON_PURPOSE
+    from cudaguard.system.runtimes import GLOBAL_ON_PURPOSE, IN_PARTS, RUNTIMES
 
     table.use(_index)
     registry, of_windows = (Registry(built_in(one), {}) for one in ("linux", "win32"))

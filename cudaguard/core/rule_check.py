@@ -60,7 +60,7 @@ def _are_texts(value: object) -> bool:
 
 def _serves_others(pattern: str) -> str:
     from cudaguard.core.patterns import fixed_part, matches
-    from cudaguard.system.symbol_families import GLOBAL_ON_PURPOSE
+    from cudaguard.system.runtimes import GLOBAL_ON_PURPOSE
 
     if matches(fixed_part(pattern), GLOBAL_ON_PURPOSE):
         return "this library serves others from the global scope; leave it"
