@@ -36,8 +36,8 @@ GENERATED = "features._index"
 # The ratchet. These only fall: whoever removes something lowers them to what is left, and what is
 # added has to make as much needless (see CONTRIBUTING.md).
 CEILINGS = {
-    "lines of the package": 33796,
-    "modules of the package": 193,
+    "lines of the package": 33193,
+    "modules of the package": 178,
     "lines of data in the package": 1869,
     "lines of the tests": 43811,
     "lines loaded by install()": 844,

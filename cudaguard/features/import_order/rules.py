@@ -14,6 +14,10 @@ _ISAAC_SIM = (
     "omni.isaac.core",
     "isaacsim.core",
 )
+# Libraries of NVIDIA's wheels.
+_OF_NVIDIA = (
+    *("cublas*", "cudart", "cudnn*", "cufft*", "curand", "cusolver*", "cusparse*", "nccl", "nv*"),
+)
 
 RULES: tuple[Rule, ...] = (
     # Functions that must be called before a module is imported.
@@ -126,13 +130,9 @@ RULES: tuple[Rule, ...] = (
         watch=("torch",),
         when={"platform": "linux"},
         # Exact names: a wheel that brings a libtorch of its own has it renamed, and is let be.
-        actions=(
-            {"provide_libraries": "libc10.so"},
-            {"provide_libraries": "libc10_cuda.so"},
-            {"provide_libraries": "libtorch.so"},
-            {"provide_libraries": "libtorch_cpu.so"},
-            {"provide_libraries": "libtorch_cuda.so"},
-            {"provide_libraries": "libtorch_python.so"},
+        actions=tuple(
+            {"provide_libraries": f"lib{name}.so"}
+            for name in ("c10", "c10_cuda", "torch", "torch_cpu", "torch_cuda", "torch_python")
         ),
         why="Extensions built against torch need libc10.so and libtorch*.so from torch's folder. "
         "The loader finds them only after `import torch`. Before it, the import fails with "
@@ -153,15 +153,7 @@ RULES: tuple[Rule, ...] = (
         # what an older copy lacks, which would serve it as well.
         actions=(
             {"fetch_installed": "lib*.so*"},
-            {"preload_needed": "libcublas*.so*"},
-            {"preload_needed": "libcudart.so*"},
-            {"preload_needed": "libcudnn*.so*"},
-            {"preload_needed": "libcufft*.so*"},
-            {"preload_needed": "libcurand.so*"},
-            {"preload_needed": "libcusolver*.so*"},
-            {"preload_needed": "libcusparse*.so*"},
-            {"preload_needed": "libnccl.so*"},
-            {"preload_needed": "libnv*.so*"},
+            *({"preload_needed": f"lib{name}.so*"} for name in _OF_NVIDIA),
         ),
         why="The loader searches neither site-packages/nvidia nor the folders of other packages, "
         "and LD_LIBRARY_PATH before a package's own. A package that needs libcudnn.so.9 or "
@@ -226,10 +218,9 @@ RULES: tuple[Rule, ...] = (
         watch=("ctranslate2",),
         dist=("ctranslate2>=4.5",),
         when={"platform": "linux"},
-        actions=(
-            {"preload": "libcublas.so.12"},
-            {"preload": "libcudnn_ops.so.9"},
-            {"preload": "libcudnn_cnn.so.9"},
+        actions=tuple(
+            {"preload": name}
+            for name in ("libcublas.so.12", "libcudnn_ops.so.9", "libcudnn_cnn.so.9")
         ),
         grade="opt-in",
         why="ctranslate2 opens cuBLAS and cuDNN by name, and the loader does not search "
