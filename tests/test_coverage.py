@@ -29,10 +29,10 @@ KNOWN = {*ids(), *FUNCTIONS}
 ORDERS = {rule.id for rule in RULES if rule.needs}
 # What may answer with this grade: a rule of that grade, or a function that is called.
 REPAIRS = {
-    # CG812 binds libraries to their own symbols, whatever rules know.
+    # These bind libraries to their own symbols, whatever rules know.
     "prevented": {id for id, grade in GRADE_OF.items() if grade == "automatic"}
     | ORDERS
-    | {"CG812"},
+    | {"CG812", "CG813"},
     "prevented-on-request": {id for id, grade in GRADE_OF.items() if grade == "opt-in"} | FUNCTIONS,
 }
 NODE = re.compile(r"(?P<file>tests/[\w/]+\.py)::(?P<name>test_\w+)(?P<case>\[.+\])?")

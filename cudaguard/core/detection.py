@@ -25,7 +25,8 @@ EVENTS = {
     "before_load": "something is about to be loaded: what has changed so far is not its doing",
     "around_import": "a watched module is imported; returns what closes it, or None",
     "truncated": "a file that is about to be mapped ends too early; may refuse it",
-    "runtime_exported": "an extension that is about to be mapped exports a C++ runtime",
+    "runtime_exported": "an extension that is about to be mapped exports a C++ runtime; may return "
+    "the file to map instead",
     "mapping": "a library or extension with a path is about to be mapped",
     "mapped": "a load has mapped something, or made it global",
     "loaded": "a library was loaded, whether it was there already or not",

@@ -292,23 +292,24 @@ class Dispatch:
 
     # --- before a load --------------------------------------------------------------
 
-    def before_mapping(self, spec: ModuleSpec) -> None:
+    def before_mapping(self, spec: ModuleSpec) -> str | None:
         """Prepare an extension about to be mapped (see `hooks.barrier.Host`)."""
         self.scan_missed_loads()
         if spec.origin is None:
-            return
+            return None
         from cudaguard.elf.reader import read_elf
 
         elf = read_elf(spec.origin)
         if elf.is_truncated:
             self.detection.publish("truncated", spec.origin, spec.name)
-        if elf.runtime:
-            self.detection.publish("runtime_exported", spec.name, spec.origin, elf.runtime)
         self.native.mapping(spec, elf.needed, self.flags.masked_for)
         if self.journal.is_written:
             self.recording.begins(spec.origin, spec.name)
+        more = (spec.name, spec.origin, elf.runtime)
+        copies = self.detection.publish("runtime_exported", *more) if elf.runtime else []
         if self.is_looking:
-            self.detection.publish("mapping", spec.origin, spec.name)
+            self.detection.publish("mapping", *copies or [spec.origin], spec.name)
+        return next(iter(copies), None)
 
     def before_load(self, library: str) -> None:
         """Look at a library before it is loaded (see `hooks.barrier.Host`)."""

@@ -23,6 +23,7 @@ _DT_NULL, _DT_NEEDED = 0, 1
 DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_HASH, DT_GNU_HASH = 5, 6, 10, 4, 0x6FFFFEF5
 DT_SONAME, DT_RPATH, DT_RUNPATH = 14, 15, 29
 SYMBOL = 24  # bytes of an entry of the symbol table
+SYMBOL_KIND = 4  # where in it binding and type are
 UNIQUE_OBJECT = 0xA1  # STB_GNU_UNIQUE and STT_OBJECT
 CXX_RUNTIME = "libstdc++.so.6"
 _END_OF_ID = b"2idE\0"
@@ -244,23 +245,31 @@ class ElfFile(ElfObject):
         self.budget.spend(len(data))
         return data
 
+    def whole(self) -> bytes:
+        """Return all that is in the file."""
+        return os.pread(self._file, os.fstat(self._file).st_size, 0)
+
     def unique_ids(self) -> tuple[str, ...]:
         """Return its unique definitions that are called ``std::...::id``, as the linker writes."""
         size, strings = self.value(DT_STRSZ), self.address(DT_STRTAB)
         if 0 < size <= _START and _END_OF_ID not in self.some(strings, size):
             return ()
+        return tuple(n.decode("utf-8", "replace") for _, n in self.unique() if is_runtime_id(n))
+
+    def unique(self) -> list[tuple[int, bytes]]:
+        """Return its unique definitions: where in the file the entry lies, and the name."""
         table = self.address(DT_GNU_HASH)
         if not table:
-            return ()
+            return []
         hashes = GnuTable(self.exactly, table, self.budget)
         first = self.address(DT_SYMTAB) + hashes.first * SYMBOL
         entries = self.some(first, (hashes.end() - hashes.first) * SYMBOL)
-        kinds = entries[4::SYMBOL]
+        kinds = entries[SYMBOL_KIND::SYMBOL]
         if UNIQUE_OBJECT not in kinds:  # most have none
-            return ()
+            return []
         places = [SYMBOL * at for at, kind in enumerate(kinds) if kind == UNIQUE_OBJECT]
-        names = [self._text(number(entries, place, 4)) for place in places]
-        return tuple(name for name in names if is_runtime_id(name.encode()))
+        shift = next(o - a for o, a, size in self._loads if a <= first < a + size)
+        return [(first + p + shift, self._text(number(entries, p, 4)).encode()) for p in places]
 
 
 class GnuTable:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
         def callbacks_for(self, name: str) -> ImportCallbacks:
             """Return what is to happen around the import of a watched module."""
 
-        def before_mapping(self, spec: ModuleSpec) -> None:
-            """Act before any extension module is mapped, watched or not."""
+        def before_mapping(self, spec: ModuleSpec) -> str | None:
+            """Act before any extension module is mapped; return the file to map instead, if any."""
 
         def before_load(self, library: str) -> None:
             """Look at a library, and at how things are, before it is loaded by ctypes."""

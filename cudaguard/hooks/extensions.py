@@ -38,8 +38,8 @@ _STANDARD_LIBRARY = f"{os.sep}lib-dynload{os.sep}"
 class _Mapping:
     """An extension that is being mapped, and what is to happen around it."""
 
-    __slots__ = ("_has_begun", "_is_absent", "_is_pythons", "_outer", "closes", "host", "module",
-                 "spec")  # fmt: skip
+    __slots__ = ("_copy", "_has_begun", "_is_absent", "_is_pythons", "_outer", "closes", "host",
+                 "module", "spec")  # fmt: skip
 
     def __init__(self, host: Host, spec: ModuleSpec, *, is_pythons: bool = False) -> None:
         self.host, self.spec = host, spec
@@ -49,23 +49,41 @@ class _Mapping:
         self._outer: ModuleSpec | None = None
         self.closes: Sequence[Close] = ()
         self.module: ModuleType | None = None  # once a prerequisite has imported this very file
+        self._copy: str | None = None  # what is mapped instead
 
     @of_import_system
     def begin(self, watched: str | None) -> None:
         """Do what comes before, as part of a watched module or for itself."""
         host, spec = self.host, self.spec
         slots = NOTHING if watched is None else callbacks_or_nothing(host, watched)
-        before: tuple[Callable[[ModuleSpec], None], ...] = (host.before_mapping,)
         # The package of a part has had its turn, and so has what comes through the finder.
         is_part = watched is not None and spec.name.startswith(watched + ".")
         if here.__dict__.pop("prepared", None) is not spec and not is_part:
-            before = (*slots.before, *before)
-        call_each(host, before, spec)
+            call_each(host, slots.before, spec)
+        self._copy = ask(host, "preparing the load of an extension", host.before_mapping, spec)
         self.module = self.come()
         if self.module is None:
             self.closes = open_each(host, slots, spec)
             self._outer, here.mapping = getattr(here, "mapping", None), spec
             self._has_begun = True
+
+    @of_import_system
+    def map_copy(
+        self,
+        original: Callable[[ExtensionFileLoader, ModuleSpec], ModuleType],
+        loader: ExtensionFileLoader,
+    ) -> ModuleType | None:
+        """Have the original function map what is to be mapped instead; None if that fails."""
+        spec, copy = self.spec, self._copy
+        if copy is None:
+            return None
+        try:
+            module = original(loader, type(spec)(spec.name, loader, origin=copy))
+        except ImportError:  # the file itself tells why, if it is not for the copy
+            return None
+        if getattr(module, "__file__", None) == copy:  # set by modules of one phase
+            module.__file__ = spec.origin
+        return module
 
     @barrier("looking for a module that has come")
     def come(self) -> ModuleType | None:
@@ -147,7 +165,9 @@ class ExtensionLoads:
             try:
                 if refused is not None:
                     raise refused
-                module = original(loader, spec)
+                module = None if mapping is None else mapping.map_copy(original, loader)
+                if module is None:
+                    module = original(loader, spec)
             except ImportError as error:
                 if mapping is None or not mapping.may_try_again(error):
                     raise

@@ -6,10 +6,8 @@ Nothing else is read before a library is in that scope that does not belong ther
 from __future__ import annotations
 
 from cudaguard.elf.process import Memory, at_start
-from cudaguard.errors import ImportOrderError
 from cudaguard.files import os, own_errors
 from cudaguard.hooks.barrier import NOTHING, ImportCallbacks
-from cudaguard.hooks.caller import caller_frame, describe
 from cudaguard.system.loader_list import LoaderNews
 
 TYPE_CHECKING = False
@@ -129,23 +127,3 @@ class ScopeDetector:
         with Memory() as memory:
             names = tuple(map(os.path.basename, preloaded))
             return read_scope(memory, scope, names, belongs)
-
-
-class RuntimeDetector:
-    """Tells of extensions that were linked with -static-libstdc++ and show that runtime to all."""
-
-    def __init__(self, core: Dispatch) -> None:
-        self._core = core
-
-    def runtime_exported(self, extension: str, library: str, names: tuple[str, ...]) -> None:
-        """Tell of an extension that exports the ``std::...::id`` objects of a C++ runtime.
-
-        Raises:
-            ImportOrderError: in `strict`.
-        """
-        from cudaguard.features.symbol_scope.findings import static_runtime
-
-        frame = caller_frame()
-        finding = static_runtime(extension, library, names, describe(frame))
-        stop = ImportOrderError(finding.as_error(), name=extension, path=library)
-        self._core.reporter.found(finding, frame, stop=stop)

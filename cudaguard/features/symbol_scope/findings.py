@@ -225,7 +225,9 @@ def _pattern(library: str) -> str:
     return f"{stem if name == stem else f'{name}-*'}{so}*"
 
 
-def static_runtime(extension: str, library: str, names: tuple[str, ...], where: str) -> Finding:
+def static_runtime(
+    extension: str, library: str, names: tuple[str, ...], where: str, why: str
+) -> Finding:
     """An extension contains a C++ runtime of its own and exports it."""
     some, more = (f"{len(names)} objects", " ...") if names[1:] else ("1 object", "")
     return STATIC_RUNTIME.found(
@@ -233,6 +235,7 @@ def static_runtime(extension: str, library: str, names: tuple[str, ...], where: 
         f"imported at {where}" if where else "",
         f"{library} does not need libstdc++.so.6, and exports {some} of which the loader keeps one "
         f"for all libraries: {names[0]}{more}",
+        f"not repaired: {why}" if why else "",
     )
 
 
