@@ -64,4 +64,4 @@ VERBS = (
     ),
 )
 CATEGORY = "SymbolScopeWarning"
-DETECTORS = {"detector:ScopeDetector": (), "detector:RuntimeDetector": ()}
+DETECTORS = {"detector:ScopeDetector": (), "own_runtime:RuntimeDetector": ()}
