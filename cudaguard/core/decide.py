@@ -70,12 +70,17 @@ def may_apply(rule: Rule, facts: Facts) -> bool:
 
 
 class Plan(NamedTuple):
-    """What follows from the rules for one watched module, in the order of doing."""
+    """What follows from the rules for one watched module, in the order of doing.
 
-    # Pairs of (module to import first, id of the rule that asks for it)
+    Args:
+        needs: Pairs of (module to import first, id of the rule that asks for it).
+        told: Rules graded ``report`` that apply to this module.
+        problems: Contradictions among the rules, in words.
+    """
+
     needs: tuple[tuple[str, str], ...] = ()
-    told: tuple[Rule, ...] = ()  # rules graded ``report`` that apply to this module
-    problems: tuple[str, ...] = ()  # contradictions among the rules, in words
+    told: tuple[Rule, ...] = ()
+    problems: tuple[str, ...] = ()
 
 
 def plan(
@@ -84,7 +89,14 @@ def plan(
     is_users: Callable[[Rule], bool],
     facts: Facts,
 ) -> Plan:
-    """Return what the rules ask for around the import of `name`."""
+    """Return what the rules ask for around the import of `name`.
+
+    Args:
+        name: The watched module.
+        rules_of: Returns the rules in force that watch a module.
+        is_users: Tells a user's rule from a built-in one.
+        facts: Facts about this process.
+    """
     own = [rule for rule in rules_of(name) if applies(rule, facts)]
     told = tuple(rule for rule in own if rule.grade == "report")
     if not any(rule.needs and rule.grade != "report" for rule in own):
@@ -137,12 +149,15 @@ def _rank(rule: Rule, users: bool) -> tuple[int, ...]:
 
 
 class Before(NamedTuple):
-    """`first` must be imported before `then`, says `rule`."""
+    """`first` must be imported before `then`, says `rule`.
+
+    Args:
+        rank: Decides between two rules that say the opposite of one pair; the greater wins.
+    """
 
     first: str
     then: str
     rule: str
-    # Decides between two rules that say the opposite of one pair; the greater wins
     rank: tuple[int, ...] = ()
 
 

@@ -28,12 +28,15 @@ _OF_TESTS = ("test_*.py", "*_test.py")
 
 
 class Upcoming(NamedTuple):
-    """Modules that will be imported."""
+    """Modules that will be imported.
 
-    # Those that are for certain, and behind nothing but imports, definitions and values: to import
-    # them now changes nothing
+    Args:
+        certain: Those that are for certain, and behind nothing but imports, definitions and values:
+            to import them now changes nothing.
+        likely: The others: where they are imported, as ``file:line``.
+    """
+
     certain: frozenset[str] = frozenset()
-    # The others: where they are imported, as ``file:line``
     likely: Mapping[str, str] = {}  # never changed
 
 

@@ -23,7 +23,9 @@ _told: set[tuple[str, str]] = set()  # module and rule: one look is enough
 def check_already_imported(core: Dispatch, *, at_start: bool) -> None:
     """Do what can be done for modules that are there, and report the rules that came too late.
 
-    `at_start`: this is the start of the interpreter, before the program.
+    Args:
+        core: Has the rules.
+        at_start: Is this the start of the interpreter, before the program?
     """
     core.repairs.after_all()
     done = 0

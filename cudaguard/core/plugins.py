@@ -23,11 +23,17 @@ _HEADER = f"[{GROUP}]".encode()
 
 
 class Entry(Record):
-    """One entry point."""
+    """One entry point.
 
-    module: str  # the module it watches
-    value: str  # ``package.module:attribute``
-    origin: str  # the distribution's folder, for messages
+    Args:
+        module: The module it watches.
+        value: ``package.module:attribute``.
+        origin: The distribution's folder, for messages.
+    """
+
+    module: str
+    value: str
+    origin: str
 
 
 def scan(path: Iterable[str]) -> dict[str, tuple[Entry, ...]]:
