@@ -315,11 +315,13 @@ class Dispatch:
         """Look at a library before it is loaded (see `hooks.barrier.Host`)."""
         self.scan_missed_loads()
         if self.is_up and os.sep in library:
-            if self.kernel.loads.why_library(library).startswith("is"):
+            why = self.kernel.loads.why_library(library)
+            if why.startswith("is"):
                 self.detection.publish("truncated", library, None)
-            from cudaguard.elf.reader import read_elf
+            elif why:
+                from cudaguard.elf.reader import read_elf
 
-            self.native.choose(library, os.path.basename(library), read_elf(library).needed)
+                self.native.choose(library, os.path.basename(library), read_elf(library).needed)
         elif self.is_up:
             self.native.choose("", library, (library,))
         if self.journal.is_written:

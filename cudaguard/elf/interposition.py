@@ -32,6 +32,7 @@ _OTHER_LAYOUT = (
 # Variables of the C library that a program may have copies of, with the same value.
 _SAME_EVERYWHERE = (b"stdin", b"stdout", b"stderr")
 # Of these each has some names of the others, and means the same by them.
+_MARK = 8  # digits that auditwheel puts into the name of a library
 _C_LIBRARY = ("libc.so", "libm.so", "libpthread.so", "libdl.so", "librt.so", "ld-linux")
 
 
@@ -254,6 +255,9 @@ def binding_of(
                 continue
             if _is_of_c_library(mine.file) and member in c_library:
                 continue
+            # Such as the libgomp of two wheels: a copy that was bundled for nobody else.
+            if member in meant and _bundled(mine.file) == _bundled(member.file) != "":
+                continue
             if member not in meant or mine.symbols.has_global(name.name):
                 what, other = name.name.decode("utf-8", "replace"), member.file or "Python"
                 why = f"{what} would come from {mine.file} then, and no longer from {other}"
@@ -305,6 +309,12 @@ class _Asked:
 def is_cxx_runtime(file: str) -> bool:
     """Return True for libstdc++.so.6, however its file is called."""
     return os.path.basename(file).startswith(CXX_RUNTIME)
+
+
+def _bundled(file: str) -> str:
+    """Return the name of what auditwheel has bundled, without its mark; empty for others."""
+    stem, dash, mark = os.path.basename(file).partition(".so")[0].rpartition("-")
+    return stem if dash and len(mark) == _MARK else ""
 
 
 def _is_of_c_library(file: str) -> bool:

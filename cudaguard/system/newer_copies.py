@@ -82,9 +82,9 @@ def needed_by_others(name: str, asking: str) -> tuple[tuple[str, ...], str]:
     Returns:
         The files, with those of its set, and what needs them.
     """
-    copies = {os.path.realpath(one): one for one in below(os.path.join(CUDA_FOLDERS, escape(name)))}
-    if not copies or is_mapped(name):
+    if is_mapped(name):
         return (), ""
+    copies = {os.path.realpath(one): one for one in below(os.path.join(CUDA_FOLDERS, escape(name)))}
     try:
         with ExitStack() as opened:
             place = None
