@@ -1,7 +1,7 @@
 """Write what is generated in `cudaguard`; with `--check` tell whether it is up to date.
 
 `_index.py` has, of all features, what the guard must know before it loads any of them. It is made
-from `table.py` and the rules of each feature. `kernel/watched.py` has what the kernel must know, to
+from `rules.py` of each feature. `kernel/watched.py` has what the kernel must know, to
 wake the guard in time.
 """
 
@@ -49,20 +49,6 @@ def imported(name: str):
     return importlib.import_module(f"cudaguard.features.{name}")
 
 
-def rule_modules(feature: str):
-    """Yield the modules of a feature that have rules, with their names."""
-    if (
-        not (INDEX.parent / feature / "rules.py").exists()
-        and not (INDEX.parent / feature / "rules").exists()
-    ):
-        return
-    found = imported(f"{feature}.rules")
-    if hasattr(found, "RULES"):
-        yield found
-    for part in pkgutil.iter_modules(getattr(found, "__path__", ())):
-        yield imported(f"{feature}.rules.{part.name}")
-
-
 def checks_of(feature: str):
     """Yield id and entry of the checks that a feature declares."""
     from cudaguard.core.checks import Check
@@ -107,6 +93,16 @@ def known_errors(tables):
             )
 
 
+def events_of(detector: str, modules):
+    """Return what a detector has methods for; it hears of the imports of those modules."""
+    from cudaguard.core.detection import EVENTS
+    from cudaguard.core.table import table
+
+    events = [event for event in EVENTS if hasattr(table.resolve(detector), event)]
+    imports = [f"imported:{module}" for module in modules]
+    return (*(event for event in events if event != "imported"), *imports)
+
+
 def conditions_of(rule, needing) -> dict[str, object]:
     """Return the conditions that are cheap to ask; `needing`: the verbs that need a driver."""
     cheap = {key: what for key, what in rule.when.items() if key in ("platform", "machine", "env")}
@@ -119,7 +115,7 @@ def conditions_of(rule, needing) -> dict[str, object]:
 
 def index() -> str:
     """Return the text of the index."""
-    tables = {name: imported(f"{name}.table") for name in FEATURES}
+    tables = {name: imported(f"{name}.rules") for name in FEATURES}
     findings = ["cudaguard.core.findings"]
     findings += [f"cudaguard.features.{name}.findings" for name in FEATURES
                  if (INDEX.parent / name / "findings.py").exists()]  # fmt: skip
@@ -140,18 +136,17 @@ def index() -> str:
     needing = {verb for table in tables.values() for verb in getattr(table, "NEED_DRIVER", ())}
     rules = [
         (
-            rule.id, f"{module.__name__}:RULES", rule.grade, rule.watch, rule.needs,
+            rule.id, f"{table.__name__}:RULES", rule.grade, rule.watch, rule.needs,
             tuple((v, what) for action in rule.actions for v, what in action.items() if v in verbs),
             conditions_of(rule, needing),
         )
-        for name in FEATURES
-        for module in rule_modules(name)
-        for rule in module.RULES
+        for table in tables.values()
+        for rule in getattr(table, "RULES", ())
     ]  # fmt: skip
     detectors = [
-        (entry(name, what), events)
+        (entry(name, what), events_of(entry(name, what), modules))
         for name, table in tables.items()
-        for what, events in getattr(table, "DETECTORS", {}).items()
+        for what, modules in getattr(table, "DETECTORS", {}).items()
     ]
     categories = {verb: tables[name].CATEGORY for name, own in does.items() for verb in own}
     ids: dict[str, tuple[str, str]] = {}
@@ -180,12 +175,12 @@ def index() -> str:
     checks = sorted(check for name in FEATURES for check in checks_of(name))
     parts = {
         "RULES": tuple(rules), "VERBS": verbs, "CATEGORIES": categories,
-        "TABLES": tuple(entry(n, "table:VERBS") for n, t in tables.items() if hasattr(t, "VERBS")),
+        "TABLES": tuple(entry(n, "rules:VERBS") for n, t in tables.items() if hasattr(t, "VERBS")),
         "DETECTORS": tuple(detectors), "PREREQUISITES": prerequisites,
         "INITIALIZERS": tuple(initializers), "BUILT_WITHOUT": without, "KNOWN_ERRORS": tuple(known),
         "FINDINGS": tuple(findings),
         "CHECKS": dict(checks),
-        "IDS": dict(sorted(ids.items())),
+        "IDS": {id: category for id, (_, category) in sorted(ids.items())},
     }  # fmt: skip
     return HEAD + "\n".join(
         f"{name}{_TYPES.get(name, '')} = {_rows(value)}\n" for name, value in parts.items()
@@ -198,8 +193,7 @@ def watched() -> str:
     from cudaguard.core.registry import Registry, built_in
     from cudaguard.core.table import table
     from cudaguard.features import _index
-    from cudaguard.system.runtimes import IN_PARTS, RUNTIMES
-    from cudaguard.system.symbol_families import GLOBAL_ON_PURPOSE
+    from cudaguard.system.runtimes import GLOBAL_ON_PURPOSE, IN_PARTS, RUNTIMES
 
     table.use(_index)
     registry, of_windows = (Registry(built_in(one), {}) for one in ("linux", "win32"))
@@ -231,7 +225,7 @@ def watched() -> str:
 
 def _rows(value: tuple | dict) -> str:
     """Return a table as code, with a row on each line; lists of words with as many as fit."""
-    if isinstance(value, dict) and all(str(row).isidentifier() for row in value.values()):
+    if isinstance(value, dict) and all(f"_{row}".isidentifier() for row in value.values()):
         words = " ".join(f"{key!r}:{row!r}," for key, row in value.items())
         return f"{{\n{fill(words, 99, initial_indent=_INDENT, subsequent_indent=_INDENT)}\n}}"
     if isinstance(value, tuple) and all(str(row).replace(".", "").isidentifier() for row in value):

@@ -76,15 +76,8 @@ def guard(
     order. What was repaired inside the block stays repaired. An `install` called inside the
     block is not undone by leaving it.
 
-    Args:
-        mode: As for `install`.
-        enable: As for `install`.
-        disable: As for `install`.
-        rules: As for `install`.
-        config: As for `install`.
-        context: As for `install`; a context that was created stays.
-        children: As for `install`, for those that are started inside the block; ``CUDAGUARD`` is
-            put back when the last block that wants them guarded is left.
+    The arguments are those of `install`. A context that was created stays. With `children`,
+    ``CUDAGUARD`` is put back when the last block that wants them guarded is left.
 
     Raises:
         ConfigError: As for `install`; raised by this call, before the block.

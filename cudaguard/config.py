@@ -58,30 +58,18 @@ _NO = ("0", "false", "no", "off")
 
 
 class Settings(Record):
-    """What one source (the environment, a file) asks for; None or empty means nothing said.
+    """What one source (the environment, a file) asks for; None or empty means nothing said."""
 
-    Args:
-        mode: One of `MODES`.
-        switches: Rule id -> enabled or disabled.
-        journal: Path of the journal; ``%p`` stands for the process id.
-        plugins: False forbids rule plug-ins.
-        context: ``none``, ``auto`` or a device, as `parse_context` returns it.
-        watch: Further modules to watch, as `parse_watch` returns them.
-        config: Path of the configuration file to read as well.
-        tables: The raw ``[[rules]]`` tables of a file.
-        source: Where this was said, for messages.
-    """
-
-    source: str
+    source: str  # where this was said, for messages
     _: KW_ONLY
-    mode: Mode | None = None
-    switches: Mapping[str, bool] = {}
-    journal: str = ""
-    plugins: bool | None = None
-    context: str | None = None
-    watch: tuple[str, ...] = ()
-    config: str = ""
-    tables: tuple[Mapping[str, Any], ...] = ()
+    mode: Mode | None = None  # one of `MODES`
+    switches: Mapping[str, bool] = {}  # rule id -> enabled or disabled
+    journal: str = ""  # path of the journal; ``%p`` stands for the process id
+    plugins: bool | None = None  # False forbids rule plug-ins
+    context: str | None = None  # ``none``, ``auto`` or a device, as `parse_context` returns it
+    watch: tuple[str, ...] = ()  # further modules to watch, as `parse_watch` returns them
+    config: str = ""  # path of the configuration file to read as well
+    tables: tuple[Mapping[str, Any], ...] = ()  # the raw ``[[rules]]`` tables of a file
 
 
 def parse_mode(value: object, source: str) -> Mode:

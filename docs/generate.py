@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudaguard.core.findings import Kind
 from cudaguard.core.passing_errors import explainers
-from cudaguard.core.rule_check import declared, toml_text, verb_of
+from cudaguard.core.rule_check import KINDS, declared, toml_text, verb_of
 from cudaguard.core.table import table
 from cudaguard.features.array_interface.consumers import (
     CONSUMERS,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from cudaguard import Rule
     from cudaguard.core.checks import Check
-    from cudaguard.core.rule_check import Verb
+    from cudaguard.core.table import Verb
     from cudaguard.features.array_interface.consumers import Consumer
 
 if sys.version_info >= (3, 11):
@@ -84,9 +84,9 @@ def _names_as_code(text: str) -> str:
 def _verb(verb: Verb) -> tuple[str, ...]:
     example: dict[str, Any] = {verb.name: verb.example}
     example.update((item.name, item.example) for item in verb.parameters if item.required)
-    takes = [verb.kind.expected]
+    takes = [KINDS[verb.kind].expected]
     takes += [
-        f"`{item.name}`: {item.kind.expected}{'' if item.required else ' (optional)'}"
+        f"`{item.name}`: {KINDS[item.kind].expected}{'' if item.required else ' (optional)'}"
         for item in verb.parameters
     ]
     grade = "any" if verb.grades == GRADES else _code(verb.grades)
@@ -110,8 +110,7 @@ def schema() -> dict[str, Any]:
                 "additionalProperties": False,
                 "required": [verb.name, *(p.name for p in verb.parameters if p.required)],
                 "properties": {
-                    verb.name: dict(verb.kind.schema),
-                    **{item.name: dict(item.kind.schema) for item in verb.parameters},
+                    item.name: dict(KINDS[item.kind].schema) for item in (verb, *verb.parameters)
                 },
             }
             for verb in declared().values()
@@ -134,9 +133,9 @@ def schema() -> dict[str, Any]:
 
 def feature_tables() -> Iterator[tuple[str, Any]]:
     """Yield the features with their tables."""
-    for path in sorted(FEATURES.glob("*/table.py")):
+    for path in sorted(FEATURES.glob("*/rules.py")):
         name = path.parent.name
-        yield name, importlib.import_module(f"cudaguard.features.{name}.table")
+        yield name, importlib.import_module(f"cudaguard.features.{name}.rules")
 
 
 def _condition(key: str, value: Any) -> Iterator[str]:

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import cudaguard
-from cudaguard.tools.doctor.checks import CHECKS
-from cudaguard.tools.known import DETECTORS, RULES
+from cudaguard.tools.known import RULES, ids
 
 from .test_words import SPELLING, WORDS
 
@@ -25,9 +24,9 @@ TABLE = tomllib.loads(Path(__file__).with_name("coverage.toml").read_text(encodi
 GRADES, PROOFS = TABLE["grades"], TABLE["proofs"]
 GRADE_OF = {rule.id: rule.grade for rule in RULES}
 FUNCTIONS = {name for name in cudaguard.__all__ if name[0].islower()}
-KNOWN = {*GRADE_OF, *DETECTORS, *CHECKS, *FUNCTIONS}
+KNOWN = {*ids(), *FUNCTIONS}
 # Kept without being enabled where the program imports both (see `core.import_plan`).
-ORDERS = {rule.id for rule in RULES if rule.needs and "context" not in rule.needs}
+ORDERS = {rule.id for rule in RULES if rule.needs}
 # What may answer with this grade: a rule of that grade, or a function that is called.
 REPAIRS = {
     # These bind libraries to their own symbols, whatever rules know.

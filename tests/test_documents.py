@@ -95,9 +95,10 @@ def test_generated_tables_and_schema_equal_the_data(generate):
 
 def test_generated_tables_name_every_rule_verb_id_and_consumer_once(root, generate):
     from cudaguard.core.rule_check import declared
+    from cudaguard.features._index import IDS as DETECTORS
     from cudaguard.features.array_interface.consumers import CONSUMERS
     from cudaguard.tools.doctor.checks import CHECKS
-    from cudaguard.tools.known import DETECTORS, RULES
+    from cudaguard.tools.known import RULES
 
     def names_of(name, part):
         text = (root / "docs" / "reference" / name).read_text(encoding="utf-8")

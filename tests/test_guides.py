@@ -7,8 +7,9 @@ import re
 import pytest
 
 from cudaguard.core.passing_errors import known_errors
+from cudaguard.features._index import IDS as DETECTORS
 from cudaguard.tools.doctor.checks import CHECKS
-from cudaguard.tools.known import DETECTORS, RULES
+from cudaguard.tools.known import RULES
 
 from .documents import ERRORS
 

@@ -83,7 +83,7 @@ def test_modules_that_talk_are_seen():
         "features/cuda_init/known_errors.py",
         "features/cuda_init/findings.py",
         "features/import_order/rules.py",
-        "features/symbol_scope/table.py",
+        "features/symbol_scope/rules.py",
         "tools/doctor/checks.py",
         "tools/run/crash.py",
     } <= names

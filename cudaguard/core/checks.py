@@ -29,42 +29,27 @@ _STATUS_OF = dict(zip(SEVERITIES, (OK, WARNING, FAIL)))
 
 
 class CheckResult(Record):
-    """What came of one check of ``cudaguard doctor``.
+    """What came of one check of ``cudaguard doctor``."""
 
-    Args:
-        id: Its id.
-        title: What it looks at, as a noun.
-        status: ``ok``, ``warning``, ``fail``, ``skipped``, or ``broken`` where the check itself
-            failed.
-        reason: Why it was skipped, or how it failed; otherwise what was looked at.
-        seconds: How long it took.
-        findings: What it has found.
-    """
-
-    id: str
-    title: str
+    id: str  # its id
+    title: str  # what it looks at, as a noun
+    # ``ok``, ``warning``, ``fail``, ``skipped``, or ``broken`` where the check itself failed
     status: CheckStatus
-    reason: str = ""
-    seconds: float = 0.0
-    findings: tuple[Finding, ...] = ()
+    reason: str = ""  # why it was skipped, or how it failed; otherwise what was looked at
+    seconds: float = 0.0  # how long it took
+    findings: tuple[Finding, ...] = ()  # what it has found
 
 
 class Check(NamedTuple):
-    """A check, as its file declares it.
+    """A check, as its file declares it."""
 
-    Args:
-        id: Its id.
-        title: What it looks at, as a noun: the verdict follows it.
-        about: What goes wrong, and what is read to know.
-        run: Returns findings and, in a few words, what was looked at. Raises
-            `cudaguard.system.packages.Skipped` where there is nothing to look at.
-        option: The option without which it is not run; empty for one that only reads files.
-    """
-
-    id: str
-    title: str
-    about: str
+    id: str  # its id
+    title: str  # what it looks at, as a noun: the verdict follows it
+    about: str  # what goes wrong, and what is read to know
+    # Returns findings and, in a few words, what was looked at. Raises
+    # `cudaguard.system.packages.Skipped` where there is nothing to look at
     run: Callable[[Site], Result]
+    # The option without which it is not run; empty for one that only reads files
     option: Literal["", "--deep"] = ""
 
 

@@ -82,8 +82,10 @@ def explain_text(text: str, *, is_guarded: bool = False) -> Finding | None:
 
 def closest(text: str) -> list[tuple[str, str]]:
     """Return id and title of what is nearest to a message of which nothing is known."""
-    titles = {id: title for id, (title, _) in table.index.IDS.items()}
-    return [(id, titles[id]) for id in closest_in(text, known_errors(), titles)]
+    known = known_errors()
+    titles = {kind.id: kind.title for kind in table.kinds()}
+    titles = dict(sorted({**titles, **{one.id: one.title for one in known}}.items()))
+    return [(id, titles[id]) for id in closest_in(text, known, titles)]
 
 
 def _said(hit: Hit, *, is_guarded: bool) -> Finding:

@@ -49,9 +49,7 @@ def permit_for(mode: str, grade: str = "automatic") -> Permit:
 def mode_for_child(asked: str | None, environ: Mapping[str, str]) -> Mode:
     """Return the mode of a program that is to be started under the guard.
 
-    Args:
-        asked: The mode of the command line, or None.
-        environ: The environment of the program; ``CUDAGUARD=off`` in it beats `asked`.
+    ``CUDAGUARD=off`` in its environment beats the mode `asked` on the command line.
 
     Raises:
         ConfigError: An unknown mode.

@@ -32,7 +32,7 @@ IMPORTS_FOR_THE_PROGRAM = True  # see `hooks.caller.importing`
 
 # `names`: what this thread is importing as a prerequisite. An extension is in sys.modules only
 # after it is mapped; until then this alone tells that it has been asked for.
-_under_way = _local()
+_importing = _local()
 
 
 def import_first(module: str) -> bool | BaseException:
@@ -42,7 +42,7 @@ def import_first(module: str) -> bool | BaseException:
     waiting for it is how ``_DeadlockError`` arises. ``KeyboardInterrupt`` and the like pass, and so
     does what the program's own handlers of signals raise.
     """
-    names: set[str] = _under_way.__dict__.setdefault("names", set())
+    names: set[str] = _importing.__dict__.setdefault("names", set())
     if module in sys.modules or module in names:
         return False
     names.add(module)
@@ -76,11 +76,8 @@ def is_installed(module: str) -> bool:
 class Prerequisites:
     """Brings what must come first; made for the first module that needs something.
 
-    Args:
-        registry: The rules in force.
-        reporter: Is told.
-        words: What rules may need that is no module: each with a function that is called with the
-            id of the rule and the watched module.
+    `words`: what rules may need that is no module, each with a function that is called with the id
+    of the rule and the watched module.
     """
 
     def __init__(

@@ -29,6 +29,8 @@ MOMENTS = {
     "late": "it was there when the rule came into force; yields MISSED where that is too late",
     "needing": "an extension is about to be mapped, or was refused, that needs a library which the "
     "pattern fits, while the watched module is not imported; is given the libraries",
+    "choosing": "a library or extension is about to be mapped that needs, or is, a library which "
+    "the pattern fits; is given its name",
     "first": "the first extension is about to be mapped that needs the library of that name",
     "lacking": "a library or extension with a path was refused for want of another, which the "
     "pattern fits; is given its name, empty where one that is there is too old",

@@ -18,13 +18,7 @@ _INHERITED = object()
 
 
 class ReplacedPlace:
-    """An attribute that is replaced for rules; replaced again when its owner is.
-
-    Args:
-        name: The place, in words.
-        owner: Whose attribute: a class or a module.
-        attribute: Its name.
-    """
+    """An attribute that is replaced for rules; replaced again when its owner is."""
 
     def __init__(self, name: str, owner: Any, attribute: str) -> None:
         self.name, self._owner, self._attribute = name, owner, attribute
@@ -54,12 +48,7 @@ class ReplacedPlace:
 
 
 class FunctionStandIn:
-    """Stands for a function that is not written in Python: looks like it, and is never a method.
-
-    Args:
-        original: The function.
-        call: Is called instead.
-    """
+    """Stands for a function that is not written in Python: looks like it, and is never a method."""
 
     def __init__(self, original: Any, call: Callable[..., Any]) -> None:
         self.__wrapped__ = original  # inspect.signature follows it

@@ -5,84 +5,35 @@ from __future__ import annotations
 from cudaguard.core.patterns import closest
 from cudaguard.core.table import RESERVED_PREFIX, table
 from cudaguard.errors import RuleError
-from cudaguard.model import GRADES, KW_ONLY, Record, Rule, plain
+from cudaguard.model import GRADES, Record, Rule, plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any, NoReturn, Protocol
 
+    from cudaguard.core.table import Parameter, Verb
+
     Show = Callable[[object], str]
 
     class _Refuse(Protocol):
         def __call__(self, field: str, problem: str) -> NoReturn: ...
 
-# --- What an action may be: declarations of verbs and their typed parameters, and the checker -----
-# An action is a table: one key is a verb, the others are its parameters. Features declare verbs as
-# data; error messages, the reference and the JSON schema are made from the declarations. What a
-# built-in rule alone needs is no verb: its feature names the function in `REPAIRS`, and only rules
-# with a reserved id may ask for it.
+# --- What an action may be ------------------------------------------------------------------------
+# An action is a table: one key is a verb, the others are its parameters. Error messages, the
+# reference and the JSON schema are made from the verbs that features declare. What a built-in rule
+# alone needs is no verb: its feature names the function in `REPAIRS`, and only rules with a
+# reserved id may ask for it.
 
 
 class ValueType(Record):
-    """What values a verb or a parameter takes.
+    """What values a verb or a parameter takes."""
 
-    Args:
-        expected: The values in words, as errors and the reference name them.
-        schema: The values as a JSON schema.
-        problem: Returns what else is wrong with a value, or an empty text; it is called for
-            texts only.
-        fits: Returns False for values of another type or form.
-    """
-
-    expected: str
-    fits: Callable[[object], bool]
-    schema: Mapping[str, Any]
+    expected: str  # the values in words, as errors and the reference name them
+    fits: Callable[[object], bool]  # returns False for values of another type or form
+    schema: Mapping[str, Any]  # the values as a JSON schema
+    # Returns what else is wrong with a value, or an empty text; it is called for texts only
     problem: Callable[[str], str] = lambda _: ""
-
-
-class Parameter(Record):
-    """One parameter of a verb.
-
-    Args:
-        name: Its key in the table.
-        kind: What values it takes.
-        example: A value that fits; proposed where the parameter is missing.
-        required: False if it may be left out.
-    """
-
-    name: str
-    kind: ValueType
-    example: object
-    _: KW_ONLY
-    required: bool = True
-
-
-class Verb(Record):
-    """One verb.
-
-    Args:
-        name: Its key in the table: verb_object.
-        kind: What values it takes.
-        example: A value that fits.
-        meaning: What the guard does, in one sentence.
-        parameters: The further keys.
-        does: Moment (see `cudaguard.core.repairs.MOMENTS`) -> the function of the feature that is
-            called then, as in ``repair:preload``.
-        grades: The grades that a rule with this verb may have.
-    """
-
-    name: str
-    kind: ValueType
-    example: object
-    meaning: str
-    does: Mapping[str, str]
-    _: KW_ONLY
-    parameters: tuple[Parameter, ...] = ()
-    grades: tuple[str, ...] = GRADES
-
-
-# --- kinds of values -----------------------------------------------------------------------------
 
 
 def _is_text(value: object) -> bool:
@@ -109,7 +60,7 @@ def _are_texts(value: object) -> bool:
 
 def _serves_others(pattern: str) -> str:
     from cudaguard.core.patterns import fixed_part, matches
-    from cudaguard.system.symbol_families import GLOBAL_ON_PURPOSE
+    from cudaguard.system.runtimes import GLOBAL_ON_PURPOSE
 
     if matches(fixed_part(pattern), GLOBAL_ON_PURPOSE):
         return "this library serves others from the global scope; leave it"
@@ -120,35 +71,37 @@ _TEXT = {"type": "string", "minLength": 1}
 _NAME = {"type": "string", "pattern": r"^[^\s.]+$"}
 _DOTTED = {"type": "string", "pattern": r"^[^\s.]+(\.[^\s.]+)*$"}
 
-FILE_PATTERN = ValueType("a file name pattern", _is_text, _TEXT)
-SCOPED_PATTERN = ValueType("a file name pattern", _is_text, _TEXT, _serves_others)
-LIBRARY_PATH = ValueType("a path below a folder of sys.path", _is_inner_path, _TEXT)
-LIBRARY = ValueType(
-    "a path below a folder of sys.path, or the soname of a library in NVIDIA's wheels",
-    lambda value: _is_inner_path(value) and ("/" in str(value) or "*" not in str(value)),
-    _TEXT,
-)
-VARIABLE = ValueType("the name of an environment variable", _is_variable, _TEXT)
-TEXT = ValueType(
-    "a text without a zero byte",
-    lambda value: isinstance(value, str) and "\0" not in value,
-    {"type": "string"},
-)
-TEXTS = ValueType(
-    "a text or a list of texts",
-    _are_texts,
-    {"anyOf": [_TEXT, {"type": "array", "minItems": 1, "items": _TEXT}]},
-)
-MODULE = ValueType("the name of a module", _is_dotted, _DOTTED)
-FUNCTION = ValueType("a function or method of the watched module", _is_dotted, _DOTTED)
-CLASS = ValueType("a class of the watched module", _is_dotted, _DOTTED)
-PARAMETER = ValueType(
-    "the name of a parameter",
-    lambda value: isinstance(value, str) and value.isidentifier(),
-    _NAME,
-)
-TARGET = ValueType("the full name of a class or function", _is_dotted, _DOTTED)
-SWITCH = ValueType("true", lambda value: value is True, {"const": True})
+KINDS: dict[str, ValueType] = {
+    "file pattern": ValueType("a file name pattern", _is_text, _TEXT),
+    "scoped pattern": ValueType("a file name pattern", _is_text, _TEXT, _serves_others),
+    "library path": ValueType("a path below a folder of sys.path", _is_inner_path, _TEXT),
+    "library": ValueType(
+        "a path below a folder of sys.path, or the soname of a library in NVIDIA's wheels",
+        lambda value: _is_inner_path(value) and ("/" in str(value) or "*" not in str(value)),
+        _TEXT,
+    ),
+    "variable": ValueType("the name of an environment variable", _is_variable, _TEXT),
+    "text": ValueType(
+        "a text without a zero byte",
+        lambda value: isinstance(value, str) and "\0" not in value,
+        {"type": "string"},
+    ),
+    "texts": ValueType(
+        "a text or a list of texts",
+        _are_texts,
+        {"anyOf": [_TEXT, {"type": "array", "minItems": 1, "items": _TEXT}]},
+    ),
+    "module": ValueType("the name of a module", _is_dotted, _DOTTED),
+    "function": ValueType("a function or method of the watched module", _is_dotted, _DOTTED),
+    "class": ValueType("a class of the watched module", _is_dotted, _DOTTED),
+    "parameter": ValueType(
+        "the name of a parameter",
+        lambda value: isinstance(value, str) and value.isidentifier(),
+        _NAME,
+    ),
+    "target": ValueType("the full name of a class or function", _is_dotted, _DOTTED),
+    "switch": ValueType("true", lambda value: value is True, {"const": True}),
+}
 
 # --- which verbs there are -----------------------------------------------------------------------
 
@@ -167,13 +120,7 @@ def verb_of(action: Mapping[str, Any]) -> str:
 
 
 def fault_in(action: object, rule: Rule, show: Show) -> tuple[str, str] | None:
-    """Return the field of the rule and what is wrong with it, or None for an action that fits.
-
-    Args:
-        action: One action of the rule.
-        rule: The rule.
-        show: Returns a value as the user wrote it: in Python, or in TOML.
-    """
+    """Return the field of the rule and what is wrong with it, or None for an action that fits."""
     verbs = declared()
     if not isinstance(action, dict):
         example = next(iter(verbs.values()))
@@ -213,7 +160,8 @@ def _wrong_verbs(action: dict[Any, Any], found: list[str], show: Show) -> str:
 
 def _wrong_value(verb: Verb, action: dict[Any, Any], show: Show) -> str:
     """Return what is wrong with the values and parameters of an action, or ""."""
-    kinds = {verb.name: verb.kind, **{item.name: item.kind for item in verb.parameters}}
+    items: tuple[Verb | Parameter, ...] = (verb, *verb.parameters)
+    kinds = {item.name: KINDS[item.kind] for item in items}
     right = show(_corrected(verb, action))
     for key in action:
         if key not in kinds:
@@ -230,20 +178,21 @@ def _wrong_value(verb: Verb, action: dict[Any, Any], show: Show) -> str:
             return f"{key}: {problem}"
     for parameter in verb.parameters:
         if parameter.required and parameter.name not in action:
-            return f"{parameter.name!r} is missing, {parameter.kind.expected}; for example {right}"
+            expected = kinds[parameter.name].expected
+            return f"{parameter.name!r} is missing, {expected}; for example {right}"
     return ""
 
 
 def _corrected(verb: Verb, action: Mapping[Any, Any]) -> dict[str, object]:
     """Return the table that was probably meant; it fits."""
     value = action.get(verb.name)
-    table = {verb.name: value if verb.kind.fits(value) else verb.example}
+    table = {verb.name: value if KINDS[verb.kind].fits(value) else verb.example}
     known = [parameter.name for parameter in verb.parameters]
     # A key that is nearly a parameter's gives its value.
     meant = {closest(key, known): action[key] for key in action if key not in known}
     for parameter in verb.parameters:
         value = action.get(parameter.name, meant.get(parameter.name))
-        if parameter.kind.fits(value):
+        if KINDS[parameter.kind].fits(value):
             table[parameter.name] = value
         elif parameter.required:
             table[parameter.name] = parameter.example
@@ -344,11 +293,6 @@ def rules_from_tables(
     tables: Iterable[Mapping[str, Any]], origin: str, *, known: Iterable[str] = ()
 ) -> tuple[Rule, ...]:
     """Return the rules that the tables of one file describe.
-
-    Args:
-        tables: Tables with the fields of `Rule` as keys.
-        origin: The file's name, for messages.
-        known: Identifiers of built-in rules, which a file may replace.
 
     Raises:
         RuleError: naming the file, the table, the key, and what was expected.

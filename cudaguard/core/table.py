@@ -1,7 +1,8 @@
-"""The features, as the core knows them: names of objects that are imported when they are used.
+"""The features, as the core knows them.
 
 The core imports no feature. Whoever starts it (`cudaguard.api`) hands it the index of all features,
-`cudaguard.features._index`, which is data, and generated.
+`cudaguard.features._index`, which is data, and generated: names of objects that are imported when
+they are used.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import sys
 
 from cudaguard import errors
+from cudaguard.model import GRADES, NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import Any
 
     from cudaguard.core.findings import Kind
@@ -20,6 +22,33 @@ if TYPE_CHECKING:
     from cudaguard.model import Rule
 
 RESERVED_PREFIX = "CG"  # of the ids that are ours
+
+
+class Parameter(NamedTuple):
+    """One parameter of a verb."""
+
+    name: str  # its key in the table
+    kind: str  # what values it takes: a key of `cudaguard.core.rule_check.KINDS`
+    example: object  # a value that fits; proposed where the parameter is missing
+    required: bool = True
+
+
+class Verb(NamedTuple):
+    """One verb, as a feature declares it."""
+
+    name: str  # its key in the table of an action: verb_object
+    kind: str  # what values it takes, as of a parameter
+    example: object
+    meaning: str  # what the guard does, in one sentence
+    # Moment (see `cudaguard.core.repairs`) -> function of the feature, as in ``repair:preload``.
+    does: Mapping[str, str]
+    parameters: tuple[Parameter, ...] = ()  # the further keys
+    grades: tuple[str, ...] = GRADES  # that a rule with this verb may have
+
+
+def github(*places: str) -> tuple[str, ...]:
+    """Return links to issues and pull requests, as in ``NVIDIA/DALI/issues/5423``."""
+    return tuple(f"https://github.com/{place}" for place in places)
 
 
 class FeatureTable:
@@ -65,16 +94,19 @@ class FeatureTable:
         """Return all built-in rules."""
         return tuple(self.rule(id, entry) for id, entry, *_ in self.index.RULES)
 
-    def kind(self, id: str) -> Kind | None:
-        """Return the kind of findings that has an id; None if none has."""
+    def kinds(self) -> Iterator[Kind]:
+        """Yield all kinds of findings."""
         from cudaguard.core.findings import Kind
 
         for module in self.index.FINDINGS:
             __import__(module)
             for found in vars(sys.modules[module]).values():
-                if isinstance(found, Kind) and found.id == id:
-                    return found
-        return None
+                if isinstance(found, Kind):
+                    yield found
+
+    def kind(self, id: str) -> Kind | None:
+        """Return the kind of findings that has an id; None if none has."""
+        return next((kind for kind in self.kinds() if kind.id == id), None)
 
     def moments(self, moment: str, verbs: Iterable[str]) -> dict[str, tuple[str, ...]]:
         """Return the entries of what is done at a moment, each with those of the verbs it does."""
@@ -87,8 +119,7 @@ class FeatureTable:
 
     def category_of(self, id: str, verb: str = "") -> type[CudaGuardWarning]:
         """Return the class of warnings about findings with an id; of a rule, by what it does."""
-        _, name = self.index.IDS.get(id, ("", ""))
-        name = name or self.index.CATEGORIES.get(verb, "ImportOrderWarning")
+        name = self.index.IDS.get(id) or self.index.CATEGORIES.get(verb, "ImportOrderWarning")
         found: type[CudaGuardWarning] = getattr(errors, name)
         return found
 

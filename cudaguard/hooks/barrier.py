@@ -2,7 +2,7 @@
 
 Each hook calls what is ours behind it. The function that is hooked is called outside of it, once,
 whatever becomes of us. What the program raises while we look reaches the program, and so does what
-is raised on purpose. Whose an error is, is judged in `cudaguard.files.foreign`.
+is raised on purpose. Whose an error is, is judged in `cudaguard.files`.
 """
 
 from __future__ import annotations

@@ -26,24 +26,17 @@ _FILE = "libcuda.so"
 
 
 class DriverState(Record):
-    """What the driver of this process says of itself.
+    """What the driver of this process says of itself."""
 
-    Args:
-        is_mapped: True if libcuda is in the process.
-        is_initialized: True if ``cuInit`` was called.
-        is_forked: True if the parent of this process called it: CUDA cannot be used here.
-        error: What ``cuDeviceGetCount`` answers, if neither success nor that it is not initialized.
-        devices: How many devices are visible, once it is initialized.
-        active: Ordinals of the devices whose primary context is active.
-        current: Device of the context that is current in the calling thread, -1 for none.
-    """
-
-    is_mapped: bool = False
-    is_initialized: bool = False
+    is_mapped: bool = False  # True if libcuda is in the process
+    is_initialized: bool = False  # True if ``cuInit`` was called
+    # True if the parent of this process called it: CUDA cannot be used here
     is_forked: bool = False
+    # What ``cuDeviceGetCount`` answers, if neither success nor that it is not initialized
     error: int = SUCCESS
-    devices: int = 0
-    active: tuple[int, ...] = ()
+    devices: int = 0  # how many devices are visible, once it is initialized
+    active: tuple[int, ...] = ()  # ordinals of the devices whose primary context is active
+    # Device of the context that is current in the calling thread, -1 for none
     current: int = NOWHERE
 
 

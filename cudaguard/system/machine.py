@@ -33,27 +33,16 @@ _NVIDIA, _DISPLAY = "0x10de", "0x03"  # PCI vendor, and class of a GPU
 
 
 class DriverFiles(NamedTuple):
-    """The driver, as far as files tell.
+    """The driver, as far as files tell."""
 
-    Args:
-        kernel: Version of the kernel module, empty if it is not loaded.
-        library: The libcuda.so.1 that the loader would find, empty if none.
-        library_version: Its version, as far as its name tells.
-        devices: NVIDIA GPUs on the PCI bus.
-    """
-
-    kernel: str
-    library: str
-    library_version: str
-    devices: int
+    kernel: str  # version of the kernel module, empty if it is not loaded
+    library: str  # the libcuda.so.1 that the loader would find, empty if none
+    library_version: str  # its version, as far as its name tells
+    devices: int  # NVIDIA GPUs on the PCI bus
 
 
 def look_at_driver(root: str = "/") -> DriverFiles:
-    """Return what files tell of the driver.
-
-    Args:
-        root: Where the file system begins in which devices and ``/proc`` are looked for.
-    """
+    """Return what files tell of the driver."""
     library = library_file(LIBRARY)
     said = _SAID.search(_content(os.path.join(root, "proc/driver/nvidia/version")))
     return DriverFiles(
@@ -110,9 +99,6 @@ NOT_LOADED, MISMATCH = 9, 18  # nvmlReturn_t
 def look_at_machine(root: str = "/") -> dict[str, Any]:
     """Return what is known of this machine.
 
-    Args:
-        root: Where its file system begins.
-
     Returns:
         ``nvml``: ``ok``, ``missing``, or NVML's own words for why it does not work; ``gpus``: name
         and compute capability of each GPU that NVML lists; ``driver_version``: of the kernel's
@@ -127,11 +113,7 @@ def look_at_machine(root: str = "/") -> dict[str, Any]:
 
 
 def kinds_of_machine(root: str = "/") -> tuple[str, ...]:
-    """Return what of ``container``, ``wsl`` and ``jetson`` applies here.
-
-    Args:
-        root: Where the file system begins.
-    """
+    """Return what of ``container``, ``wsl`` and ``jetson`` applies here."""
     return tuple(
         kind
         for kind, signs in _KINDS.items()

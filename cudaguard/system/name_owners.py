@@ -18,17 +18,11 @@ NVIDIA, TORCH, PYTHON, RUNTIME, OTHER = "nvidia", "torch", "python", "runtime", 
 
 
 class NameOwner(NamedTuple):
-    """Who defines names of a family.
+    """Who defines names of a family."""
 
-    Args:
-        kind: One of `NVIDIA`, `TORCH`, `PYTHON`, `RUNTIME` (of C++ or OpenMP) and `OTHER`.
-        library: The library, without ``.so``.
-        title: What it is called in a sentence.
-    """
-
-    kind: str
-    library: str
-    title: str
+    kind: str  # one of `NVIDIA`, `TORCH`, `PYTHON`, `RUNTIME` (of C++ or OpenMP) and `OTHER`
+    library: str  # the library, without ``.so``
+    title: str  # what it is called in a sentence
 
 
 _TORCH = (
@@ -63,42 +57,32 @@ _NAMES: tuple[tuple[str, NameOwner], ...] = (
     (r"sqlite3", NameOwner(OTHER, "libsqlite3", "SQLite")),
     (r"FT_[A-Z]", NameOwner(OTHER, "libfreetype", "FreeType")),
     (r"Fc[A-Z]", NameOwner(OTHER, "libfontconfig", "Fontconfig")),
-    (
-        r"av(?:codec|format|util|filter|device|io|_)\w|sws_|swr_",
-        NameOwner(OTHER, "libavcodec", "FFmpeg"),
-    ),
+    (r"av(?:codec|format|util|filter|device|io|_)\w|sws_|swr_",
+     NameOwner(OTHER, "libavcodec", "FFmpeg")),
     (r"png_", NameOwner(OTHER, "libpng16", "libpng")),
     (r"jpeg_|tj[A-Z]", NameOwner(OTHER, "libjpeg", "libjpeg")),
     (r"TIFF[A-Z]", NameOwner(OTHER, "libtiff", "libtiff")),
-    (
-        r"deflate|inflate|crc32|adler32|gz(?:open|read|write|close|getc|puts|eof|flush|seek|tell)",
-        NameOwner(OTHER, "libz", "zlib"),
-    ),
+    (r"deflate|inflate|crc32|adler32|gz(?:open|read|write|close|getc|puts|eof|flush|seek|tell)",
+     NameOwner(OTHER, "libz", "zlib")),
     (r"SSL_|EVP_|OPENSSL_|CRYPTO_", NameOwner(OTHER, "libcrypto", "OpenSSL")),
     (r"curl_", NameOwner(OTHER, "libcurl", "libcurl")),
     (r"H5[A-Z]", NameOwner(OTHER, "libhdf5", "HDF5")),
-    (
-        r"g_(?:object|type|value|main|signal|string|list|hash|file|thread|mutex|variant|once)_",
-        NameOwner(OTHER, "libglib-2.0", "GLib"),
-    ),
+    (r"g_(?:object|type|value|main|signal|string|list|hash|file|thread|mutex|variant|once)_",
+     NameOwner(OTHER, "libglib-2.0", "GLib")),
     (r"_ZNK?4llvm|LLVM[A-Z]", NameOwner(OTHER, "libLLVM", "LLVM")),
     (r"_ZNK?6google8protobuf", NameOwner(OTHER, "libprotobuf", "protobuf")),
     (r"_ZNK?4absl", NameOwner(OTHER, "libabsl", "Abseil")),
     (r"_ZNK?5arrow", NameOwner(OTHER, "libarrow", "Arrow")),
     (r"MPI_|ompi_", NameOwner(OTHER, "libmpi", "MPI")),
     (r"Xml|xml[A-Z]", NameOwner(OTHER, "libxml2", "libxml2")),
-)
+)  # fmt: skip
 
 
 NOBODY = NameOwner("", "", "")
 
 
 def owner_of(name: str) -> NameOwner:
-    """Return who defines a function; `NOBODY` for one of nobody that is known here.
-
-    Args:
-        name: As the linker has it.
-    """
+    """Return who defines a function; `NOBODY` for one of nobody that is known here."""
     return next((owner for pattern, owner in _compiled() if pattern.match(name)), NOBODY)
 
 

@@ -30,43 +30,25 @@ _NOT_SEARCHED = {"node_modules", "__pycache__", "site-packages"}
 
 
 class Distribution(NamedTuple):
-    """An installed distribution.
+    """An installed distribution."""
 
-    Args:
-        name: As its metadata spells it.
-        key: The same in the form in which names are compared.
-        version: Its version.
-        requires: What it requires, as it spells it.
-        metadata: The folder with its metadata.
-        folder: What its files are named relative to.
-        source: The folder of an editable install, else empty.
-        record: Its files with their hashes, as ``path,hash,size`` lines; empty if not listed.
-    """
-
-    name: str
-    key: str
+    name: str  # as its metadata spells it
+    key: str  # the same in the form in which names are compared
     version: str
-    requires: tuple[str, ...]
-    metadata: str
-    folder: str
-    source: str
-    record: str
+    requires: tuple[str, ...]  # what it requires, as it spells it
+    metadata: str  # the folder with its metadata
+    folder: str  # what its files are named relative to
+    source: str  # the folder of an editable install, else empty
+    record: str  # its files with their hashes, as ``path,hash,size`` lines; empty if not listed
 
 
 class SharedFile(NamedTuple):
-    """A shared object of a distribution.
-
-    Args:
-        path: The file.
-        dist: The name of the distribution.
-        needed: The libraries it needs.
-        soname: The name by which others need it.
-    """
+    """A shared object of a distribution."""
 
     path: str
-    dist: str
-    needed: tuple[str, ...]
-    soname: str
+    dist: str  # the name of the distribution
+    needed: tuple[str, ...]  # the libraries it needs
+    soname: str  # the name by which others need it
 
 
 def key_of(name: str) -> str:
@@ -88,17 +70,12 @@ def metadata_library() -> Any:
 
 
 class Installed(NamedTuple):
-    """The distributions on ``sys.path``.
+    """The distributions on ``sys.path``."""
 
-    Args:
-        found: The distributions; of two of one name the first on the path, as for ``import``.
-        hidden: The others, in further folders of the path.
-        unreadable: (folder of the metadata, why they cannot be used).
-    """
-
+    # The distributions; of two of one name the first on the path, as for ``import``
     found: list[Distribution]
-    hidden: list[Distribution]
-    unreadable: list[tuple[str, str]]
+    hidden: list[Distribution]  # the others, in further folders of the path
+    unreadable: list[tuple[str, str]]  # (folder of the metadata, why they cannot be used)
 
 
 def installed() -> Installed:
@@ -225,10 +202,6 @@ def origin_of(name: str, path: Sequence[str]) -> str:
     """Return `STANDARD`, `INSTALLED` or `LOCAL`; nothing is imported for it.
 
     A compiled module counts as installed wherever it lies: what it loads is its own.
-
-    Args:
-        name: A module; only its top-level package is looked for.
-        path: Folders to look into, as in ``sys.path``.
     """
     from importlib.machinery import PathFinder
 
@@ -276,8 +249,7 @@ class Skipped(Exception):  # noqa: N818  # not an error
 class Site:
     """This environment.
 
-    Args:
-        limit: Seconds for one child.
+    `limit`: seconds for one child.
     """
 
     def __init__(self, limit: float = 60.0) -> None:

@@ -14,22 +14,16 @@ _MARK = 8  # digits that auditwheel puts into a name
 
 
 class Runtime(Record):
-    """One library of which there should be one.
+    """One library of which there should be one."""
 
-    Args:
-        title: What it is called in a message.
-        danger: What happens to those who get an older copy than they were built for.
-        wheel: The middle of the name of NVIDIA's package that has it, ``nvidia-<wheel>-cu12``.
-        part_of: The set whose parts have to be of one release, if there is one.
-        rival: Libraries with the same word here abort or crash beside one another, whatever their
-            names are.
-    """
-
-    title: str
+    title: str  # what it is called in a message
+    # What happens to those who get an older copy than they were built for
     danger: str = "functions can be missing, or behave as in the older release"
     _: KW_ONLY
+    # The middle of the name of NVIDIA's package that has it, ``nvidia-<wheel>-cu12``
     wheel: str = ""
-    part_of: str = ""
+    part_of: str = ""  # the set whose parts have to be of one release, if there is one
+    # Libraries with the same word here abort or crash beside one another, whatever their names are
     rival: str = ""
 
 
@@ -40,27 +34,17 @@ RUNTIMES: dict[str, Runtime] = {
     "libcudart": Runtime("the CUDA runtime", wheel="cuda_runtime"),
     "libcublas": Runtime("cuBLAS", wheel="cublas", part_of="cublas"),
     "libcublasLt": Runtime("cuBLAS", wheel="cublas", part_of="cublas"),
-    "libcudnn": Runtime(
-        "cuDNN",
-        "the process can die with 'Could not load symbol ...', or convolutions fail with "
-        "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH",
-        wheel="cudnn",
-        part_of="cudnn",
-    ),
-    "libnccl": Runtime(
-        "NCCL", "`import torch` can fail with 'undefined symbol: ncclCommRegister'", wheel="nccl"
-    ),
-    "libnvJitLink": Runtime(
-        "nvJitLink",
-        "libcusparse and torch can fail to load: 'undefined symbol: __nvJitLinkComplete_12_4'",
-        wheel="nvjitlink",
-    ),
-    "libnvrtc": Runtime(
-        "NVRTC",
-        "kernels compiled at run time can fail on newer GPUs with 'invalid value for "
-        "--gpu-architecture'",
-        wheel="cuda_nvrtc",
-    ),
+    "libcudnn": Runtime("cuDNN",
+      "the process can die with 'Could not load symbol ...', or convolutions fail with "
+      "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH", wheel="cudnn", part_of="cudnn"),
+    "libnccl": Runtime("NCCL", "`import torch` can fail with 'undefined symbol: ncclCommRegister'",
+      wheel="nccl"),
+    "libnvJitLink": Runtime("nvJitLink",
+      "libcusparse and torch can fail to load: 'undefined symbol: __nvJitLinkComplete_12_4'",
+      wheel="nvjitlink"),
+    "libnvrtc": Runtime("NVRTC",
+      "kernels compiled at run time can fail on newer GPUs with 'invalid value for "
+      "--gpu-architecture'", wheel="cuda_nvrtc"),
     "libcufft": Runtime("cuFFT", wheel="cufft"),
     "libcurand": Runtime("cuRAND", wheel="curand"),
     "libcusolver": Runtime("cuSOLVER", wheel="cusolver"),
@@ -70,7 +54,7 @@ RUNTIMES: dict[str, Runtime] = {
     # Both are LLVM's: the second one to start ends the process ("OMP: Error #15").
     "libomp": Runtime("OpenMP", rival="LLVM's OpenMP"),
     "libiomp5": Runtime("OpenMP", rival="LLVM's OpenMP"),
-}
+}  # fmt: skip
 # Those that have parts in files of their own (libcudnn_ops.so.9), which they open by name when
 # they need them.
 IN_PARTS = frozenset({"libcudnn"})
@@ -86,9 +70,6 @@ def stem_of(name: str) -> str:
     """Return the name of a library without version and without what auditwheel has put in.
 
     Empty for one that is not in the table. The parts of cuDNN have stems of their own.
-
-    Args:
-        name: Of its file: ``libgomp-a34b3233.so.1.0.0``.
     """
     stem, so, _ = name.partition(".so")
     stem = unmarked(stem) if so else ""
@@ -96,9 +77,67 @@ def stem_of(name: str) -> str:
 
 
 def runtime_of(stem: str) -> Runtime:
-    """Return what is known of a library.
-
-    Args:
-        stem: As from `stem_of`, not empty.
-    """
+    """Return what is known of a library."""
     return RUNTIMES[stem] if stem in RUNTIMES else RUNTIMES[stem.partition("_")[0]]
+
+
+# --- Families of symbols that many libraries bring copies of, and who is global on purpose --------
+
+
+class Family(Record):
+    """One family of symbols."""
+
+    title: str  # what it is called in a message
+    # Patterns of all names of the family; ``*`` and ``?`` are the only signs
+    names: tuple[str, ...]
+    danger: str  # what a library risks that is bound to another copy than it was built for
+
+
+# The worst first: a message tells what the first two of those concerned do.
+FAMILIES: dict[str, Family] = {
+    "std": Family("the C++ runtime",
+      (*("_Z*St*", "_ZTI*", "_ZTS*", "_ZN9__gnu_cxx*", "_ZNK9__gnu_cxx*"),
+      *("_Znw*", "_Zna*", "_Zdl*", "_Zda*", "__cxa_*", "__gxx_*", "_Unwind_*")),
+      "C++ extensions, such as torch's JIT builds, can crash, hang or compute wrong numbers"),
+    "llvm": Family("LLVM", ("*llvm*", "*mlir*", "LLVM*"),
+      "packages with their own LLVM (triton, numba, JAX) can abort: 'registered more than once'"),
+    "protobuf": Family("protobuf", ("*google8protobuf*",),
+      "packages with their own protobuf (onnx, tensorflow) can register messages twice and abort"),
+    "zlib": Family("zlib",
+      (*("deflate*", "inflate*", "crc32*", "adler32*", "compress*", "uncompress*", "gz*"),
+      *("zlib*", "zError", "zcalloc", "zcfree", "get_crc_table"),
+      *("_tr_*", "_length_code", "_dist_code")),
+      "decoding PNG, gzip or HDF5 can fail or return None (OpenCV, libpng, Python's zlib)"),
+    "bzip2": Family("bzip2", ("BZ2_*",),
+      "users of libbz2 (Python's bz2, FFmpeg) can mix two versions"),
+    "ffmpeg": Family("FFmpeg", ("av*", "sws*", "swr*", "ff_*"),
+      "packages with their own FFmpeg (OpenCV, PyAV, torchaudio) can call this one"),
+    "images": Family("libpng or libjpeg", ("png_*", "jpeg_*", "jinit_*"),
+      "image readers can get structures of another version"),
+    "xcb": Family("XCB", ("xcb_*",), "windows of graphical toolkits can use this copy, and hang"),
+    "openssl": Family("OpenSSL", ("SSL_*", "CRYPTO_*", "EVP_*", "BIO_*", "X509_*", "OPENSSL_*",
+      "ERR_*"), "TLS connections (Python's ssl) can use this copy"),
+    "sqlite": Family("SQLite", ("sqlite3*",),
+      "users of SQLite (Python's sqlite3) can call this copy"),
+    "curl": Family("libcurl", ("curl_*",), "users of libcurl can call this copy"),
+    "openmp": Family("OpenMP", ("omp_*", "GOMP_*", "GOACC_*", "__kmp*"),
+      "parallel regions can run in the threads of this copy"),
+    "cuda": Family("the CUDA libraries", ("cu*", "__cuda*"),
+      "CUDA calls can go to this copy of the runtime, which has its own state and errors"),
+}  # fmt: skip
+
+# Libraries that are made global on purpose, or by everyone: their names are theirs to give, and
+# no rule takes that from them. torch has one whose sole purpose it is; the plug-ins of MPI and MKL
+# resolve against their cores.
+GLOBAL_ON_PURPOSE: tuple[str, ...] = (
+    "libtorch_global_deps.so",
+    "libmpi*",
+    "libmkl_*",
+    "libpython3*",
+    "ld-linux*",
+    *(f"{name}{end}" for name in ("libc", "libm", "libdl", "libpthread", "librt", "libutil")
+      for end in (".so*", "-2.*.so")),
+    *("libstdc++.so*", "libc++.so*", "libc++abi.so*", "libgcc_s.so*", "libunwind.so*"),
+    *("libgomp*", "libiomp5*", "libomp*"),
+    *("libcudart*", "libcuda.so*", "libcublas*", "libcudadevrt*"),
+)  # fmt: skip

@@ -22,25 +22,15 @@ _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 class StatusCode(NamedTuple):
-    """An answer of a library that is an error.
+    """An answer of a library that is an error."""
 
-    Args:
-        library: ``cuda``, ``cublas``, ...
-        title: What the library is called.
-        number: Its number; 0 if only the name is known.
-        names: Its names in the headers; the last one is the usual one in messages.
-        words: What messages say in place of the name.
-        meaning: What it means.
-        fix: What to do.
-    """
-
-    library: str
-    title: str
-    number: int
-    names: tuple[str, ...]
-    words: tuple[str, ...]
-    meaning: str
-    fix: str
+    library: str  # ``cuda``, ``cublas``, ..
+    title: str  # what the library is called
+    number: int  # its number; 0 if only the name is known
+    names: tuple[str, ...]  # its names in the headers; the last one is the usual one in messages
+    words: tuple[str, ...]  # what messages say in place of the name
+    meaning: str  # what it means
+    fix: str  # what to do
 
     @property
     def name(self) -> str:

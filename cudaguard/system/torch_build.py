@@ -78,8 +78,7 @@ def extensions_of(module: str) -> list[str]:
 def look_around(given: Iterable[str] = ()) -> Surroundings:
     """Return what extensions are built for here.
 
-    Args:
-        given: Modules that are to be taken for imported.
+    `given`: modules that are to be taken for imported.
     """
     folder = folder_of("torch")
     if not os.path.isdir(folder):
@@ -101,11 +100,7 @@ def look_around(given: Iterable[str] = ()) -> Surroundings:
 
 
 def architectures(torch: str) -> tuple[str, ...]:
-    """Return what a torch has code for, as in ``("sm_80", "sm_90")``; empty if it does not say.
-
-    Args:
-        torch: The folder of the package.
-    """
+    """Return what a torch has code for, as in ``("sm_80", "sm_90")``; empty if it does not say."""
     try:
         file = open_to_read(os.path.join(torch, "lib", "libtorch_python.so"))
         try:
@@ -180,16 +175,11 @@ _TOOLKITS = ("/usr/local/cuda*",)
 
 
 class Nvrtc(NamedTuple):
-    """A copy of NVRTC.
-
-    Args:
-        path: Its file.
-        name: What it is asked for by: ``libnvrtc.so.12``.
-        release: The release of CUDA that it belongs to, as in (12, 8); None if not known.
-    """
+    """A copy of NVRTC."""
 
     path: str
-    name: str
+    name: str  # what it is asked for by: ``libnvrtc.so.12``
+    # The release of CUDA that it belongs to, as in (12, 8); None if not known
     release: tuple[int, int] | None
 
     def with_builtins(self) -> tuple[str, ...]:
@@ -218,11 +208,7 @@ def mapped_copies() -> list[Nvrtc]:
 
 
 def copy_for(torch: str) -> Nvrtc | None:
-    """Return the copy that serves torch, or will once code is compiled at run time.
-
-    Args:
-        torch: The folder of the package.
-    """
+    """Return the copy that serves torch, or will once code is compiled at run time."""
     asking = os.path.join(torch, "lib", _TORCH_PART)
     name = next((n for n in read_elf(asking).needed if n.startswith(_NVRTC)), "")
     if not name:
@@ -239,11 +225,7 @@ def copy_for(torch: str) -> Nvrtc | None:
 
 
 def installed_copies(soname: str) -> list[Nvrtc]:
-    """Return the copies of a name that are installed: in NVIDIA's wheels, toolkits and conda's.
-
-    Args:
-        soname: As in ``libnvrtc.so.12``.
-    """
+    """Return the copies of a name that are installed: in NVIDIA's wheels, toolkits and conda's."""
     entries = [entry or os.getcwd() for entry in sys.path if isinstance(entry, str)]
     homes = [*map(os.environ.get, ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX")), sys.prefix]
     places = [os.path.join(escape(entry), "nvidia", "*", "lib") for entry in entries]

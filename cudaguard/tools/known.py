@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 # --- The built-in knowledge as a whole, for commands; importing it makes every rule ---------------
 
 RULES = table.rules()
-DETECTORS = {id: title for id, (title, _) in table.index.IDS.items()}
 
 _LONGEST_ID = 200  # characters
 

@@ -64,7 +64,10 @@ def errors() -> str:
     known = known_errors()
     strange = {one.symptom for one in known} - set(SYMPTOMS)
     if strange:
-        raise SystemExit(f"no such symptom: {strange}")
+        raise SystemExit("\n  ".join((f"no such symptom: {strange}; there are", *SYMPTOMS)))
+    bare = {one.id for one in known} - MESSAGES.keys()
+    if bare:
+        raise SystemExit(f"docs/errors.toml has no message of {', '.join(sorted(bare))}")
     for title, page in SYMPTOMS.items():
         entries = [_entry(one, PAGES.get(one.id, page)) for one in known if one.symptom == title]
         if entries:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from cudaguard.errors import CudaGuardError
-from cudaguard.files.foreign import is_refusal, must_propagate, own_errors, program_errors
+from cudaguard.files import is_refusal, must_propagate, own_errors, program_errors
 from cudaguard.hooks.barrier import swallowed
 
 

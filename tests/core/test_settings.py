@@ -99,21 +99,6 @@ def test_unusable_file_of_the_environment_is_one_problem_and_the_rest_counts():
     assert (force.mode, force.switches) == ("fix", {"CG001": False})
 
 
-@pytest.mark.parametrize("id", ["CG798", "cg001", "CGX"])
-def test_reserved_id_that_nobody_has_is_refused_with_those_that_exist(id):
-    with pytest.raises(ConfigError) as caught:
-        call(disable=[id])
-    assert repr(id) in str(caught.value)
-    assert "CG001" in str(caught.value)
-
-
-def test_environment_is_read_and_not_changed():
-    environ = {"CUDAGUARD": "strict", "CUDAGUARD_RULES": "+A", "CUDAGUARD_CONFIG": "/none"}
-    before = dict(environ)
-    combine([call()], (), environ)
-    assert environ == before
-
-
 def test_detector_can_be_disabled_and_needs_no_enabling():
     assert call(disable=["CG812"]).switches == {"CG812": False}
     with pytest.raises(ConfigError, match="'CG812' is a detector: on, unless it is disabled"):

@@ -54,7 +54,7 @@ def test_verdict_is_what_torch_does(program):
         "cudaguard.install()\n"
         + KERNELS
         + """
-from cudaguard.features.gpu_architectures.checks import look_at_torch
+from cudaguard.features.gpu_architectures.detector import look_at_torch
 from cudaguard.system.torch_build import copy_for, folder_of
 nvrtc = copy_for(folder_of("torch"))
 try:

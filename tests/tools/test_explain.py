@@ -13,7 +13,8 @@ import cudaguard
 from cudaguard.core.general_reading import GENERAL_ID
 from cudaguard.core.known_errors import literal_in
 from cudaguard.core.passing_errors import known_errors
-from cudaguard.tools.known import DETECTORS, RULES
+from cudaguard.features._index import IDS as DETECTORS
+from cudaguard.tools.known import RULES
 
 from ..documents import ERRORS, SAID, valid
 

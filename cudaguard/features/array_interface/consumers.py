@@ -53,80 +53,36 @@ AS_EXPORTED = Consumer("", takes_mask=True)
 ANYONE = AS_EXPORTED.replace(takes_no_stream=False)
 
 CONSUMERS: tuple[Consumer, ...] = (
-    Consumer(
-        "dali",
-        ("nvidia.dali",),
-        takes_no_stream=False,
-        boolean="|?",
-        misreads=">c",
-        strides=DENSE,
-        dists=("nvidia-dali-cuda130", "nvidia-dali-cuda120", "nvidia-dali-cuda110"),
-        since=(
-            (">=1.37", {"takes_no_stream": True}),
-            ("<1.32", {"takes_no_stream": True, "heeds_stream": False}),
-        ),
-        evidence=(
-            "measured 1.35.0, 2.4.0",
-            "https://github.com/NVIDIA/DALI/issues/5423",
-            "https://github.com/NVIDIA/DALI/pull/5425",
-            "https://github.com/NVIDIA/DALI/pull/5125",
-        ),
-    ),
-    Consumer(
-        "torch",
-        heeds_stream=False,
-        misreads=">",
-        strides=FORWARD,
-        takes_read_only=False,
-        evidence=(
-            "measured 2.13.0 up to the first CUDA call",
-            "https://github.com/pytorch/pytorch/issues/98133",
-            "https://github.com/pytorch/pytorch/issues/32868",
-        ),
-    ),
-    Consumer(
-        "cupy",
-        misreads=">",
-        evidence=(
-            "measured 14.2.0 up to the first CUDA call",
-            "https://github.com/cupy/cupy/pull/4357",
-            "https://github.com/cupy/cupy/issues/2616",
-        ),
-    ),
+    Consumer("dali", ("nvidia.dali",), takes_no_stream=False, boolean="|?", misreads=">c",
+      strides=DENSE, dists=("nvidia-dali-cuda130", "nvidia-dali-cuda120", "nvidia-dali-cuda110"),
+      since=((">=1.37", {"takes_no_stream": True}),
+      ("<1.32", {"takes_no_stream": True, "heeds_stream": False})),
+      evidence=("measured 1.35.0, 2.4.0", "https://github.com/NVIDIA/DALI/issues/5423",
+      "https://github.com/NVIDIA/DALI/pull/5425", "https://github.com/NVIDIA/DALI/pull/5125")),
+    Consumer("torch", heeds_stream=False, misreads=">", strides=FORWARD, takes_read_only=False,
+      evidence=("measured 2.13.0 up to the first CUDA call",
+      "https://github.com/pytorch/pytorch/issues/98133",
+      "https://github.com/pytorch/pytorch/issues/32868")),
+    Consumer("cupy", misreads=">", evidence=("measured 14.2.0 up to the first CUDA call",
+      "https://github.com/cupy/cupy/pull/4357", "https://github.com/cupy/cupy/issues/2616")),
     Consumer("numba", ("numba.cuda", "numba_cuda", "numba"), evidence=("measured 0.30.4",)),
-    Consumer(
-        "cuda.core",
-        least_version=3,
-        evidence=("measured 1.2.2", "https://github.com/NVIDIA/cuda-python/issues/1396"),
-    ),
-    Consumer(
-        "cvcuda",
-        ("nvcv", "cvcuda"),
-        heeds_stream=False,
-        least_version=2,
-        evidence=("read, May 2025",),
-    ),
+    Consumer("cuda.core", least_version=3, evidence=("measured 1.2.2",
+      "https://github.com/NVIDIA/cuda-python/issues/1396")),
+    Consumer("cvcuda", ("nvcv", "cvcuda"), heeds_stream=False, least_version=2,
+      evidence=("read, May 2025",)),
     Consumer("nvimgcodec", ("nvidia.nvimgcodec",), least_version=2, evidence=("read",)),
     Consumer("mpi4py", heeds_stream=False, evidence=("measured 4.1.2",)),
     Consumer("warp", heeds_stream=False, evidence=("read, August 2026",)),
-    Consumer(
-        "jax",
-        ("jax", "jaxlib"),
-        least_version=2,
-        evidence=("measured 0.10.2 (CPU), read", "https://github.com/jax-ml/jax/pull/19233"),
-    ),
+    Consumer("jax", ("jax", "jaxlib"), least_version=2, evidence=("measured 0.10.2 (CPU), read",
+      "https://github.com/jax-ml/jax/pull/19233")),
     Consumer("rmm", ("rmm", "pylibrmm"), heeds_stream=False, evidence=("read, July 2026",)),
     Consumer("ucxx", ("ucxx", "ucp"), heeds_stream=False, evidence=("read, August 2026",)),
-    Consumer(
-        "pylibraft",  # by which cuVS and cuML read theirs too
-        ("pylibraft", "cuvs", "cuml"),
-        heeds_stream=False,
-        misreads=">",
-        strides=DENSE,  # rows with gaps are taken for rows without: only strides[1] is looked at
-        evidence=("measured 26.10.0 up to the first CUDA call",),
-    ),
+    # By which cuVS and cuML read theirs too. Only strides[1] is looked at: rows with gaps are taken
+    # for rows without.
+    Consumer("pylibraft", ("pylibraft", "cuvs", "cuml"), heeds_stream=False, misreads=">",
+      strides=DENSE, evidence=("measured 26.10.0 up to the first CUDA call",)),
     Consumer("pycuda", heeds_stream=False, evidence=("read 2026.1",)),
-)
+)  # fmt: skip
 
 _BY_NAME = {consumer.name: consumer for consumer in CONSUMERS}
 _NAMES = {module: one.name for one in CONSUMERS for module in one.packages or (one.name,)}

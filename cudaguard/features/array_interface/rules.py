@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cudaguard.core.table import Parameter, Verb, github
 from cudaguard.model import Rule
 
 _INTERFACE = "https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html"
@@ -16,15 +17,10 @@ RULES: tuple[Rule, ...] = (
             {"normalize_argument": "TensorGPU.__init__", "parameter": "object"},
             {"normalize_argument": "TensorListGPU.__init__", "parameter": "object"},
         ),
-        why=(
-            "DALI 1.32 to 1.36 refuses arrays whose stream is None, as PyCUDA's always is. "
-            "DALI also refuses NumPy integers and lists that others accept, and misreads "
-            "booleans. cudaguard passes the same bytes in a form DALI reads."
-        ),
-        links=(
-            "https://github.com/NVIDIA/DALI/issues/5423",
-            "https://github.com/NVIDIA/DALI/pull/5425",
-        ),
+        why="DALI 1.32 to 1.36 refuses arrays whose stream is None, as PyCUDA's always is. DALI "
+        "also refuses NumPy integers and lists that others accept, and misreads booleans. "
+        "cudaguard passes the same bytes in a form DALI reads.",
+        links=github("NVIDIA/DALI/issues/5423", "NVIDIA/DALI/pull/5425"),
         verified="2026-11-20: nvidia-dali-cuda120 1.35.0 and 2.4.0, without a GPU",
     ),
     Rule(
@@ -33,11 +29,9 @@ RULES: tuple[Rule, ...] = (
         watch=("numba.cuda.cudadrv.devicearray",),
         dist=("numba-cuda", "numba"),
         actions=({"fix_array_interface": "DeviceNDArrayBase"},),
-        why=(
-            "Arrays on numba's default stream export stream 0. DALI, JAX, nvImageCodec and "
-            "cuda.core refuse it, some with a bare AssertionError. numba means the legacy "
-            "default stream, which is 1."
-        ),
+        why="Arrays on numba's default stream export stream 0. DALI, JAX, nvImageCodec and "
+        "cuda.core refuse it, some with a bare AssertionError. numba means the legacy default "
+        "stream, which is 1.",
         links=(_INTERFACE, "https://github.com/NVIDIA/DALI/pull/5425"),
         verified="2026-11-20: numba-cuda 0.30.4 with cuda.core 1.2.2, on a stand-in for the driver",
     ),
@@ -47,11 +41,19 @@ RULES: tuple[Rule, ...] = (
         watch=("nvidia.dali.backend",),
         dist=("nvidia-dali-cuda110", "nvidia-dali-cuda120", "nvidia-dali-cuda130"),
         actions=({"fix_array_interface": "TensorGPU"},),
-        why=(
-            "TensorGPU exports types such as '=f' and '=?', which mpi4py refuses with "
-            "'invalid literal for int()'. The array interface calls them '<f4' and '|b1'."
-        ),
+        why="TensorGPU exports types such as '=f' and '=?', which mpi4py refuses with 'invalid "
+        "literal for int()'. The array interface calls them '<f4' and '|b1'.",
         links=(_INTERFACE, "https://github.com/NVIDIA/DALI/pull/1857"),
         verified="2026-11-20: nvidia-dali-cuda120 1.35.0 with mpi4py 4.1.2",
     ),
 )
+
+VERBS = (
+    Verb("normalize_argument", "function", "Image.__init__",
+      "Pass the array given as first argument through cudaguard.normalize.",
+      {"after": "repair:replace_attributes"}, (Parameter("parameter", "parameter", "buffer"),)),
+    Verb("fix_array_interface", "class", "DeviceNDArray",
+      "Correct the __cuda_array_interface__ that a class exports.",
+      {"after": "repair:replace_attributes"}),
+)  # fmt: skip
+CATEGORY = "ArrayInterfaceWarning"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from cudaguard.core.findings import Kind
+from cudaguard.core.known_errors import Explainer, known_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from cudaguard.core.known_errors import KnownError
     from cudaguard.model import Finding
 
 COPIED, WITHOUT_GRAPHS = "copied", "compiled without CUDA graphs"
@@ -25,18 +29,27 @@ OVERWRITTEN = Kind(
 )
 
 
-def overwritten(producer: str, function: str, *, is_gradient: bool) -> Finding:
-    """Torch knows that what was read is overwritten; `producer` is ``file:line``, or empty."""
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in ([^\s.]+)')
+
+
+def overwritten(_: KnownError, hit: re.Match[str]) -> Finding:
+    """Torch knows that what was read is overwritten.
+
+    Source: torch 2.5 to 2.15, ``torch/_inductor/cudagraph_trees.py`` (``format_dealloc_msg``).
+    """
+    frames = _FRAME.findall(hit.string, hit.end())
+    file, line, function = frames[-1] if frames else ("", "", "")
+    producer = f"{file}:{line}" if file else ""
     made = f" that {function or 'a function'} made at {producer}" if producer else ""
     what = "A later call of a compiled function with CUDA graphs overwrote a"
-    if is_gradient:
+    if hit["gradient"]:
         return OVERWRITTEN.found(
             f"{what} gradient{made}.",
             consequence="the gradient holds the values of another call.",
             remedy="call optimizer.zero_grad(set_to_none=True) before each backward, or allocate "
             ".grad before the first compiled one",
         )
-    if producer.rpartition(":")[0].endswith("position_encoding.py"):
+    if file.endswith("position_encoding.py"):
         return OVERWRITTEN.found(
             f"{what} tensor{made}.",
             remedy="enable rule CG028. In SAM2 it is the position-encoding cache, so copying "
@@ -44,3 +57,7 @@ def overwritten(producer: str, function: str, *, is_gradient: bool) -> Finding:
             links=(_LINK, _SAM2),
         )
     return OVERWRITTEN.found(f"{what} tensor{made}.")
+
+
+KNOWN = known_in(__file__, {"": OVERWRITTEN}, CG851=overwritten)
+EXPLAINER = Explainer(KNOWN, adds=[OVERWRITTEN.id], is_found=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cudaguard.core.table import Parameter, Verb, github
 from cudaguard.model import Rule
 
 RULES: tuple[Rule, ...] = (
@@ -17,15 +18,31 @@ RULES: tuple[Rule, ...] = (
             },
         ),
         grade="opt-in",
-        why=(
-            "With compile_image_encoder, SAM2 fills its position-encoding cache inside the "
-            "compiled forward. The next call overwrites it: 'accessing tensor output of "
-            "CUDAGraphs that has been overwritten'. Copying the outputs does not help."
-        ),
-        links=(
-            "https://github.com/facebookresearch/sam2/issues/460",
-            "https://github.com/facebookresearch/sam2/pull/486",
-            "https://github.com/facebookresearch/sam2/issues/501",
+        why="With compile_image_encoder, SAM2 fills its position-encoding cache inside the "
+        "compiled forward. The next call overwrites it: 'accessing tensor output of CUDAGraphs "
+        "that has been overwritten'. Copying the outputs does not help.",
+        links=github(
+            "facebookresearch/sam2/issues/460",
+            "facebookresearch/sam2/pull/486",
+            "facebookresearch/sam2/issues/501",
         ),
     ),
 )
+
+VERBS = tuple(
+    Verb(
+        name,
+        "switch",
+        True,
+        meaning,
+        {"after": "functions:replace_compile"},
+        (Parameter("target", "target", "pkg.models.Encoder"),),
+        ("opt-in",),
+    )
+    for name, meaning in (
+        ("disable_cuda_graphs", "Compile the target without CUDA graphs."),
+        ("clone_outputs", "Return copies of what the compiled target returns."),
+    )
+)
+CATEGORY = "GraphWarning"
+KNOWN_ERRORS = "findings:EXPLAINER"

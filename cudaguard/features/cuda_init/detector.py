@@ -69,7 +69,7 @@ class CudaDetector:
         self.changes: list[Change] = []
         self._last = ABSENT
         # .actors: what this thread is importing, outermost first; .busy: it is inside `_quietly`
-        self._here = _local()
+        self._thread_state = _local()
         self._known_contexts: set[int] = set()  # handles that were looked at
         # Module, line and device of a context that is nobody else's, until torch comes.
         self._foreign: tuple[str, str, int] | None = None
@@ -85,15 +85,15 @@ class CudaDetector:
         """Look for the first time."""
         # To import ctypes, which the driver is asked with, is a change.
         self.driver.may_ask = has_ctypes() or self._core.permit().acts
-        self._look_back()
+        self._start_detection()
 
     def ctypes_comes(self) -> None:
         """Look for the first time, if it was not possible before."""
         if not self.driver.may_ask:
             self.driver.may_ask = True
-            self._look_back()
+            self._start_detection()
 
-    def _look_back(self) -> None:
+    def _start_detection(self) -> None:
         state = self.driver.state()
         if state != ABSENT:
             self._update(state, "", "before")
@@ -189,7 +189,7 @@ class CudaDetector:
         return next((change for change in self.changes if change.kind == INITIALIZED), None)
 
     def _actors(self) -> list[str]:
-        actors: list[str] = self._here.__dict__.setdefault("actors", [])
+        actors: list[str] = self._thread_state.__dict__.setdefault("actors", [])
         return actors
 
     def _update(self, state: DriverState, actor: str, how: str) -> None:
@@ -284,9 +284,9 @@ class CudaDetector:
         self._quietly("looking at an error", lambda: self._look_at_error(error))
 
     def _quietly(self, what: str, action: Callable[[], None]) -> None:
-        if getattr(self._here, "busy", False) or not self._core.is_up:
+        if getattr(self._thread_state, "busy", False) or not self._core.is_up:
             return
-        self._here.busy = True
+        self._thread_state.busy = True
         try:
             action()
         except ON_PURPOSE as warning:  # the user's filters make an error of it
@@ -294,7 +294,7 @@ class CudaDetector:
         except own_errors(Exception) as error:
             self._core.broken(what, error)
         finally:
-            self._here.busy = False
+            self._thread_state.busy = False
 
     def _note_fork(self) -> None:
         # Another thread may be inside the driver, which then would have us wait, and the fork.

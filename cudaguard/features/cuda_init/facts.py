@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 
+from cudaguard.core.table import github
 from cudaguard.model import NamedTuple, Record
 from cudaguard.system.modules import peek
 
@@ -150,10 +151,7 @@ EXPECTATIONS = (
         "accelerate.launchers",
         "notebook_launcher",
         *_FORKED,
-        (
-            "https://github.com/huggingface/accelerate/issues/1293",
-            "https://github.com/huggingface/accelerate/issues/1807",
-        ),
+        github("huggingface/accelerate/issues/1293", "huggingface/accelerate/issues/1807"),
         _are_several,
     ),
     *(
@@ -178,10 +176,7 @@ EXPECTATIONS = (
         "change_current_allocator",
         "is asked for another allocator",
         "torch refuses it: 'Cannot swap an already initialized allocator'.",
-        (
-            "https://github.com/openvdb/fvdb-core/issues/105",
-            "https://github.com/pytorch/pytorch/issues/140687",
-        ),
+        github("openvdb/fvdb-core/issues/105", "pytorch/pytorch/issues/140687"),
         lambda *_: _TORCH_CUDA.has_come(),
         "call change_current_allocator() before that, right after `import torch`",
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 
 from cudaguard.core.findings import FIX, Kind, of_rule, switch_off
+from cudaguard.core.table import github
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,10 +44,7 @@ FOREIGN = Kind(
     remedy="use the primary context (cuDevicePrimaryCtxRetain), or pop the context around calls "
     "to other libraries",
     page=_PAGE,
-    links=(
-        "https://github.com/NVIDIA/TensorRT/issues/4335",
-        "https://github.com/inducer/pycuda/issues/285",
-    ),
+    links=github("NVIDIA/TensorRT/issues/4335", "inducer/pycuda/issues/285"),
 )
 NO_CONTEXT = Kind(
     "CG817",
@@ -66,7 +64,7 @@ FORK = Kind(
     remedy="start workers with 'spawn' (multiprocessing.set_start_method('spawn'), "
     "DataLoader(..., multiprocessing_context='spawn')), or initialize CUDA after the fork",
     page="howto/fork.md",
-    links=("https://github.com/pytorch/pytorch/issues/17357",),
+    links=github("pytorch/pytorch/issues/17357"),
 )
 LATE_VARIABLE = Kind(
     "CG819",
@@ -75,7 +73,7 @@ LATE_VARIABLE = Kind(
     consequence="the new value has no effect in this process, only in processes started later.",
     remedy="set it in the shell that starts the program, or at the top of the program",
     page=_PAGE,
-    links=("https://github.com/pytorch/pytorch/issues/159641",),
+    links=github("pytorch/pytorch/issues/159641"),
 )
 NOT_UNTOUCHED = Kind(
     "CG822",
@@ -84,10 +82,7 @@ NOT_UNTOUCHED = Kind(
     remedy="move that into the function that the workers run, or below if __name__ == "
     "'__main__'; in a notebook restart the kernel first",
     page=_PAGE,
-    links=(
-        "https://github.com/huggingface/accelerate/issues/1807",
-        "https://github.com/rapidsai/dask-cuda/issues/719",
-    ),
+    links=github("huggingface/accelerate/issues/1807", "rapidsai/dask-cuda/issues/719"),
 )
 
 
@@ -146,7 +141,7 @@ def context_created(change: Change, devices: int, rank: int | None) -> Finding:
         "compute there.",
         remedy=f"call torch.cuda.set_device({rank}) before that line, or give each rank one device "
         "with CUDA_VISIBLE_DEVICES",
-        links=("https://github.com/pytorch/pytorch/issues/135279",),
+        links=github("pytorch/pytorch/issues/135279"),
     )
 
 

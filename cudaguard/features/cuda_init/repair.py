@@ -111,9 +111,6 @@ def create_context(device: int | str | None) -> ContextHandle:
     After a device reset (``cudaDeviceReset``) it is created again. It is retained at each call:
     after a reset somebody else may have made the active one, and nobody says who holds it.
 
-    Args:
-        device: Ordinal, UUID or PCI bus id; None takes the local rank's device, else the first.
-
     Raises:
         ContextError: It cannot be created, with the reason.
     """

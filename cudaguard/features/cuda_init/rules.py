@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from cudaguard.core.table import Parameter, Verb, github
+from cudaguard.features.cuda_init.facts import EXPECTATIONS
 from cudaguard.model import Rule
 
 RULES: tuple[Rule, ...] = (
@@ -13,35 +15,15 @@ RULES: tuple[Rule, ...] = (
         actions=({"replace_module": "pycuda.autoprimaryctx"},),
         # Opt-in: code that relies on a private context, or detaches it, would notice.
         grade="opt-in",
-        why=(
-            "pycuda.autoinit creates a context of its own and makes it current. torch and "
-            "CuPy use the primary context, where its streams, events and memory are invalid. "
-            "pycuda.autoprimaryctx has the same names and uses the primary context."
-        ),
-        links=(
-            "https://github.com/NVIDIA/TensorRT/issues/4335",
-            "https://github.com/inducer/pycuda/issues/285",
-            "https://github.com/ultralytics/ultralytics/issues/9092",
+        why="pycuda.autoinit creates a context of its own and makes it current. torch and CuPy "
+        "use the primary context, where its streams, events and memory are invalid. "
+        "pycuda.autoprimaryctx has the same names and uses the primary context.",
+        links=github(
+            "NVIDIA/TensorRT/issues/4335",
+            "inducer/pycuda/issues/285",
+            "ultralytics/ultralytics/issues/9092",
         ),
         verified="2026-11-20: PyCUDA 2026.1 on a stand-in for the driver, no GPU",
-    ),
-    Rule(
-        id="CG016",
-        title="TensorRT comes before torch has a CUDA context",
-        watch=("tensorrt",),
-        dist=("tensorrt", "tensorrt-bindings", "tensorrt-cu11", "tensorrt-cu12", "tensorrt-cu13"),
-        when={"dists": {"torch": ""}},
-        needs=("context",),
-        # Opt-in: a context takes memory, and forked workers cannot use CUDA after it.
-        grade="opt-in",
-        why=(
-            "Inference was reported to fail with 'Error Code 1: Cask' if an engine is built "
-            "before torch has a CUDA context. Creating the primary context first avoids it."
-        ),
-        links=(
-            "https://github.com/NVIDIA/TensorRT/issues/4335",
-            "https://github.com/NVIDIA/TensorRT/issues/1133",
-        ),
     ),
     Rule(
         id="CG014",
@@ -50,15 +32,11 @@ RULES: tuple[Rule, ...] = (
         dist=("torch", "tensorflow", "tensorflow-gpu"),  # who else wants memory
         actions=({"set_env": "XLA_PYTHON_CLIENT_PREALLOCATE", "value": "false"},),
         grade="opt-in",
-        why=(
-            "JAX allocates most of the device's memory at its first computation, which some "
-            "packages run at import. torch or TensorFlow can then run out of memory. With the "
-            "variable set JAX allocates as needed, which is slightly slower."
-        ),
-        links=(
-            "https://github.com/lucidrains/jax2torch/issues/2",
-            "https://github.com/jax-ml/jax/issues/1075",
-            "https://github.com/PythonOT/POT/issues/516",
+        why="JAX allocates most of the device's memory at its first computation, which some "
+        "packages run at import. torch or TensorFlow can then run out of memory. With the "
+        "variable set JAX allocates as needed, which is slightly slower.",
+        links=github(
+            "lucidrains/jax2torch/issues/2", "jax-ml/jax/issues/1075", "PythonOT/POT/issues/516"
         ),
     ),
     Rule(
@@ -68,15 +46,10 @@ RULES: tuple[Rule, ...] = (
         dist=("torch", "jax"),  # who else wants memory
         actions=({"set_env": "TF_FORCE_GPU_ALLOW_GROWTH", "value": "true"},),
         grade="opt-in",
-        why=(
-            "TensorFlow allocates nearly all memory of every visible device at its first use."
-            " torch or JAX in the same process can then run out of memory. With the variable "
-            "set it allocates as needed."
-        ),
-        links=(
-            "https://github.com/PythonOT/POT/issues/516",
-            "https://github.com/google/flax/issues/445",
-        ),
+        why="TensorFlow allocates nearly all memory of every visible device at its first use. "
+        "torch or JAX in the same process can then run out of memory. With the variable set it "
+        "allocates as needed.",
+        links=github("PythonOT/POT/issues/516", "google/flax/issues/445"),
     ),
     Rule(
         id="CG069",
@@ -85,36 +58,31 @@ RULES: tuple[Rule, ...] = (
         dist=("cudf<25.10", "cudf-cu11<25.10", "cudf-cu12<25.10"),
         # dask-cuda sets it as well, with this value, when the cluster is made: then it is too late.
         actions=({"set_env": "RAPIDS_NO_INITIALIZE", "value": "True", "beside": "dask_cuda"},),
-        why=(
-            "cudf before 25.10 asks the GPU for its properties at import, which may create a "
-            "context. dask-cuda then reports 'A CUDA context for device 0 already exists', and its "
-            "workers may share one GPU."
-        ),
-        links=(
-            "https://github.com/rapidsai/dask-cuda/issues/867",
-            "https://github.com/rapidsai/dask-cuda/pull/379",
-            "https://github.com/NVIDIA/cudf/issues/4827",
-            "https://github.com/NVIDIA/cudf/pull/12545",
+        why="cudf before 25.10 asks the GPU for its properties at import, which may create a "
+        "context. dask-cuda then reports 'A CUDA context for device 0 already exists', and its "
+        "workers may share one GPU.",
+        links=github(
+            "rapidsai/dask-cuda/issues/867",
+            "rapidsai/dask-cuda/pull/379",
+            "NVIDIA/cudf/issues/4827",
+            "NVIDIA/cudf/pull/12545",
         ),
         fixed_in="cudf 25.10.0",
         verified="2026-11-23: cudf 25.8.0, dask-cuda 25.8.0 (cuInit is called, no GPU)",
     ),
-    Rule(
-        id="CG050",
-        title="MPI is initialized before a CUDA context is on the right device",
-        watch=("mpi4py.MPI",),
-        dist=("mpi4py",),
-        needs=("context",),
-        # Opt-in: a context takes memory, and nothing says that this MPI looks at GPUs.
-        grade="opt-in",
-        why=(
-            "An MPI that passes GPU memory uses the device of the context that exists when "
-            "mpi4py.MPI is imported. Without one it was reported to fail with 'invalid device"
-            " context'. The rule creates the local rank's context."
-        ),
-        links=(
-            "https://github.com/openucx/ucx/issues/4707",
-            "https://github.com/NVIDIA/AMGX/issues/149",
-        ),
-    ),
 )
+
+VERBS = (
+    Verb("set_env", "variable", "XLA_PYTHON_CLIENT_PREALLOCATE",
+      "Set an environment variable before the import, unless it is set; `beside`: only with that "
+      "module.", {"before": "repair:set_env"},
+      (Parameter("value", "text", "false"), Parameter("beside", "module", "dask_cuda", False))),
+)  # fmt: skip
+REPAIRS = {"replace_module": {"before": "repair:replace_module"}}
+CATEGORY = "ImportOrderWarning"
+DETECTORS = {"detector:CudaDetector": tuple(dict.fromkeys(one.module for one in EXPECTATIONS))}
+PREREQUISITES = {"context": "repair:create_if_allowed"}
+INITIALIZERS = "facts:INITIALIZERS"
+# File beside the package's, and the text in it by which that build does nothing with CUDA.
+BUILT_WITHOUT = {"torch": ("version.py", "\ncuda: Optional[str] = None\n")}
+KNOWN_ERRORS = "known_errors:EXPLAINER"

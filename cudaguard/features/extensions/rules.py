@@ -50,3 +50,6 @@ RULES: tuple[Rule, ...] = (
         links=("https://github.com/isaac-sim/IsaacLab/issues/5025",),
     ),
 )
+
+DETECTORS = {"detector:ExtensionDetector": ()}
+KNOWN_ERRORS = "known_errors:EXPLAINER"

@@ -1,24 +1,21 @@
-"""What torch and installed packages have code for, compared with the GPUs that are here."""
+"""What installed packages have code for, compared with the GPUs here; what messages of it mean."""
 
 from __future__ import annotations
 
-import sys
-
-from cudaguard.config import local_rank
 from cudaguard.core.checks import Check
+from cudaguard.core.known_errors import Explainer, known_in
 from cudaguard.elf.fat_binaries import gpu_code
 from cudaguard.features.gpu_architectures import findings as wording
-from cudaguard.features.gpu_architectures.policy import Torch, can_compile, code_for, has_code
-from cudaguard.files import os
+from cudaguard.features.gpu_architectures.detector import look_at_torch
+from cudaguard.features.gpu_architectures.policy import code_for, dotted
+from cudaguard.files import own_errors
 from cudaguard.system.child import try_imports
 from cudaguard.system.driver import Driver
-from cudaguard.system.modules import peek
 from cudaguard.system.packages import Skipped
-from cudaguard.system.torch_build import copy_for, folder_of
+from cudaguard.system.torch_build import mapped_copies
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
     from cudaguard.elf.fat_binaries import GpuCode
@@ -26,41 +23,7 @@ if TYPE_CHECKING:
     from cudaguard.model import Finding
     from cudaguard.system.child import Ending
     from cudaguard.system.packages import Result, Site
-    from cudaguard.system.torch_build import Nvrtc
 
-
-def look_at_torch() -> Iterator[Finding]:
-    """Yield what is to be said of the imported torch on the devices that it may use.
-
-    Nothing before CUDA is initialized, and of a torch without CUDA.
-    """
-    torch = sys.modules.get("torch")
-    flags = peek(peek(torch, "_C"), "_cuda_getArchFlags")
-    # A driver of our own: this may be a forked process, in which torch has just initialized CUDA.
-    devices = Driver().capabilities() if flags is not None else ()
-    if devices and peek(peek(torch, "version"), "cuda") is not None:
-        built = Torch(str(peek(torch, "__version__")), tuple(str(flags() or "").split()))
-        yield from findings_of(built, copy_for(folder_of("torch")), devices)
-
-
-def findings_of(torch: Torch, nvrtc: Nvrtc | None, devices: tuple[Pair, ...]) -> Iterator[Finding]:
-    """Yield what is to be said of a torch on devices; nothing where all is fine.
-
-    What is wrong only with devices that the program does not use by default is not warned of.
-    """
-    default = local_rank(os.environ) or 0
-    usable = {n: device for n, device in enumerate(devices) if has_code(torch, device)}
-    without_code = {n: device for n, device in enumerate(devices) if n not in usable}
-    if without_code:
-        yield wording.cannot_run(torch, without_code, loud=default in without_code)
-    if nvrtc is not None:
-        release = nvrtc.release
-        without_compiler = {n: d for n, d in usable.items() if not can_compile(torch, release, d)}
-        if without_compiler:
-            yield wording.no_jit(torch, without_compiler, nvrtc, loud=default in without_compiler)
-
-
-# --- CG918: the GPU code of installed packages ----------------------------------------------------
 
 _ASK_NVML = """
 import json
@@ -154,4 +117,31 @@ GPU_CODE = Check(
     "CG913 tells, and NVIDIA's own libraries.",
     check,
     "--deep",
+)
+
+
+# --- What messages mean, with what is true of this process ----------------------------------------
+
+
+def with_facts(finding: Finding) -> Finding:
+    """Return what a message of NVRTC or of CUDA means, with what is true of this process."""
+    try:
+        devices = Driver().capabilities()
+        here = next(look_at_torch(), None)
+    except own_errors(AttributeError, ImportError):  # no ctypes, or odd C library
+        return finding
+    if here is not None:
+        evidence = (*finding.evidence, *here.evidence)
+        return here.replace(severity=finding.severity, evidence=evidence)
+    if not devices:
+        return finding
+    facts = [f"device {n} has compute capability {dotted(d)}" for n, d in enumerate(devices)]
+    facts += map(wording.compiler_line, mapped_copies())
+    return finding.replace(evidence=(*finding.evidence, *facts))
+
+
+EXPLAINER = Explainer(
+    known_in(__file__, vars(wording)),
+    with_facts,
+    (wording.LACKS_CODE.id, wording.LACKS_COMPILER.id),
 )

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.files import own_errors
+from cudaguard.files import os, own_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
 from cudaguard.hooks.caller import frame_outside_of
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from cudaguard.core.dispatch import Dispatch
+    from cudaguard.features.gpu_architectures.policy import Pair, Torch
+    from cudaguard.model import Finding
+    from cudaguard.system.torch_build import Nvrtc
 
 _QUEUED = "torch.cuda: looks at the architectures of GPUs when it initializes CUDA"
 
@@ -63,11 +66,48 @@ class ArchitectureDetector:
         if not self._core.is_up:
             return
         try:
-            from cudaguard.features.gpu_architectures.checks import look_at_torch
-
             for finding in look_at_torch():
                 self._core.reporter.found(finding, frame_outside_of("torch"))
         except ON_PURPOSE as warning:  # the user's filters make an error of it
             print_instead(warning)
         except own_errors(Exception) as error:
             self._core.broken("looking at the architectures of GPUs", error)
+
+
+def look_at_torch() -> Iterator[Finding]:
+    """Yield what is to be said of the imported torch on the devices that it may use.
+
+    Nothing before CUDA is initialized, and of a torch without CUDA.
+    """
+    torch = sys.modules.get("torch")
+    flags = peek(peek(torch, "_C"), "_cuda_getArchFlags")
+    from cudaguard.features.gpu_architectures.policy import Torch
+    from cudaguard.system.driver import Driver
+    from cudaguard.system.torch_build import copy_for, folder_of
+
+    # A driver of our own: this may be a forked process, in which torch has just initialized CUDA.
+    devices = Driver().capabilities() if flags is not None else ()
+    if devices and peek(peek(torch, "version"), "cuda") is not None:
+        built = Torch(str(peek(torch, "__version__")), tuple(str(flags() or "").split()))
+        yield from findings_of(built, copy_for(folder_of("torch")), devices)
+
+
+def findings_of(torch: Torch, nvrtc: Nvrtc | None, devices: tuple[Pair, ...]) -> Iterator[Finding]:
+    """Yield what is to be said of a torch on devices; nothing where all is fine.
+
+    What is wrong only with devices that the program does not use by default is not warned of.
+    """
+    from cudaguard.config import local_rank
+    from cudaguard.features.gpu_architectures import findings as wording
+    from cudaguard.features.gpu_architectures.policy import can_compile, has_code
+
+    default = local_rank(os.environ) or 0
+    usable = {n: device for n, device in enumerate(devices) if has_code(torch, device)}
+    without_code = {n: device for n, device in enumerate(devices) if n not in usable}
+    if without_code:
+        yield wording.cannot_run(torch, without_code, loud=default in without_code)
+    if nvrtc is not None:
+        release = nvrtc.release
+        without_compiler = {n: d for n, d in usable.items() if not can_compile(torch, release, d)}
+        if without_compiler:
+            yield wording.no_jit(torch, without_compiler, nvrtc, loud=default in without_compiler)

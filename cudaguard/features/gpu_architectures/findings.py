@@ -5,15 +5,8 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.findings import Kind, and_more, listed
-from cudaguard.features.gpu_architectures.policy import (
-    KNOWN,
-    architecture,
-    asked_for,
-    code_for,
-    dotted,
-    nvrtc_for,
-    torch_for,
-)
+from cudaguard.core.table import github
+from cudaguard.features.gpu_architectures import policy
 from cudaguard.files import os
 from cudaguard.model import Finding
 
@@ -36,7 +29,7 @@ LACKS_CODE = Kind(
     "toolkit does not help.",
     remedy="install a torch that was built for this GPU, or build it with TORCH_CUDA_ARCH_LIST",
     page="howto/architectures.md",
-    links=("https://github.com/pytorch/pytorch/issues/150733",),
+    links=github("pytorch/pytorch/issues/150733"),
 )
 LACKS_COMPILER = Kind(
     "CG894",
@@ -48,7 +41,7 @@ LACKS_COMPILER = Kind(
     remedy="install an NVRTC of the same major version that supports the GPU, or a torch that was "
     "built for it",
     page="howto/architectures.md",
-    links=("https://github.com/pytorch/pytorch/issues/87595",),
+    links=github("pytorch/pytorch/issues/87595"),
 )
 
 
@@ -73,8 +66,8 @@ def cannot_run(torch: Torch, devices: Mapping[int, Pair], *, loud: bool) -> Find
 def no_jit(torch: Torch, devices: Mapping[int, Pair], nvrtc: Nvrtc, *, loud: bool) -> Finding:
     """Torch's NVRTC does not know devices: only what torch compiles at run time fails there."""
     release = nvrtc.release or (0, 0)
-    wanted = sorted({asked_for(device, torch, release) for device in devices.values()})
-    wheel = nvrtc_for(devices.values(), release[0])
+    wanted = sorted({policy.asked_for(device, torch, release) for device in devices.values()})
+    wheel = policy.nvrtc_for(devices.values(), release[0])
     command = f"pip install '{wheel}'"
     if release < (11, 8):  # it is a part of torch
         remedy = "install a torch that was built with CUDA 11.8 or later"
@@ -87,7 +80,7 @@ def no_jit(torch: Torch, devices: Mapping[int, Pair], nvrtc: Nvrtc, *, loud: boo
         remedy += f": {older} from PyPI" if older else ""
         command = f"pip install '{older}'" if older else ""
     return LACKS_COMPILER.found(
-        f"torch's NVRTC {dotted(nvrtc.release)} does not support "
+        f"torch's NVRTC {policy.dotted(nvrtc.release)} does not support "
         f"{' and '.join(f'sm_{one}' for one in wanted)} of {named(devices)}.",
         compiler_line(nvrtc),
         severity="warning" if loud else "info",
@@ -99,23 +92,23 @@ def no_jit(torch: Torch, devices: Mapping[int, Pair], nvrtc: Nvrtc, *, loud: boo
 def _torch_wheel(devices: Mapping[int, Pair]) -> str:
     """Return which torch of PyPI is for devices; empty where its wheels are others than we know."""
     is_known = sys.platform == "linux" and os.uname().machine == "x86_64"
-    return torch_for(next(iter(devices.values()))) if is_known else ""
+    return policy.torch_for(next(iter(devices.values()))) if is_known else ""
 
 
 def as_it_knows(better: Nvrtc, own: Nvrtc, devices: Sequence[Pair]) -> str:
     """Return why torch is served by another NVRTC, as a clause."""
-    names = ", ".join(dict.fromkeys(map(dotted, devices)))
+    names = ", ".join(dict.fromkeys(map(policy.dotted, devices)))
     return (
-        f"because NVRTC {dotted(better.release)} supports the GPUs here (compute capability "
-        f"{names}), and torch's own {dotted(own.release)} does not,"
+        f"because NVRTC {policy.dotted(better.release)} supports the GPUs here (compute capability "
+        f"{names}), and torch's own {policy.dotted(own.release)} does not,"
     )
 
 
 def compiler_line(compiler: Nvrtc) -> str:
     """Return which compiler it is, and what it can compile for if that is known."""
-    known = sorted(KNOWN.get(compiler.release or (0, 0), ()))
+    known = sorted(policy.KNOWN.get(compiler.release or (0, 0), ()))
     knows = f", supports {' '.join(map(str, known))}" if known else ""
-    return f"{compiler.path} of CUDA {dotted(compiler.release)}{knows}"
+    return f"{compiler.path} of CUDA {policy.dotted(compiler.release)}{knows}"
 
 
 def named(devices: Mapping[int, Pair]) -> str:
@@ -125,22 +118,22 @@ def named(devices: Mapping[int, Pair]) -> str:
         kinds.setdefault(device, []).append(ordinal)
     return " and ".join(
         f"device{'s' if len(found) > 1 else ''} {', '.join(map(str, found))} (compute capability "
-        f"{dotted(kind)})"
+        f"{policy.dotted(kind)})"
         for kind, found in kinds.items()
     )
 
 
 def build_remedy(dist: str, devices: Sequence[Pair]) -> str:
     """Return what to do about a library without code for devices."""
-    pairs = ";".join(map(dotted, devices))
+    pairs = ";".join(map(policy.dotted, devices))
     build = f"build it with TORCH_CUDA_ARCH_LIST='{pairs}' (CMake: CMAKE_CUDA_ARCHITECTURES="
-    numbers = ";".join(str(architecture(device)) for device in devices)
+    numbers = ";".join(str(policy.architecture(device)) for device in devices)
     return f"install a build of {dist} for this GPU, or {build}'{numbers}')"
 
 
 def in_words(device: Pair, code: GpuCode) -> str:
     """Return what a library does on a device, in a sentence without its end."""
-    name, by = f"sm_{architecture(device)}", code_for(device, code)
+    name, by = f"sm_{policy.architecture(device)}", policy.code_for(device, code)
     if by is None:
         return f"{name}: unknown, because some of its GPU code is of an unknown kind"
     if not by:
@@ -163,8 +156,10 @@ def no_code(
 
     It is usable if it has code for another GPU that is here, as beside one for a display.
     """
-    names = [f"{listed(sorted(set(some)))} (sm_{architecture(gpu)})" for gpu, some in gpus.items()]
-    options = " ".join(f"--gpu sm_{architecture(device)}" for device in gpus)
+    names = [
+        f"{listed(sorted(set(some)))} (sm_{policy.architecture(gpu)})" for gpu, some in gpus.items()
+    ]
+    options = " ".join(f"--gpu sm_{policy.architecture(device)}" for device in gpus)
     shown = list(files.items())[:_SHOWN]
     return Finding(
         "CG918",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cudaguard.core.table import github
 from cudaguard.model import Rule
 
 RULES: tuple[Rule, ...] = (
@@ -11,19 +12,21 @@ RULES: tuple[Rule, ...] = (
         watch=("torch",),
         when={"platform": "linux"},
         actions=({"preload_newer_nvrtc": True},),
-        why=(
-            "Kernels that torch compiles at run time fail with 'nvrtc: error: invalid value "
-            "for --gpu-architecture (-arch)'. torch uses the first NVRTC in the process, so "
-            "the newer one must be loaded before `import torch`."
+        why="Kernels that torch compiles at run time fail with 'nvrtc: error: invalid value for "
+        "--gpu-architecture (-arch)'. torch uses the first NVRTC in the process, so the newer one "
+        "must be loaded before `import torch`.",
+        links=github(
+            "pytorch/pytorch/issues/87595",
+            "pytorch/pytorch/issues/145580",
+            "isaac-sim/IsaacLab/issues/5520",
         ),
-        links=(
-            "https://github.com/pytorch/pytorch/issues/87595",
-            "https://github.com/pytorch/pytorch/issues/145580",
-            "https://github.com/isaac-sim/IsaacLab/issues/5520",
-        ),
-        verified=(
-            "2026-11-20: torch 2.8.0 with NVRTC 12.8 and 12.9, torch 2.13.0 with 13.0 and 13.5 "
-            "(compiling, no GPU)"
-        ),
+        verified="2026-11-20: torch 2.8.0 with NVRTC 12.8 and 12.9, torch 2.13.0 with 13.0 and "
+        "13.5 (compiling, no GPU)",
     ),
 )
+
+REPAIRS = {"preload_newer_nvrtc": {"before": "repair:preload_newer_nvrtc"}}
+NEED_DRIVER = ("preload_newer_nvrtc",)  # elsewhere there is nothing to repair
+CATEGORY = "ImportOrderWarning"
+DETECTORS = {"detector:ArchitectureDetector": ("torch",)}
+KNOWN_ERRORS = "checks:EXPLAINER"

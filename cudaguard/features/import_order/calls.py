@@ -32,10 +32,7 @@ if TYPE_CHECKING:
 def look_at(request: Request, function: str, look: Look) -> None:
     """Have the calls of a function looked at, where it is there.
 
-    Args:
-        request: For the module that has it.
-        function: Its name there; of a class, its instances are looked at.
-        look: Is called before each call, up to the one for which it returns True.
+    `look` is called before each call, up to the one for which it returns True.
     """
     owner, name = _place(request.name, function)
     if owner is None:

@@ -55,13 +55,8 @@ def called_too_late(
 ) -> Finding:  # fmt: skip
     """A call comes after the import of a module that it belongs before.
 
-    Args:
-        rule: The rule.
-        call: The function, with its module.
-        before: The modules that were imported.
-        where: The line that calls it.
-        users: The modules that have the first of them.
-        taken: The libraries in the process that others of the same name had to be.
+    `users` have the first of the modules imported `before`; `taken` are libraries in the process
+    that others of the same name had to be.
     """
     first = before[0]
     at = f" at {where}" if where else ""

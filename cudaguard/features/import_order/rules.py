@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cudaguard.core.table import Parameter, Verb, github
 from cudaguard.model import Rule
 
 _ISAAC_SIM = (
@@ -13,6 +14,11 @@ _ISAAC_SIM = (
     "omni.isaac.core",
     "isaacsim.core",
 )
+# Libraries of NVIDIA's wheels.
+_OF_NVIDIA = (
+    *("cublas*", "cudart", "cudnn*", "cufft*", "curand", "cusolver*", "cusparse*", "nccl"),
+    *("nvJitLink", "nvrtc", "nvshmem*"),
+)
 
 RULES: tuple[Rule, ...] = (
     # Functions that must be called before a module is imported.
@@ -23,11 +29,9 @@ RULES: tuple[Rule, ...] = (
         when={"platform": "linux"},
         actions=({"check_call": "RasterizeGLContext", "before": ("pyrender",)},),
         grade="report",
-        why=(
-            "nvdiffrast's OpenGL context was reported to segfault after `import pyrender`, "
-            "which uses OpenGL too. RasterizeCudaContext needs no OpenGL."
-        ),
-        links=("https://github.com/NVlabs/nvdiffrast/issues/169",),
+        why="nvdiffrast's OpenGL context was reported to segfault after `import pyrender`, which "
+        "uses OpenGL too. RasterizeCudaContext needs no OpenGL.",
+        links=github("NVlabs/nvdiffrast/issues/169"),
     ),
     Rule(
         id="CG061",
@@ -35,12 +39,10 @@ RULES: tuple[Rule, ...] = (
         watch=("isaacsim", "omni.isaac.kit"),
         actions=({"check_call": "SimulationApp", "before": _ISAAC_SIM},),
         grade="report",
-        why=(
-            "USD and Omniverse modules that are imported before SimulationApp starts may not "
-            "work. Isaac Sim says they 'were loaded before SimulationApp was started and "
-            "might not be loaded correctly'."
-        ),
-        links=("https://github.com/isaac-sim/IsaacLab/issues/2047",),
+        why="USD and Omniverse modules that are imported before SimulationApp starts may not "
+        "work. Isaac Sim says they 'were loaded before SimulationApp was started and might not be "
+        "loaded correctly'.",
+        links=github("isaac-sim/IsaacLab/issues/2047"),
     ),
     Rule(
         id="CG062",
@@ -58,15 +60,11 @@ RULES: tuple[Rule, ...] = (
             for function in ("imshow", "namedWindow")
         ),
         grade="report",
-        why=(
-            "OpenCV's first window was reported to hang at 100 % CPU where it gets PyAV's "
-            "libxcb. Open a window before `import av`, or install opencv-python-headless if "
-            "you need no window."
-        ),
-        links=(
-            "https://github.com/PyAV-Org/PyAV/issues/978",
-            "https://github.com/PyAV-Org/PyAV/issues/1050",
-            "https://github.com/dimensionalOS/dimos/pull/4155",
+        why="OpenCV's first window was reported to hang at 100 % CPU where it gets PyAV's libxcb. "
+        "Open a window before `import av`, or install opencv-python-headless if you need no "
+        "window.",
+        links=github(
+            "PyAV-Org/PyAV/issues/978", "PyAV-Org/PyAV/issues/1050", "dimensionalOS/dimos/pull/4155"
         ),
         verified="2026-11-23: the libraries that opencv-python 4.10.0.84 gets beside av 14.0.1",
     ),
@@ -79,16 +77,14 @@ RULES: tuple[Rule, ...] = (
         needs=("unsloth",),
         # Opt-in: unsloth replaces parts of all three, which a program without it must not see.
         grade="opt-in",
-        why=(
-            "unsloth patches transformers, trl and peft, and cannot patch what is already "
-            "imported. Training may take more memory and time: 'Unsloth should be imported "
-            "before trl, transformers, peft to ensure all optimizations are applied'."
-        ),
-        links=(
-            "https://github.com/unslothai/unsloth/issues/2233",
-            "https://github.com/hiyouga/LlamaFactory/issues/7175",
-            "https://github.com/NVIDIA-NeMo/Safe-Synthesizer/issues/330",
-            "https://github.com/unslothai/unsloth/pull/1831",
+        why="unsloth patches transformers, trl and peft, and cannot patch what is already "
+        "imported. Training may take more memory and time: 'Unsloth should be imported before "
+        "trl, transformers, peft to ensure all optimizations are applied'.",
+        links=github(
+            "unslothai/unsloth/issues/2233",
+            "hiyouga/LlamaFactory/issues/7175",
+            "NVIDIA-NeMo/Safe-Synthesizer/issues/330",
+            "unslothai/unsloth/pull/1831",
         ),
         verified="2026-11-25: unsloth 2026.10.9 with transformers 5.24.0, torch 2.13.0 for CPU",
     ),
@@ -100,12 +96,9 @@ RULES: tuple[Rule, ...] = (
         when={"platform": "linux", "dists": {"weasyprint": ""}},
         needs=("weasyprint",),
         grade="opt-in",
-        why=(
-            "pymeshlab loads its own copies of system libraries. The libraries that "
-            "weasyprint opens were reported to fail with them. With weasyprint first both "
-            "work."
-        ),
-        links=("https://github.com/cnr-isti-vclab/PyMeshLab/issues/444",),
+        why="pymeshlab loads its own copies of system libraries. The libraries that weasyprint "
+        "opens were reported to fail with them. With weasyprint first both work.",
+        links=github("cnr-isti-vclab/PyMeshLab/issues/444"),
     ),
     Rule(
         id="CG043",
@@ -114,11 +107,9 @@ RULES: tuple[Rule, ...] = (
         when={"platform": "linux", "dists": {"torch": ""}},
         needs=("torch",),
         grade="opt-in",
-        why=(
-            "migraphx loads the machine's ROCm libraries. torch, which has its own, was "
-            "reported to fail with them. With torch first both work."
-        ),
-        links=("https://github.com/ROCm/torch_migraphx/pull/204",),
+        why="migraphx loads the machine's ROCm libraries. torch, which has its own, was reported "
+        "to fail with them. With torch first both work.",
+        links=github("ROCm/torch_migraphx/pull/204"),
     ),
     Rule(
         id="CG066",
@@ -129,14 +120,9 @@ RULES: tuple[Rule, ...] = (
         needs=("air._mlir_libs._mlir",),
         # Its backend imports mlir-air in any case, but opt-in until the crash was seen.
         grade="opt-in",
-        why=(
-            "'import triton' was reported to segfault, because mlir-air and the ROCm SDK each "
-            "have an LLVM. With mlir-air imported first both work."
-        ),
-        links=(
-            "https://github.com/amd/Triton-XDNA/issues/102",
-            "https://github.com/amd/Triton-XDNA/pull/107",
-        ),
+        why="'import triton' was reported to segfault, because mlir-air and the ROCm SDK each "
+        "have an LLVM. With mlir-air imported first both work.",
+        links=github("amd/Triton-XDNA/issues/102", "amd/Triton-XDNA/pull/107"),
     ),
     # Libraries that are found only once a module has loaded them, and one name for two files.
     Rule(
@@ -145,23 +131,17 @@ RULES: tuple[Rule, ...] = (
         watch=("torch",),
         when={"platform": "linux"},
         # Exact names: a wheel that brings a libtorch of its own has it renamed, and is let be.
-        actions=(
-            {"provide_libraries": "libc10.so"},
-            {"provide_libraries": "libc10_cuda.so"},
-            {"provide_libraries": "libtorch.so"},
-            {"provide_libraries": "libtorch_cpu.so"},
-            {"provide_libraries": "libtorch_cuda.so"},
-            {"provide_libraries": "libtorch_python.so"},
+        actions=tuple(
+            {"provide_libraries": f"lib{name}.so"}
+            for name in ("c10", "c10_cuda", "torch", "torch_cpu", "torch_cuda", "torch_python")
         ),
-        why=(
-            "Extensions built against torch need libc10.so and libtorch*.so from torch's "
-            "folder. The loader finds them only after `import torch`. Before it, the import "
-            "fails with 'libc10.so: cannot open shared object file'."
-        ),
-        links=(
-            "https://github.com/pytorch/extension-cpp/issues/50",
-            "https://github.com/pytorch/extension-cpp/pull/127",
-            "https://github.com/open-mmlab/mmcv/issues/660",
+        why="Extensions built against torch need libc10.so and libtorch*.so from torch's folder. "
+        "The loader finds them only after `import torch`. Before it, the import fails with "
+        "'libc10.so: cannot open shared object file'.",
+        links=github(
+            "pytorch/extension-cpp/issues/50",
+            "pytorch/extension-cpp/pull/127",
+            "open-mmlab/mmcv/issues/660",
         ),
         verified="2026-11-20: an extension compiled against torch 2.13.0",
     ),
@@ -174,28 +154,16 @@ RULES: tuple[Rule, ...] = (
         # what an older copy lacks, which would serve it as well.
         actions=(
             {"fetch_installed": "lib*.so*"},
-            {"preload_needed": "libcublas*.so*"},
-            {"preload_needed": "libcudart.so*"},
-            {"preload_needed": "libcudnn*.so*"},
-            {"preload_needed": "libcufft*.so*"},
-            {"preload_needed": "libcurand.so*"},
-            {"preload_needed": "libcusolver*.so*"},
-            {"preload_needed": "libcusparse*.so*"},
-            {"preload_needed": "libnccl.so*"},
-            {"preload_needed": "libnvJitLink.so*"},
-            {"preload_needed": "libnvrtc.so*"},
-            {"preload_needed": "libnvshmem*.so*"},
+            *({"preload_needed": f"lib{name}.so*"} for name in _OF_NVIDIA),
         ),
-        why=(
-            "The loader searches neither site-packages/nvidia nor the folders of other packages, "
-            "and LD_LIBRARY_PATH before a package's own. A package that needs libcudnn.so.9 or "
-            "libnccl.so.2 fails with 'cannot open shared object file', or with 'undefined symbol' "
-            "where it gets an older copy, or where another package has loaded one before."
-        ),
-        links=(
-            "https://github.com/NVIDIA/TransformerEngine/issues/1853",
-            "https://github.com/pytorch/pytorch/issues/101314",
-            "https://github.com/huggingface/autotrain-advanced/issues/292",
+        why="The loader searches neither site-packages/nvidia nor the folders of other packages, "
+        "and LD_LIBRARY_PATH before a package's own. A package that needs libcudnn.so.9 or "
+        "libnccl.so.2 fails with 'cannot open shared object file', or with 'undefined symbol' "
+        "where it gets an older copy, or where another package has loaded one before.",
+        links=github(
+            "NVIDIA/TransformerEngine/issues/1853",
+            "pytorch/pytorch/issues/101314",
+            "huggingface/autotrain-advanced/issues/292",
         ),
         verified="2026-11-23: a library compiled against nvidia-cuda-runtime-cu12 12.4.127",
     ),
@@ -206,15 +174,13 @@ RULES: tuple[Rule, ...] = (
         when={"platform": "linux"},
         # libstdc++ keeps the names of all its releases: the newest is right for everybody.
         actions=({"preload_newest": "libstdc++.so.6"},),
-        why=(
-            "The first libstdc++.so.6 in a process is used by all. If a pip package loads the "
-            "system's older one, conda packages that need a newer one fail with \"version "
-            "`GLIBCXX_3.4.30' not found\"."
-        ),
-        links=(
-            "https://github.com/NVIDIA/DALI/issues/4369",
-            "https://github.com/pytorch/pytorch/issues/115138",
-            "https://github.com/pytorch/pytorch/issues/157709",
+        why="The first libstdc++.so.6 in a process is used by all. If a pip package loads the "
+        "system's older one, conda packages that need a newer one fail with \"version "
+        "`GLIBCXX_3.4.30' not found\".",
+        links=github(
+            "NVIDIA/DALI/issues/4369",
+            "pytorch/pytorch/issues/115138",
+            "pytorch/pytorch/issues/157709",
         ),
         verified="2026-11-23: compiled stand-ins for two releases of such a library",
     ),
@@ -235,17 +201,15 @@ RULES: tuple[Rule, ...] = (
                 "naming": "CUDAExecutionProvider",
             },
         ),
-        why=(
-            "onnxruntime-gpu does not search the nvidia-* packages for cuBLAS and cuDNN. It "
-            "logs one line, drops CUDAExecutionProvider and runs on the CPU. For 1.20 to "
-            "1.22, importing torch first is not enough."
-        ),
-        links=(
-            "https://github.com/microsoft/onnxruntime/issues/21684",
-            "https://github.com/microsoft/onnxruntime/issues/23643",
-            "https://github.com/microsoft/onnxruntime/issues/24719",
-            "https://github.com/microsoft/onnxruntime/issues/25609",
-            "https://github.com/microsoft/onnxruntime/pull/23674",
+        why="onnxruntime-gpu does not search the nvidia-* packages for cuBLAS and cuDNN. It logs "
+        "one line, drops CUDAExecutionProvider and runs on the CPU. For 1.20 to 1.22, importing "
+        "torch first is not enough.",
+        links=github(
+            "microsoft/onnxruntime/issues/21684",
+            "microsoft/onnxruntime/issues/23643",
+            "microsoft/onnxruntime/issues/24719",
+            "microsoft/onnxruntime/issues/25609",
+            "microsoft/onnxruntime/pull/23674",
         ),
         verified="2026-11-20: onnxruntime-gpu 1.19.2, 1.20.2, 1.22.0, 1.23.2 (loading, no GPU)",
     ),
@@ -255,21 +219,15 @@ RULES: tuple[Rule, ...] = (
         watch=("ctranslate2",),
         dist=("ctranslate2>=4.5",),
         when={"platform": "linux"},
-        actions=(
-            {"preload": "libcublas.so.12"},
-            {"preload": "libcudnn_ops.so.9"},
-            {"preload": "libcudnn_cnn.so.9"},
+        actions=tuple(
+            {"preload": name}
+            for name in ("libcublas.so.12", "libcudnn_ops.so.9", "libcudnn_cnn.so.9")
         ),
         grade="opt-in",
-        why=(
-            "ctranslate2 opens cuBLAS and cuDNN by name, and the loader does not search "
-            "site-packages. It fails with 'Library libcublas.so.12 is not found or cannot be "
-            "loaded' or 'Unable to load any of {libcudnn_ops.so.9.1.0, ...}'."
-        ),
-        links=(
-            "https://github.com/OpenNMT/CTranslate2/issues/1826",
-            "https://github.com/SYSTRAN/faster-whisper/issues/1182",
-        ),
+        why="ctranslate2 opens cuBLAS and cuDNN by name, and the loader does not search "
+        "site-packages. It fails with 'Library libcublas.so.12 is not found or cannot be loaded' "
+        "or 'Unable to load any of {libcudnn_ops.so.9.1.0, ...}'.",
+        links=github("OpenNMT/CTranslate2/issues/1826", "SYSTRAN/faster-whisper/issues/1182"),
     ),
     Rule(
         id="CG035",
@@ -278,16 +236,14 @@ RULES: tuple[Rule, ...] = (
         when={"platform": "linux", "dists": {"torch": ">=2.2"}, "env": {"LD_LIBRARY_PATH": True}},
         # Nothing where cuDNN does not come from such a package, or where the other is newer.
         actions=({"preload": "nvidia/cudnn/lib/libcudnn*.so.[89]", "if_older": True},),
-        why=(
-            "torch uses parts of two cuDNN releases, because libcudnn searches "
-            "LD_LIBRARY_PATH first. It fails with 'Could not load symbol cudnnGetLibConfig' "
-            "or CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH. Removing that folder from "
-            "LD_LIBRARY_PATH is better."
-        ),
-        links=(
-            "https://github.com/pytorch/pytorch/issues/119989",
-            "https://github.com/pytorch/pytorch/issues/188892",
-            "https://github.com/pytorch/pytorch/pull/189043",
+        why="torch uses parts of two cuDNN releases, because libcudnn searches LD_LIBRARY_PATH "
+        "first. It fails with 'Could not load symbol cudnnGetLibConfig' or "
+        "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH. Removing that folder from LD_LIBRARY_PATH is "
+        "better.",
+        links=github(
+            "pytorch/pytorch/issues/119989",
+            "pytorch/pytorch/issues/188892",
+            "pytorch/pytorch/pull/189043",
         ),
         verified="2026-11-20: torch 2.6.0 with cuDNN 9.1.0.70, and 9.3.0.75 on the path (no GPU)",
     ),
@@ -298,16 +254,42 @@ RULES: tuple[Rule, ...] = (
         when={"platform": "linux", "machine": "aarch64"},
         # Only for packages that the lines which follow import: they would load it in any case.
         actions=({"preload_static_tls": "libgomp*.so*"},),
-        why=(
-            "The room for thread-local variables is small, and each wheel for AArch64 has its"
-            " own libgomp that needs some. The package imported last fails with 'cannot "
-            "allocate memory in static TLS block'."
-        ),
-        links=(
-            "https://github.com/dmlc/xgboost/issues/8488",
-            "https://github.com/opencv/opencv/issues/14884",
-            "https://github.com/scikit-learn/scikit-learn/issues/17231",
+        why="The room for thread-local variables is small, and each wheel for AArch64 has its own "
+        "libgomp that needs some. The package imported last fails with 'cannot allocate memory in "
+        "static TLS block'.",
+        links=github(
+            "dmlc/xgboost/issues/8488",
+            "opencv/opencv/issues/14884",
+            "scikit-learn/scikit-learn/issues/17231",
         ),
         verified="2026-11-23: compiled stand-ins on x86-64; the libgomp of scikit-learn 1.5.2",
     ),
 )
+
+VERBS = (
+    Verb("provide_libraries", "file pattern", "libtorch*.so*",
+      "Import the watched module before any extension that needs such a library.",
+      {"needing": "repair:provide"}),
+    Verb("preload", "library", "nvidia/nccl/lib/libnccl.so.2",
+      "Load an installed library, or what it needs, before the watched module is imported or at "
+      "a call.",
+      {"before": "repair:preload", "late": "repair:came_too_late",
+       "after": "repair:preload_at_call"},
+      (Parameter("if_older", "switch", True, False),
+       Parameter("dependencies", "switch", True, False),
+       Parameter("at", "function", "InferenceSession", False),
+       Parameter("naming", "text", "CUDAExecutionProvider", False))),
+    Verb("check_call", "function", "SimulationApp",
+      "Tell if a function, or a class, is first called after the import of one of some modules.",
+      {"after": "calls:watch"},
+      (Parameter("before", "texts", "pxr"),
+       Parameter("sharing", "library path", "example.libs/libxcb*.so*", False)), ("report",)),
+)  # fmt: skip
+REPAIRS = {
+    "preload_newest": {"before": "newest:preload_newest", "first": "newest:preload_newest"},
+    "fetch_installed": {"lacking": "repair:fetch"},
+    "preload_needed": {"choosing": "newest:preload_needed"},
+    "preload_static_tls": {"before": "repair:preload_static_tls"},
+}
+CATEGORY = "ImportOrderWarning"
+DETECTORS = {"calls:SearchPathDetector": ()}

@@ -107,7 +107,7 @@ class ScopeDetector:
         from cudaguard.core.patterns import matches
         from cudaguard.elf.interposition import read_scope
         from cudaguard.system.facts import Packages
-        from cudaguard.system.symbol_families import GLOBAL_ON_PURPOSE
+        from cudaguard.system.runtimes import GLOBAL_ON_PURPOSE
 
         packages: list[Packages] = []
 

@@ -14,8 +14,7 @@ from cudaguard.core.rule_check import toml_text
 from cudaguard.files import os
 from cudaguard.files.text import RULE_LINE
 from cudaguard.model import NamedTuple
-from cudaguard.system.runtimes import unmarked
-from cudaguard.system.symbol_families import FAMILIES
+from cudaguard.system.runtimes import FAMILIES, unmarked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

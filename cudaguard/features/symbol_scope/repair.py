@@ -9,7 +9,7 @@ from cudaguard.core.request import MISSED, Done, Refused, WouldDo
 from cudaguard.features.symbol_scope import findings
 from cudaguard.features.symbol_scope.facts import runtime_in
 from cudaguard.files import os
-from cudaguard.system.symbol_families import GLOBAL_ON_PURPOSE
+from cudaguard.system.runtimes import GLOBAL_ON_PURPOSE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

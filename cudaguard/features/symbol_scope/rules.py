@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cudaguard.core.table import Verb
 from cudaguard.model import Rule
 
 RULES: tuple[Rule, ...] = (
@@ -48,3 +49,19 @@ RULES: tuple[Rule, ...] = (
         verified="2026-11-20: tensorflow-cpu 2.20.0 with triton 3.9.0",
     ),
 )
+
+VERBS = (
+    Verb(
+        "load_local",
+        "scoped pattern",
+        "libdecord.so*",
+        "Load matching libraries with local symbol scope, even where RTLD_GLOBAL is asked for.",
+        {
+            "opening": "repair:keep_local",
+            "masking": "repair:leave_global",
+            "late": "repair:check_already_imported",
+        },
+    ),
+)
+CATEGORY = "SymbolScopeWarning"
+DETECTORS = {"detector:ScopeDetector": (), "own_runtime:RuntimeDetector": ()}

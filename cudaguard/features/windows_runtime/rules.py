@@ -28,3 +28,6 @@ RULES: tuple[Rule, ...] = (
         verified="2026-11-25: torch 2.9.1 after PyQt5 5.15.11, PySide6 6.6.3.1 (by wine)",
     ),
 )
+
+REPAIRS = {"load_newest_runtime": {"before": "repair:load_newest", "late": "repair:load_newest"}}
+CATEGORY = "ImportOrderWarning"

@@ -22,24 +22,9 @@ from cudaguard.system.child import run_command, telling_lines
 from cudaguard.system.packages import LOCAL, STANDARD, distributions_of, origin_of
 from cudaguard.system.shareable import program_alone
 from cudaguard.system.source import imports_of_file
+from cudaguard.tools import common
 from cudaguard.tools.bisect import search
 from cudaguard.tools.bisect.search import BAD, GOOD, UNSURE
-from cudaguard.tools.common import (
-    BROKEN,
-    CANNOT_SAY,
-    FORMATS,
-    FOUND,
-    OK,
-    Progress,
-    Scratch,
-    UsageError,
-    add_verbose,
-    add_with_arguments,
-    json_text,
-    note,
-    save,
-    show,
-)
 from cudaguard.tools.layout import Page
 from cudaguard.tools.run import launch
 
@@ -53,7 +38,7 @@ if TYPE_CHECKING:
     from cudaguard.tools.bisect.search import Answer, Names
 
 TIME_LIMIT = 300.0  # seconds for one run
-STATUS = {"works": OK, "unexplained": CANNOT_SAY, "by-chance": CANNOT_SAY}
+STATUS = {"works": common.OK, "unexplained": common.CANNOT_SAY, "by-chance": common.CANNOT_SAY}
 
 EXAMPLES = """\
 examples:
@@ -94,9 +79,9 @@ def configure(parser: ArgumentParser) -> None:
         help="also write a file that is not there yet: .toml the rule, anything else all as JSON; "
         "may be given several times",
     )  # fmt: skip
-    add_with_arguments(parser)
-    add_verbose(parser)
-    parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
+    common.add_with_arguments(parser)
+    common.add_verbose(parser)
+    parser.add_argument("--format", choices=common.FORMATS, default="text", help="default: text")
 
 
 def execute(args: Namespace) -> int:
@@ -104,7 +89,7 @@ def execute(args: Namespace) -> int:
     args.program = args.program[args.program[:1] == ["--"] :]
     problem = _problem(args)
     if problem:
-        raise UsageError(problem)
+        raise common.UsageError(problem)
     import signal
     import tempfile
     from contextlib import closing
@@ -118,32 +103,32 @@ def execute(args: Namespace) -> int:
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # by nohup
             signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
-        with closing(Scratch("bisect", tempfile.gettempdir())) as scratch:
+        with closing(common.Scratch("bisect", tempfile.gettempdir())) as scratch:
             study = Study(args, scratch.folder)
             study.search()
     except ConfigError as error:
-        raise UsageError(str(error)) from error
+        raise common.UsageError(str(error)) from error
     except OSError as error:
         what = f"a run could not be started: {error}"
-        raise UsageError(what, command="cudaguard doctor", status=BROKEN) from error
+        raise common.UsageError(what, command="cudaguard doctor", status=common.BROKEN) from error
     document = study.document()
     for_others = shareable(study.document(with_arguments=args.with_arguments))
     for path in args.outputs:
         if not path.endswith(".toml"):
-            save("bisect", path, f"{json_text(for_others)}\n", os.O_CREAT | os.O_EXCL)
+            common.save("bisect", path, f"{common.json_text(for_others)}\n", os.O_CREAT | os.O_EXCL)
         elif document["rule"] is not None:
-            save("bisect", path, for_others["rule"]["toml"], os.O_CREAT | os.O_EXCL)
+            common.save("bisect", path, for_others["rule"]["toml"], os.O_CREAT | os.O_EXCL)
         else:
-            note("bisect", f"{path} is not written: there is no rule to write")
+            common.note("bisect", f"{path} is not written: there is no rule to write")
     if args.format == "json":
-        show(json_text(for_others))
+        common.show(common.json_text(for_others))
     else:
         page = Page(sys.stdout, verbose=args.verbose)
         write(printable_data(document), page)
-        show(str(page))
+        common.show(str(page))
     if document["guard"] and document["guard"]["rules"]:
-        return FOUND  # by a rule, if not by an order
-    return STATUS.get(document["verdict"], FOUND)
+        return common.FOUND  # by a rule, if not by an order
+    return STATUS.get(document["verdict"], common.FOUND)
 
 
 def _problem(args: Namespace) -> str:
@@ -455,22 +440,14 @@ class Study:
         self._folder = folder
         self._tested = TestedProgram(args.program)
         self.repeats = args.repeats
-        self.progress = Progress()
+        self.progress = common.Progress()
         self.runs = self.unsure = 0
         self._found: dict[str, Any] = {
             "program": list(args.program),
             "verdict": "works",
-            "failure": None,
-            "imports": [],
-            "failing": [],
-            "working": [],
-            "first": [],
-            "then": [],
-            "program_works": None,
             "versions": {},
-            "evidence": [],
-            "guard": None,
-            "rule": None,
+            **{key: [] for key in ("imports", "failing", "working", "first", "then", "evidence")},
+            **dict.fromkeys(("failure", "program_works", "guard", "rule")),
         }
 
     def search(self) -> None:

@@ -17,7 +17,8 @@ from cudaguard.core.plugins import scan
 from cudaguard.core.rule_check import rules_from_tables
 from cudaguard.core.table import table
 from cudaguard.errors import ConfigError, RuleError
-from cudaguard.features.gpu_architectures.checks import ending_words, findings_of, machine_by_child
+from cudaguard.features.gpu_architectures.checks import ending_words, machine_by_child
+from cudaguard.features.gpu_architectures.detector import findings_of
 from cudaguard.features.gpu_architectures.policy import Torch
 from cudaguard.system.child import end_children, try_imports
 from cudaguard.system.facts import required_name

@@ -240,7 +240,7 @@ def test_warning_that_is_an_error_does_not_break_torch(program, category):
 def test_failure_of_ours_does_not_break_torch(program):
     program.torch()
     ran = program.run(
-        "import cudaguard.features.gpu_architectures.checks as ours\n"
+        "import cudaguard.features.gpu_architectures.detector as ours\n"
         # Code of the guard, by its module: what another raises is not the guard's to contain.
         "ours.look_at_torch = eval('lambda *_: 1 / 0', {'__name__': 'cudaguard.sabotage'})\n"
         + GUARDED,

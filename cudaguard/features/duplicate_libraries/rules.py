@@ -1,0 +1,7 @@
+"""What this feature has for the core; it has no rules."""
+
+from __future__ import annotations
+
+from cudaguard.features.duplicate_libraries.older_cudnn import PACKAGES
+
+DETECTORS = {"detector:DuplicateDetector": tuple(PACKAGES)}
