@@ -47,17 +47,17 @@ def begin(activation: Activation) -> None:
     """
     core, folder = activation.core, os.environ.get(FOLDER_VARIABLE, "")
     if folder:
-        faults = _keep(core.journal, folder)
+        faults, is_ours = _keep(core.journal, folder)
         if os.environ.get(TRACE_VARIABLE):
             activation.trace()
         elif hasattr(os, "register_at_fork"):
-            _Children(activation, folder, faults).watch()
+            _Children(activation, folder, faults, is_ours).watch()
     if activation.is_up:  # the .pth line was first, and its journal is another one
         core.journal.note("install", core.reporter.mode)
 
 
-def _keep(journal: Journal, folder: str) -> int:
-    """Begin to record what this process does; return the descriptor its faults are written to.
+def _keep(journal: Journal, folder: str) -> tuple[int, bool]:
+    """Begin to record what this process does; return what `write_faults` does.
 
     A record that cannot be kept (a full disk, the folder gone) is done without: it is only read
     when the program dies, and that must not be our doing.
@@ -74,7 +74,7 @@ def _keep(journal: Journal, folder: str) -> int:
         return write_faults(path, [int(number) for number in numbers if number.isdecimal()])
     # There is no descriptor, folder or such signal.
     except own_errors(ImportError, OSError, ValueError, RuntimeError):
-        return -1
+        return -1, False
 
 
 def _rank() -> dict[str, int]:
@@ -96,11 +96,12 @@ def _rank() -> dict[str, int]:
 _HIGHEST = 1000
 
 
-def write_faults(path: str, dump_signals: Iterable[int] = ()) -> int:
+def write_faults(path: str, dump_signals: Iterable[int] = ()) -> tuple[int, bool]:
     """Have the tracebacks of all threads written to a file when the process dies of a fault.
 
     Returns:
-        Its descriptor; -1 where the program's own ``faulthandler`` stays as it is.
+        Its descriptor, -1 if nothing is written there; and False where the program's own
+        ``faulthandler`` stays as it is.
 
     Args:
         path: The file; written to at its end, by forked processes too.
@@ -115,7 +116,7 @@ def write_faults(path: str, dump_signals: Iterable[int] = ()) -> int:
     is_on = faulthandler.is_enabled()
     free = [number for number in dump_signals if getsignal(number) == SIG_DFL]
     if is_on and not free:
-        return -1
+        return -1, False
     low = open_to_write(path, os.O_APPEND | os.O_CREAT)
     try:
         file = os.dup2(low, _free_number(), inheritable=False)
@@ -125,7 +126,7 @@ def write_faults(path: str, dump_signals: Iterable[int] = ()) -> int:
         faulthandler.enable(file=file, all_threads=True)
     for number in free if hasattr(faulthandler, "register") else ():
         faulthandler.register(number, file=file, all_threads=True)
-    return -1 if is_on else file
+    return file, not is_on
 
 
 def _free_number() -> int:
@@ -155,12 +156,12 @@ class _Children:
     A fork begins a record of its own. A worker of multiprocessing (also that of joblib, torch and
     celery) prints the error that ends it and exits, so that Python does not know of the error.
 
-    `faults` is what `write_faults` returns.
+    `faults` and `is_ours` are what `write_faults` returns.
     """
 
-    def __init__(self, activation: Activation, folder: str, faults: int) -> None:
+    def __init__(self, activation: Activation, folder: str, faults: int, is_ours: bool) -> None:
         self._core, self._journal = activation.core, activation.core.journal
-        self._folder, self._faults = folder, faults
+        self._folder, self._faults, self._is_ours = folder, faults, is_ours
         self._utils: list[object] = []  # whose workers are watched
 
     def watch(self) -> None:
@@ -240,7 +241,7 @@ class _Children:
                 worker.run = watched
             signals = sys.modules.get("torch.utils.data._utils.signal_handling")
             original = peek(signals, "_set_worker_signal_handlers")
-            if original is not None and self._faults >= 0:
+            if original is not None and self._is_ours:
 
                 def set_handlers(*args: object) -> None:
                     import faulthandler

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+from select import select
 
 from cudaguard.core.journal_reader import Signaled, lines_in, read_events, typed
 from cudaguard.core.record import FAULTS, JOURNAL
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _MOST_OF_JOURNAL = 1 << 23  # bytes: a hundred thousand events, two seconds of reading
 _MOST_TOLD = 10  # deaths in words
+_LONGEST = 1000  # characters of one; a pipe that takes any takes 4096 bytes
 _REPAIRS = ("repair", PREREQUISITE)  # kinds of lines
 
 EXAMPLES = """\
@@ -123,6 +125,7 @@ class Deaths:
         self._processes: dict[int, Process] = {}
         self._count: dict[str, int] = {}  # how they died -> how many
         self._told = 0
+        self._lines: list[str] = []  # that wait for a reader of standard error
         self._is_ending = False
 
     def look(self, is_ending: bool, about: int = 0) -> None:
@@ -144,6 +147,12 @@ class Deaths:
                 if isinstance(event, Signaled) and event.is_end and event.pid in self._processes:
                     self._add(self._processes[event.pid], about)
         self._is_ending |= is_ending
+        self._say()
+
+    def _say(self, *, may_wait: bool = False) -> None:
+        """Say what is to be said; while the program runs, as long as standard error takes it."""
+        while self._lines and (may_wait or select([], [2], [], 0)[1]):
+            note("run", self._lines.pop(0)[:_LONGEST])
 
     def _new(self, start: int) -> bytes:
         """Return the lines of the journal from a place on."""
@@ -172,12 +181,13 @@ class Deaths:
             dumps = read_faults(os.path.join(self._folder, f"{FAULTS}{process.pid}"))
             frames = next((dump.frames for dump in reversed(dumps) if dump.what), ())
             place = place_of(story, story.error.stack[::-1] if story.error else frames)
-            note("run", f"{name_of(process._asdict())} {process.how}{place}.")
+            self._lines.append(f"{name_of(process._asdict())} {process.how}{place}.")
 
     def finish(self, about: int, *, quiet: bool) -> None:
         """Tell how many have died, and what was repaired in a program without a report."""
         before, data = self._told, self._new(0)
         self.look(is_ending=False, about=about)
+        self._say(may_wait=True)
         count = sum(self._count.values())
         if count > max(1, self._told - before):  # else it has just been said
             how = ", ".join(f"{number:,} {words}" for words, number in self._count.items())

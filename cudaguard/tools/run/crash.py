@@ -20,7 +20,7 @@ from cudaguard.system.shareable import shareable
 from cudaguard.system.source import imports_of_file
 from cudaguard.tools.common import TIMEOUT, json_text, say
 from cudaguard.tools.layout import MOST, Page
-from cudaguard.tools.run.launch import program_of
+from cudaguard.tools.run.launch import debugger, program_of
 from cudaguard.tools.run.record import faults_in
 from cudaguard.tools.run.story import (
     FAULTS,
@@ -36,8 +36,10 @@ from cudaguard.tools.run.story import (
     place_of,
     processes_of,
     short,
+    shown,
     story_of,
 )
+from cudaguard.tools.run.waits import Waits, waits_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ def guard_will_do(rule: str, call: str) -> str:
 
 def write(document: dict[str, Any], page: Page) -> None:
     """Write the report in words: what has happened, causes and remedy, then all stacks."""
-    page.add(f"cudaguard run: {document['what']}.", style="bold")
+    page.add(f"cudaguard {document['tool']}: {document['what']}.", style="bold")
     for rule in document["rules"]:
         fits = "fits" if rule["is_certain"] else "may fit"
         page.labeled("rule", f"{rule['id']} {fits}: {rule['title'] or rule['why']}", _INDENT)
@@ -130,16 +132,27 @@ class Report:
         folder: Where its record is; empty if there is none.
         kills_before: `oom_kills` when it began.
         missing: Why something is missing from the record; empty if nothing is.
+        dumps: Of processes that run, as `faults_in` returns them.
+        doing: What a process that runs does, as in ``waits``; empty of one that has ended.
     """
 
     def __init__(
-        self, launch: Launch, ended: ProgramEnd, folder: str, kills_before: int, missing: str = ""
+        self,
+        launch: Launch,
+        ended: ProgramEnd,
+        folder: str,
+        kills_before: int = -1,
+        missing: str = "",
+        *,
+        dumps: dict[int, list[FaultDump]] | None = None,
+        doing: str = "",
     ) -> None:
         self._launch = launch
         self._ended = ended
         self._kills_before = kills_before
         self._missing = missing
-        self._faults = faults_in(folder)
+        self._doing = doing
+        self._faults = faults_in(folder) if dumps is None else dumps
         journal = read_events(os.path.join(folder, JOURNAL), _MOST) if folder else []
         self._processes = processes_of(journal, self._faults)
         # The process that the report is about.
@@ -164,6 +177,12 @@ class Report:
         self._fits = self._rules_that_fit() if self._died_inside else ()
         self._order, self._switch = self._misplaced() if self._died_inside else ("", "")
         self._place = place_of(self._story, frames) if self._died_inside else ""
+        self._waits = Waits()
+        if ended.is_late and self._fault is not None:
+            self._waits = waits_of(self._fault, shown)
+        if self._waits.circle:
+            which = "between" if len(self._waits.circle) > 1 else "in"
+            self._place = f": deadlock {which} {' and '.join(self._waits.circle)}"
 
     def tell(
         self, path: str | None, *, verbose: bool = False, with_arguments: bool = False
@@ -288,6 +307,8 @@ class Report:
         program = "the program" if name.startswith("-") else os.path.basename(name)
         has_name = not self._is_program or self._about.rank is not None
         who = name_of(self._about._asdict()) if has_name else program
+        if self._doing:
+            return f"{name_of(self._about._asdict())} {self._doing}{self._place}"
         if self._ended.is_late:
             return f"{who} timed out after {self._ended.seconds:.3g} s{self._place}"
         number = self._ended.status
@@ -300,9 +321,7 @@ class Report:
 
     def _fault_of(self, pid: int) -> FaultDump | None:
         """Return what a process has written down last: when it died, or when it was asked."""
-        faults = [
-            one for one in self._faults.get(pid, []) if not (self._ended.is_late and one.what)
-        ]
+        faults = [one for one in self._faults.get(pid, []) if self._ended.is_late != bool(one.what)]
         return faults[-1] if faults else None
 
     def _frames(self) -> Frames:
@@ -358,7 +377,7 @@ class Report:
             if named:
                 return named
         # A hang in no import is none of their order.
-        is_other = self._ended.is_late and not self._story.running
+        is_other = self._ended.is_late and (not self._story.running or self._waits.words)
         is_killed = self._has_crashed and self._signal not in FAULTS
         if not is_runnable or is_other or is_killed or not self._died_inside:
             return ""
@@ -386,11 +405,10 @@ class Report:
         is_native = self._has_crashed and self._signal in FAULTS
         if not (is_native and self._launch.prefix and self._is_program) or self._fits:
             return ""
-        words = shlex.join((os.path.basename(sys.executable), *program.words))
-        return f"gdb -batch -ex run -ex backtrace --args {words}"
+        return debugger(program.words)
 
     def _hints(self) -> list[str]:
-        hints: list[str] = []
+        hints = list(self._waits.words)
         if self._has_crashed and self._signal == signal.SIGKILL:
             now, before = oom_kills(), self._kills_before
             hints.append(
@@ -404,7 +422,7 @@ class Report:
                 "CUDA cannot be used in a forked process: start workers with spawn (CG818), or "
                 "initialize CUDA later"
             )
-        elif not self._processes and not self._missing:
+        elif not (self._processes or self._missing or self._doing):
             hints.append(
                 "the command started no guarded Python: it starts none, starts it with -I or -E, "
                 "or changes PYTHONPATH"

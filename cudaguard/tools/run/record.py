@@ -87,6 +87,7 @@ class FaultDump(NamedTuple):
     thread: int = 0  # the identifier of the thread that died; 0 if that is none of Python's
     others: tuple[Thread, ...] = ()  # the other threads, in the order of the dump
     time: float = 0.0  # when its file was written to last, in seconds since the epoch
+    name: str = ""  # of the thread concerned; empty where Python does not tell
 
 
 def faults_in(folder: str) -> dict[int, list[FaultDump]]:
@@ -136,7 +137,9 @@ def _dump(what: str, text: str, time: float) -> FaultDump:
             c_frames.append(line.strip())
     if not threads:
         return FaultDump(what, tuple(frames), tuple(c_frames), 0, (), time)
+    if not threads[-1].name and "\n...\n" not in text:  # Python begins with the newest of 100
+        threads[-1] = threads[-1]._replace(name="MainThread")
     own = threads.pop(current)
     id = own.id if current >= 0 else 0
     others = tuple(thread._replace(frames=tuple(thread.frames)) for thread in threads)
-    return FaultDump(what, tuple(own.frames), tuple(c_frames), id, others, time)
+    return FaultDump(what, tuple(own.frames), tuple(c_frames), id, others, time, own.name)

@@ -85,9 +85,7 @@ def run_recorded(
             end.
     """
     environment[FOLDER_VARIABLE] = record.folder
-    environment.pop(DUMP_VARIABLE, None)  # of a run around this one
-    if timeout:
-        environment[DUMP_VARIABLE] = str(DUMP_SIGNAL)
+    environment[DUMP_VARIABLE] = str(DUMP_SIGNAL)
     flush()
     supervisor = Supervisor(command, timeout, record.lock, look)
     try:
