@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+import time
+from contextlib import suppress
 
 import pytest
 
+from ..conftest import clean_environment
 from ..deaths import FAULT, SAID
 
 RUN = (sys.executable, "-m", "cudaguard", "run")
@@ -93,3 +98,42 @@ def test_child_that_is_killed_on_purpose_is_not_told(child):
     """
     done = child.command(*RUN, child.write("train.py", code), timeout=60)
     assert (done.stdout, done.stderr) == ("3 True\n", "")
+
+
+def test_reader_that_is_stuck_holds_nothing_up(child):
+    """Signals are handed on, and limits kept, though nobody reads what is said of the dead."""
+    code = """
+        import os, signal, time
+        for _ in range(3):
+            if not os.fork():
+                os.kill(os.getpid(), signal.SIGKILL)
+            os.wait()
+        print(os.getpid(), flush=True)
+        time.sleep(100)
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with suppress(BlockingIOError):
+        while os.write(writing, b"." * 4096):
+            pass
+    os.set_blocking(writing, True)
+    run = (*RUN, "--timeout", "4", child.write("train.py", code))
+    streams = {"stdout": subprocess.PIPE, "stderr": writing}
+    process = subprocess.Popen(run, cwd=child.folder, env=clean_environment(), **streams)
+    os.close(writing)
+    try:
+        pid = int(process.stdout.readline())
+        deadline = time.monotonic() + 60
+        while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not os.path.exists(f"/proc/{pid}")
+        with open(reading, closefd=False) as file:
+            said = file.read().lstrip(".")
+        assert process.wait(60) == 124
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        os.close(reading)
+    assert said.count("was killed (SIGKILL) after it was forked, at train.py:4.\n") == 3
+    assert "train.py timed out after 4 s" in said

@@ -23,6 +23,7 @@ from cudaguard.tools.layout import MOST, Page
 from cudaguard.tools.run.launch import debugger, program_of
 from cudaguard.tools.run.record import faults_in
 from cudaguard.tools.run.story import (
+    CRASHES,
     FAULTS,
     STACK,
     Process,
@@ -153,7 +154,9 @@ class Report:
         self._missing = missing
         self._doing = doing
         self._faults = faults_in(folder) if dumps is None else dumps
-        journal = read_events(os.path.join(folder, JOURNAL), _MOST) if folder else []
+        self._journal = journal = (
+            read_events(os.path.join(folder, JOURNAL), _MOST) if folder else []
+        )
         self._processes = processes_of(journal, self._faults)
         # The process that the report is about.
         self._about = self._processes.get(ended.pid, Process(ended.pid))
@@ -208,7 +211,7 @@ class Report:
     @property
     def _is_told(self) -> bool:
         """True if there is anything to say: not of a program that ends as it means to."""
-        if self._ended.is_late or self._has_crashed:
+        if self._ended.is_late or self._has_crashed or self._killed:
             return True
         if self._ended.status <= 0:
             return False
@@ -218,6 +221,15 @@ class Report:
         # Is there more to say of the error than the program's own output says?
         has_more = not error.is_said or self._story.not_found or self._fits
         return bool((error.finding is not None and has_more) or self._order)
+
+    @property
+    def _killed(self) -> str:
+        """What the exit status of a launcher that is no Python says of what it had started."""
+        number = self._ended.status - 128
+        is_known = self._launch.prefix or self._ended.pid in self._processes or self._about.how
+        if number not in CRASHES or is_known or self._ended.is_late:
+            return ""
+        return f": a process that it had started {died_of(number)}"
 
     def document(self, *, with_arguments: bool = True) -> dict[str, Any]:
         """Return the report as JSON-ready data, without the number of the schema.
@@ -313,7 +325,8 @@ class Report:
             return f"{who} timed out after {self._ended.seconds:.3g} s{self._place}"
         number = self._ended.status
         if not self._about.how:
-            return f"{who} {died_of(-number) if number < 0 else f'ended with status {number}'}"
+            ended = died_of(-number) if number < 0 else f"ended with status {number}"
+            return f"{who} {ended}{self._killed}"
         then = "" if self._is_program else f"; {program} then ended with status {number}"
         return f"{who} {self._about.how}{self._place}{then}"
 
@@ -409,6 +422,10 @@ class Report:
 
     def _hints(self) -> list[str]:
         hints = list(self._waits.words)
+        one_of = [one for one in self._processes.values() if one.rank is not None]
+        for one in one_of[:MOST] if self._killed else ():
+            last = story_of(self._journal, one.pid).last
+            hints.append(f"{name_of(one._asdict())} was last seen{last}" if last else "")
         if self._has_crashed and self._signal == signal.SIGKILL:
             now, before = oom_kills(), self._kills_before
             hints.append(

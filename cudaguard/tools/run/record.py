@@ -16,7 +16,7 @@ from cudaguard.tools.common import Scratch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Container, Sequence
 
     Frames = Sequence[tuple[str, int, str]]
 
@@ -90,15 +90,17 @@ class FaultDump(NamedTuple):
     name: str = ""  # of the thread concerned; empty where Python does not tell
 
 
-def faults_in(folder: str) -> dict[int, list[FaultDump]]:
-    """Return the dumps in the folder of a record by process; those of a fork are its parent's."""
+def faults_in(folder: str, skipped: Container[int] = ()) -> dict[int, list[FaultDump]]:
+    """Return the dumps in the folder of a record by process."""
     found: dict[int, list[FaultDump]] = {}
     left = _MOST_IN_ALL
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             pid = entry.name[len(FAULTS) :]
-            left -= min(_MOST, entry.stat(follow_symlinks=False).st_size)
-            if entry.name.startswith(FAULTS) and pid.isdecimal() and len(pid) < 20 and left > 0:
+            size = entry.stat(follow_symlinks=False).st_size
+            left -= min(_MOST, size)
+            is_dump = size and entry.name.startswith(FAULTS) and pid.isdecimal() and len(pid) < 20
+            if is_dump and left > 0 and int(pid) not in skipped:
                 found[int(pid)] = read_faults(entry.path)
     return found
 
