@@ -125,9 +125,8 @@ def hanging(child):
         def attach(pid):
             done = child.command(*ATTACH, pid, check=False)
             answers.append(f"{done.stdout}{done.stderr}")
-            tries = len(answers)
-            assert tries < PATIENCE, f"{first!r} is not in\n{answers[-1]}"
-            return re.match(first, answers[-1]) and tries > 1  # it has not moved
+            assert len(answers) < PATIENCE, f"{first!r} is not in\n{answers[-1]}"
+            return re.match(first, answers[-1]) and answers[-1] in answers[:-1]  # it stands still
 
         ended = child.signaled(*start, "hang.py", number=signal.SIGTERM, once=attach)
         assert ended.returncode == -signal.SIGTERM  # it has gone on

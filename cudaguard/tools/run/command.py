@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _MOST_OF_JOURNAL = 1 << 23  # bytes: a hundred thousand events, two seconds of reading
 _MOST_TOLD = 10  # deaths in words
 _LONGEST = 1000  # characters of one; a pipe that takes any takes 4096 bytes
-_HELD = 5  # seconds in which a launcher ends the job of a rank that died: the report names it then
+_HELD = 40  # seconds in which launchers end the job of a rank that died: the report names it then
 _REPAIRS = ("repair", PREREQUISITE)  # kinds of lines
 
 EXAMPLES = """\
@@ -133,13 +133,15 @@ class Deaths:
         self._lines: list[tuple[int, float, str]] = []
         self._is_ending = False
 
-    def look(self, is_ending: bool, about: int = 0) -> None:
+    def look(self, is_ending: bool, program: int, about: int = 0) -> None:
         """Tell who has died since the last time.
 
         Args:
             is_ending: True if the program is asked to end now, and may kill what it has started.
+            program: The process of the program itself, whose end is told by a report.
             about: The process that a report is about: nothing is told of it here.
         """
+        self._dead.add(program)
         data, crashed = self._new(self._seen), self._crashed()
         # Most programs need no more than this look; a long record is read in parts.
         if crashed or b'"kind": "child"' in data or len(data) > _MOST_OF_JOURNAL // 2:
@@ -149,7 +151,7 @@ class Deaths:
             for line in typed(lines_in(data)):
                 add_event(self._processes, line)
                 event = line.event
-                if isinstance(event, Started):
+                if isinstance(event, Started) and line.pid != program:
                     self._dead.discard(line.pid)
                 if isinstance(event, Signaled) and event.is_end and event.pid in self._processes:
                     self._add(self._processes[event.pid], about)
@@ -157,8 +159,10 @@ class Deaths:
                 known = self._processes.get(process.pid, process)
                 self._add(known._replace(signal=process.signal), about)
         self._is_ending |= is_ending
-        while self._lines and self._lines[0][1] < time() and select([], [2], [], 0)[1]:
-            note("run", self._lines.pop(0)[2])
+        for due in [one for one in self._lines if one[1] < time()]:
+            if select([], [2], [], 0)[1]:
+                self._lines.remove(due)
+                note("run", due[2])
 
     def _crashed(self) -> dict[int, list[FaultDump]]:
         """Return what the dead wrote down, whose parent may be no Python: mpirun, Ray's raylet."""
@@ -204,9 +208,8 @@ class Deaths:
 
     def finish(self, about: int, program: int, *, quiet: bool) -> None:
         """Tell how many have died, and what was repaired in a program without a report."""
-        self._dead.add(program)
         before, data = self._told, self._new(0)
-        self.look(is_ending=False, about=about)
+        self.look(is_ending=False, program=program, about=about)
         for pid, _, said in self._lines:
             if pid != about:
                 note("run", said)

@@ -40,7 +40,7 @@ from cudaguard.tools.run.story import (
     shown,
     story_of,
 )
-from cudaguard.tools.run.waits import Waits, waits_of
+from cudaguard.tools.run.waits import waits_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -180,12 +180,11 @@ class Report:
         self._fits = self._rules_that_fit() if self._died_inside else ()
         self._order, self._switch = self._misplaced() if self._died_inside else ("", "")
         self._place = place_of(self._story, frames) if self._died_inside else ""
-        self._waits = Waits()
+        self._waits: list[str] = []
         if ended.is_late and self._fault is not None:
-            self._waits = waits_of(self._fault, shown)
-        if self._waits.circle:
-            which = "between" if len(self._waits.circle) > 1 else "in"
-            self._place = f": deadlock {which} {' and '.join(self._waits.circle)}"
+            self._waits, circle = waits_of(self._fault, shown)
+            which = f"{'between' if len(circle) > 1 else 'in'} {' and '.join(circle)}"
+            self._place = f": deadlock {which}" if circle else self._place
 
     def tell(
         self, path: str | None, *, verbose: bool = False, with_arguments: bool = False
@@ -390,7 +389,7 @@ class Report:
             if named:
                 return named
         # A hang in no import is none of their order.
-        is_other = self._ended.is_late and (not self._story.running or self._waits.words)
+        is_other = self._ended.is_late and (not self._story.running or self._waits)
         is_killed = self._has_crashed and self._signal not in FAULTS
         if not is_runnable or is_other or is_killed or not self._died_inside:
             return ""
@@ -421,7 +420,7 @@ class Report:
         return debugger(program.words)
 
     def _hints(self) -> list[str]:
-        hints = list(self._waits.words)
+        hints = list(self._waits)
         one_of = [one for one in self._processes.values() if one.rank is not None]
         for one in one_of[:MOST] if self._killed else ():
             last = story_of(self._journal, one.pid).last

@@ -70,7 +70,7 @@ def run_recorded(
     tell: Callable[[ProgramEnd], None],
     *,
     timeout: float,
-    look: Callable[[bool], None] = lambda _: None,
+    look: Callable[[bool, int], None] = lambda *_: None,
 ) -> int:
     """Run a program, tell of it what its processes have recorded, and end as it did.
 
@@ -82,7 +82,7 @@ def run_recorded(
         tell: Reads the record and reports; what it raises changes nothing.
         timeout: Seconds after which the program and what it has started are ended; 0 for never.
         look: Called about once a second while the program runs, and with True before it is asked to
-            end.
+            end; and with its process id.
     """
     environment[FOLDER_VARIABLE] = record.folder
     environment[DUMP_VARIABLE] = str(DUMP_SIGNAL)
@@ -132,7 +132,7 @@ class Supervisor:
     """
 
     def __init__(
-        self, command: Sequence[str], timeout: float, kept: int, look: Callable[[bool], None]
+        self, command: Sequence[str], timeout: float, kept: int, look: Callable[[bool, int], None]
     ) -> None:
         self._command, self._look = list(command), look
         self._timeout = timeout
@@ -206,7 +206,7 @@ class Supervisor:
             is_end = info is not None and info.si_signo in _ASKING
             if info is None or is_end:
                 with suppress(Exception):  # whatever it is, the program's end is what counts
-                    self._look(is_end)
+                    self._look(is_end, self._pid)
             if info is None:
                 continue
             if info.si_signo == signal.SIGCHLD:
