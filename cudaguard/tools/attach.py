@@ -7,6 +7,7 @@ py-spy, if it is installed. The process goes on.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from contextlib import suppress
 from time import monotonic, sleep
@@ -17,7 +18,7 @@ from cudaguard.files.text import printable_data
 from cudaguard.system.processes import descendants, handles, state
 from cudaguard.tools.common import BROKEN, OK, UsageError, add_verbose, note, show
 from cudaguard.tools.layout import Page
-from cudaguard.tools.run.launch import PYTHON, Launch, program_of
+from cudaguard.tools.run.launch import Launch, program_of
 from cudaguard.tools.run.record import FaultDump, Thread, read_faults
 from cudaguard.tools.run.supervise import DUMP_SIGNAL, IS_SUPPORTED, ProgramEnd
 
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 _ANSWER, _SPYING = 3.0, 60.0  # seconds that a process gets to write, py-spy to read
 _PAUSE = 0.05  # seconds in which a process that writes writes more
-_MAPS = 1 << 22  # bytes
+_MOST = 1 << 22  # bytes of a file in /proc
+_PYTHON = re.compile(r"/(lib)?(python|pypy)[\d.]*t?(\.so[\d.]*)?$")  # a mapped file
 _STATES = {"R": "runs", "T": "is stopped", "t": "is stopped", "D": "is stuck in the kernel"}
 # System calls that wait for a descriptor, their first argument: read, accept, recvfrom, recvmsg.
 _READS = {"x86_64": (0, 43, 45, 47, 288), "aarch64": (63, 202, 207, 212, 242)}
@@ -58,12 +60,8 @@ def execute(args: Namespace) -> int:
         command = f"sudo {sys.executable} -m cudaguard attach {pid}"
         raise UsageError(f"process {pid} belongs to another user", command=command, status=BROKEN)
     # The names of processes (setproctitle) may stand where their environment was.
-    files = {
-        one: file
-        for one in doing
-        for file in _open_files(one)
-        if os.path.basename(file) == f"{FAULTS}{one}"
-    }
+    opened = ((one, file) for one in doing for file in _open_files(one))
+    files = {one: file for one, file in opened if os.path.basename(file) == f"{FAULTS}{one}"}
     dumps = _asked({one: file for one, file in files.items() if doing[one] not in "Tt"})
     problem: UsageError | None = None
     for one in doing:
@@ -96,22 +94,19 @@ def execute(args: Namespace) -> int:
 
 def _asked(files: Mapping[int, str]) -> dict[int, FaultDump]:
     """Have processes under `cudaguard run` write down where they are; return what they wrote."""
-    waiting: dict[int, tuple[int, int]] = {}  # the size of the file before, and now
-    for pid, path in files.items():
-        with suppress(OSError):
-            if handles(pid, DUMP_SIGNAL):
-                waiting[pid] = os.path.getsize(path), 0
-                os.kill(pid, DUMP_SIGNAL)
-    found: dict[int, FaultDump] = {}
+    asked = {pid: file for pid, file in files.items() if handles(pid, DUMP_SIGNAL)}
+    before = {pid: _size(file) for pid, file in asked.items()}
+    sizes, found = before.copy(), dict[int, FaultDump]()
+    for pid in asked:
+        with suppress(OSError):  # it has ended
+            os.kill(pid, DUMP_SIGNAL)
     deadline = monotonic() + _ANSWER
-    while waiting and monotonic() < deadline:
+    while found.keys() != asked.keys() and monotonic() < deadline:
         sleep(_PAUSE)
-        for pid, (before, last) in list(waiting.items()):
-            now = os.path.getsize(files[pid]) if os.path.exists(files[pid]) else before
-            waiting[pid] = before, now
-            if before < now == last:
-                del waiting[pid]
-                found.update((pid, dump) for dump in read_faults(files[pid])[-1:])
+        for pid, file in asked.items():
+            size, sizes[pid] = sizes[pid], _size(file)
+            if before[pid] < size == sizes[pid]:
+                found.update((pid, dump) for dump in read_faults(file)[-1:])
     return found
 
 
@@ -128,7 +123,7 @@ def _spied(pid: int) -> FaultDump:
     folders = (os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath))
     tool = which("py-spy", path=os.pathsep.join(folders))
     if tool is None:
-        why = f"process {pid} is not under cudaguard run, and py-spy is not installed"
+        why = f"process {pid} can only be read by py-spy, which is not installed"
         command = f"{sys.executable} -m pip install 'cudaguard[attach]'"
         raise UsageError(why, command=command, status=BROKEN)
     try:
@@ -154,10 +149,7 @@ def _is_python(pid: int) -> bool:
     words = [one for one in program_of(_words(pid, "cmdline")[1:]).words if one != "-m"]
     if [*map(os.path.basename, words[:2])] in (["cudaguard", "run"], ["cudaguard", "trace"]):
         return False
-    with suppress(OSError):
-        is_named = PYTHON.match(os.path.basename(os.readlink(f"/proc/{pid}/exe")))
-        return bool(is_named) or b"libpython" in read_start(f"/proc/{pid}/maps", _MAPS)
-    return False
+    return any(_PYTHON.search(line) for line in _words(pid, "maps", "\n"))
 
 
 def _awaited(pid: int) -> list[str]:
@@ -171,10 +163,9 @@ def _awaited(pid: int) -> list[str]:
         return []
     pids = [int(name) for name in os.listdir("/proc") if name.isdecimal() and int(name) != pid]
     others = [f"process {one} ({_name(one)})" for one in pids if file in _open_files(one)]
-    who = (
-        f"{Page().listed(others, option='') or 'no other process'} ha{'ve' if others[1:] else 's'}"
-    )
-    return [f"the main thread reads from {file}, descriptor {int(first, 16)}, which {who} open"]
+    who = f"{Page().listed(others, option='')} ha{'ve' if others[1:] else 's'} it open too"
+    where = f"{file}, descriptor {int(first, 16)}: {who if others else 'nobody else has it open'}"
+    return [f"the main thread reads from {where}"]
 
 
 def _open_files(pid: int) -> list[str]:
@@ -186,14 +177,17 @@ def _open_files(pid: int) -> list[str]:
     return found
 
 
+def _size(path: str) -> int:
+    return os.path.getsize(path) if os.path.exists(path) else 0
+
+
 def _name(pid: int) -> str:
     return "".join(_words(pid, "comm", "\n"))
 
 
 def _words(pid: int, file: str, end: str = "\0") -> list[str]:
-    with (
-        suppress(OSError),
-        open(f"/proc/{pid}/{file}", encoding="utf-8", errors="replace") as opened,
-    ):
-        return opened.read().rstrip(end).split(end)
-    return []
+    try:
+        data = read_start(f"/proc/{pid}/{file}", _MOST)
+    except OSError:  # it has ended, or we may not
+        return []
+    return data.decode("utf-8", "replace").rstrip(end).split(end)

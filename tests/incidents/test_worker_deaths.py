@@ -6,6 +6,7 @@ An error that the launcher hands on, or logs itself, has its module and line the
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -164,7 +165,9 @@ def test_job(child, cached_environment, kept, root, job, death):
         last = "was last seen after importing mpi4py.MPI, at job.py:2"
         assert f"{done.stdout}{done.stderr}".count(last) == 2 * (job == "mpirun")
         return
-    (said,) = (line for line in ours if SAID[death] in line)
+    told = [re.search(r"\(?process (\d+)", line)[1] for line in ours if SAID[death] in line]
+    assert len(told) == len(set(told)) > 0, ours  # each once
+    (said,) = (line for line in ours if SAID[death] in line and (goes_on or "; " in line))
     assert goes_on or said.endswith(f"then ended with status {number}.") or death == "SIGKILL"
     if is_job:
         assert "cudaguard run: rank 1 of 2 (process " in said

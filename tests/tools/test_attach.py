@@ -24,25 +24,25 @@ b = threading.RLock()
 class Queue:
     lock = threading.Lock()
 def load():
-    with FIRST:
+    with b:
         time.sleep(0.3)
         with a:
             pass
 def train():
     with a:
-        time.sleep(LONG)
+        time.sleep(0.3)
         with b:
-            time.sleep(60)
+            pass
 threading.Thread(target=load, name="loader", daemon=True).start()
 train()
 """
-MODULE = """
+SLOW = """
 import threading
 def load():
     import slow
 thread = threading.Thread(target=load, name="loader", daemon=True)
 thread.start()
-thread.join(LIMIT)
+thread.join()
 """
 PIPE = """
 import os, subprocess, sys
@@ -51,102 +51,60 @@ child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[writing])
 os.close(writing)
 os.read(reading, 1)
 """
+SLEEP = "import time\ndef step():\n    time.sleep(60)\nstep()"
+ITSELF = "import threading\na = threading.Lock()\nwith a:\n    with a:\n        pass"
+ONE_LINE = "import time\na = __import__('threading').Lock()\nwith a: time.sleep(60)"
 OTHER = "(loader|a thread in load)"
-# Name -> files, what is said first, what is said besides. In the second half nothing is certain.
+BOTH = f": deadlock between (MainThread and {OTHER}|{OTHER} and MainThread)"
+A_BY_MAIN = "waits for the lock a, which MainThread holds, at hang.py:10\n"
+B_BY_OTHER = f"MainThread waits for the lock b, which {OTHER} holds, at hang.py:16\n  Python"
+IMPORT = f"{OTHER} waits for the import of slow, which MainThread runs, at slow.py:4\n"
+READS = r"thread reads from pipe:\[\d+\], descriptor \d+: process \d+ \(cat\) has it open too"
+# Name -> hang.py, slow.py, what is said first, what is said besides.
 HANGS = {
-    "locks": (
-        {"hang.py": LOCKS.replace("FIRST", "b").replace("LONG", "0.3")},
-        f": deadlock between (MainThread and {OTHER}|{OTHER} and MainThread)",
-        "waits for the lock a, which MainThread holds, at hang.py:10\n",
-    ),
-    "itself": (
-        {"hang.py": "import threading\na = threading.Lock()\nwith a:\n    with a:\n        pass"},
-        ": deadlock in MainThread",
-        "MainThread waits for the lock a, which MainThread holds, at hang.py:4",
-    ),
-    "import": (
-        {"hang.py": "import slow", "slow.py": MODULE.replace("LIMIT", "")},
-        f": deadlock between (MainThread and {OTHER}|{OTHER} and MainThread)",
-        f"{OTHER} waits for the import of slow, which MainThread runs, at slow.py:4",
-    ),
-    "pipe": (
-        {"hang.py": PIPE},
-        " at hang.py:6",
-        r"thread reads from pipe:\[\d+\], descriptor \d+, which process \d+ \(cat\) has open",
-    ),
-    "sleep": (
-        {"hang.py": "import time\ndef step():\n    time.sleep(60)\nstep()"},
-        " in step, at hang.py:3",
-        "",
-    ),
-    "no deadlock: one is held": (
-        {"hang.py": LOCKS.replace("FIRST", "b").replace("LONG", "60")},
-        " in train, at hang.py:14",
-        f"{OTHER} waits for the lock a, which MainThread holds, at hang.py:10\n  Python",
-    ),
-    "not certain: locks of objects": (
-        {"hang.py": re.sub(r"with [a-z]+", "with Queue.lock", LOCKS.replace("FIRST", "b"))},
-        " in train, at hang.py:1[35]",
-        "",
-    ),
-    "not certain: a name that is bound again": (
-        {"hang.py": LOCKS.replace("FIRST", "b").replace("class", "if []: a = 0\nclass")},
-        " in train, at hang.py:16",
-        f"MainThread waits for the lock b, which {OTHER} holds, at hang.py:16\n  Python",
-    ),
-    "not certain: a lock that is let go elsewhere": (
-        {"hang.py": LOCKS.replace("FIRST", "b").replace("class", "let_go = a.release\nclass")},
-        " in train, at hang.py:16",
-        f"MainThread waits for the lock b, which {OTHER} holds, at hang.py:16\n  Python",
-    ),
-    "not certain: join with a limit": (
-        {"hang.py": "import slow", "slow.py": MODULE.replace("LIMIT", "60")},
-        " while importing slow, at slow.py:7",
-        f"{OTHER} waits for the import of slow, which MainThread runs, at slow.py:4\n  Pyt",
-    ),
-    "not certain: a block on one line": (
-        {"hang.py": "import time\na = __import__('threading').Lock()\nwith a: time.sleep(60)"},
-        " at hang.py:3",
-        "",
-    ),
-}
-
-
-@pytest.fixture
-def hanging(child):
-    """Starts a program that hangs, and attaches to it until the first line is as expected."""
-
-    def hanging(files, first, *start):
-        for name, text in files.items():
-            child.write(name, text.replace("LONG", "0.3"))
-        first = f"cudaguard attach: process \\d+ waits{first}\\.\n"
-        answers = []
-
-        def attach(pid):
-            done = child.command(*ATTACH, pid, check=False)
-            answers.append(f"{done.stdout}{done.stderr}")
-            assert len(answers) < PATIENCE, f"{first!r} is not in\n{answers[-1]}"
-            return re.match(first, answers[-1]) and answers[-1] in answers[:-1]  # it stands still
-
-        ended = child.signaled(*start, "hang.py", number=signal.SIGTERM, once=attach)
-        assert ended.returncode == -signal.SIGTERM  # it has gone on
-        assert (ended.stdout, ended.stderr) == ("", "")
-        return answers[-1]
-
-    return hanging
+    "locks": (LOCKS, "", BOTH, A_BY_MAIN),
+    "itself": (ITSELF, "", ": deadlock in MainThread", "which MainThread holds, at hang.py:4"),
+    "import": ("import slow", SLOW, BOTH, IMPORT),
+    "pipe": (PIPE, "", " at hang.py:6", READS),
+    "sleep": (SLEEP, "", " in step, at hang.py:3", ""),
+    # No deadlock, or none that is certain.
+    "held": (LOCKS.replace("sleep(0.3)\n        with b", "sleep(60)\n        with b"), "",
+             " in train, at hang.py:14", f"{OTHER} {A_BY_MAIN}  Python"),
+    "of objects": (re.sub("with .", "with Queue.lock", LOCKS), "",
+                   " in train, at hang.py:1[35]", ""),
+    "bound twice": (LOCKS.replace("class", "if []: a = 0\nclass"), "",
+                    " in train, at hang.py:16", B_BY_OTHER),
+    "let go": (LOCKS.replace("class", "let_go = a.release\nclass"), "",
+               " in train, at hang.py:16", B_BY_OTHER),
+    "with a limit": ("import slow", SLOW.replace("join()", "join(60)"),
+                     " while importing slow, at slow.py:7", f"{IMPORT}  Python"),
+    "one line": (ONE_LINE, "", " at hang.py:3", ""),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("hang", HANGS)
 @pytest.mark.parametrize("start", [RUN, (sys.executable,)], ids=["run", "py-spy"])
-def test_hang_is_told_with_its_cause(hanging, hang, start):
+def test_hang_is_told_with_its_cause(child, hang, start):
     if start != RUN and not spies():
         pytest.skip("py-spy is not installed, or must not look at processes here")
-    files, first, besides = HANGS[hang]
-    said = hanging(files, first, *start)
-    assert re.search(besides or "Python stack", said), said
-    assert ("hint: " in said) == bool(besides)
-    assert ("deadlock" in said) == ("deadlock" in first)
-    assert start == RUN or "(loader)" in said or "loader" not in "".join(files.values())
+    code, module, first, besides = HANGS[hang]
+    child.write("hang.py", code)
+    child.write("slow.py", module)
+    said = []
+
+    def attach(pid):
+        done = child.command(*ATTACH, pid, check=False)
+        assert len(said) < PATIENCE, f"{first!r} is not in\n{said[-1]}"
+        said.append(f"{done.stdout}{done.stderr}")
+        is_first = re.match(f"cudaguard attach: process \\d+ waits{first}\\.\n", said[-1])
+        return is_first and said[-1] in said[:-1]  # it stands still
+
+    ended = child.signaled(*start, "hang.py", number=signal.SIGTERM, once=attach)
+    assert ended.returncode == -signal.SIGTERM  # it has gone on
+    assert (ended.stdout, ended.stderr) == ("", "")
+    assert re.search(besides or "Python stack", said[-1]), said[-1]
+    assert ("hint: " in said[-1]) == bool(besides)
+    assert start == RUN or "(loader)" in said[-1] or "loader" not in code + module
 
 
 def spies():
@@ -156,11 +114,10 @@ def spies():
 
 
 def test_timeout_says_the_same(child):
-    files, first, besides = HANGS["locks"]
-    child.write("hang.py", files["hang.py"])
+    child.write("hang.py", LOCKS)
     done = child.command(*RUN, "--timeout", "2", "hang.py", check=False)
-    assert re.search(f"hang.py timed out after 2 s{first}", done.stderr)
-    assert re.search(besides, done.stderr)
+    assert re.search(f"hang.py timed out after 2 s{BOTH}", done.stderr)
+    assert A_BY_MAIN in done.stderr
     assert "cudaguard bisect" not in done.stderr  # no order of imports is the cause
 
 
@@ -271,7 +228,7 @@ def test_py_spy_is_missing_or_may_not_look(child, tmp_path):
         process.kill()
         process.wait()
     assert missing == (
-        f"cudaguard attach: process {process.pid} is not under cudaguard run, and py-spy is not "
+        f"cudaguard attach: process {process.pid} can only be read by py-spy, which is not "
         f"installed\n  run: {python} -m pip install 'cudaguard[attach]'\n"
     )
     assert f"py-spy cannot read process {process.pid}: Permission Denied: Try" in refused

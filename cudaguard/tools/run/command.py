@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 _MOST_OF_JOURNAL = 1 << 23  # bytes: a hundred thousand events, two seconds of reading
 _MOST_TOLD = 10  # deaths in words
 _LONGEST = 1000  # characters of one; a pipe that takes any takes 4096 bytes
-_HELD = 40  # seconds in which launchers end the job of a rank that died: the report names it then
+# Seconds in which the program may end for that reason (a DataLoader looks every five), and a launcher
+# the job of a rank: the report names the process then.
+_HELD, _RANK_HELD = 10, 40
 _REPAIRS = ("repair", PREREQUISITE)  # kinds of lines
 
 EXAMPLES = """\
@@ -204,7 +206,8 @@ class Deaths:
             frames = next((dump.frames for dump in reversed(dumps) if dump.what), ())
             place = place_of(story, story.error.stack[::-1] if story.error else frames)
             said = f"{name_of(process._asdict())} {process.how}{place}."[:_LONGEST]
-            self._lines.append((process.pid, time() + _HELD * (process.rank is not None), said))
+            held = _HELD if process.rank is None else _RANK_HELD
+            self._lines.append((process.pid, time() + held, said))
 
     def finish(self, about: int, program: int, *, quiet: bool) -> None:
         """Tell how many have died, and what was repaired in a program without a report."""

@@ -421,10 +421,9 @@ class Report:
 
     def _hints(self) -> list[str]:
         hints = list(self._waits)
-        one_of = [one for one in self._processes.values() if one.rank is not None]
-        for one in one_of[:MOST] if self._killed else ():
-            last = story_of(self._journal, one.pid).last
-            hints.append(f"{name_of(one._asdict())} was last seen{last}" if last else "")
+        for one in self._processes.values() if self._killed else ():
+            last = "" if one.rank is None else story_of(self._journal, one.pid).last
+            hints += [f"{name_of(one._asdict())} was last seen{last}"] if last else []
         if self._has_crashed and self._signal == signal.SIGKILL:
             now, before = oom_kills(), self._kills_before
             hints.append(

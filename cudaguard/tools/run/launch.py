@@ -31,7 +31,7 @@ _UNGUARDED = frozenset("IES")  # options of Python under which the guard cannot 
 _HEAD = 8  # bytes of a file that say what it is
 # A script with an interpreter of its own, and binaries.
 _EXECUTED = (b"#!", b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
-PYTHON = re.compile(r"^(?:python|pypy)w?[\d.]*(?:\.exe)?$")
+_PYTHON = re.compile(r"^(?:python|pypy)w?[\d.]*(?:\.exe)?$")
 _SOURCES = (".py", ".pyw", ".pyc", ".pyz")
 
 
@@ -172,7 +172,7 @@ def launch(words: Sequence[str], environ: Mapping[str, str]) -> Launch:
     if not os.access(path, os.X_OK):
         raise UsageError(f"{path} is not executable; run: chmod +x {path}")
     # What a command runs, as far as its command line tells.
-    python = program_of(arguments if PYTHON.match(os.path.basename(path)) else ())
+    python = program_of(arguments if _PYTHON.match(os.path.basename(path)) else ())
     found = python if python.words else Program((path, *arguments), path)
     return Launch(found, (path, *arguments), "")
 
@@ -249,7 +249,7 @@ def _path_of(word: str, environ: Mapping[str, str]) -> str:
         missing = "no such file here, and no such command on PATH; a module is run by -m"
         raise UsageError(f"{word}: {missing}")
     is_beside = os.path.dirname(os.path.abspath(found)) == os.path.dirname(sys.executable)
-    if is_beside and PYTHON.match(os.path.basename(found)):  # perhaps another name of our own
+    if is_beside and _PYTHON.match(os.path.basename(found)):  # perhaps another name of our own
         with suppress(OSError):
             return sys.executable if os.path.samefile(found, sys.executable) else found
     return found
