@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 _MOST_OF_JOURNAL = 1 << 23  # bytes: a hundred thousand events, two seconds of reading
 _MOST_TOLD = 10  # deaths in words
 _LONGEST = 1000  # characters of one; a pipe that takes any takes 4096 bytes
-# Seconds in which the program may end for that reason (a DataLoader looks every five), and a launcher
-# the job of a rank: the report names the process then.
+# Seconds in which the program may end for that reason (a DataLoader looks every five), or a
+# launcher the job of a rank: the report names the process then.
 _HELD, _RANK_HELD = 10, 40
 _REPAIRS = ("repair", PREREQUISITE)  # kinds of lines
 
