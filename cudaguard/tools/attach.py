@@ -95,8 +95,8 @@ def execute(args: Namespace) -> int:
 def _asked(files: Mapping[int, str]) -> dict[int, FaultDump]:
     """Have processes under `cudaguard run` write down where they are; return what they wrote."""
     asked = {pid: file for pid, file in files.items() if handles(pid, DUMP_SIGNAL)}
-    before = {pid: _size(file) for pid, file in asked.items()}
-    sizes, found = before.copy(), dict[int, FaultDump]()
+    before = {pid: read_faults(file) for pid, file in asked.items()}
+    last, found = before.copy(), dict[int, FaultDump]()
     for pid in asked:
         with suppress(OSError):  # it has ended
             os.kill(pid, DUMP_SIGNAL)
@@ -104,9 +104,9 @@ def _asked(files: Mapping[int, str]) -> dict[int, FaultDump]:
     while found.keys() != asked.keys() and monotonic() < deadline:
         sleep(_PAUSE)
         for pid, file in asked.items():
-            size, sizes[pid] = sizes[pid], _size(file)
-            if before[pid] < size == sizes[pid]:
-                found.update((pid, dump) for dump in read_faults(file)[-1:])
+            dumps, last[pid] = last[pid], read_faults(file)
+            if before[pid] != dumps == last[pid] and dumps:
+                found[pid] = dumps[-1]
     return found
 
 
@@ -175,10 +175,6 @@ def _open_files(pid: int) -> list[str]:
             with suppress(OSError):
                 found.append(os.readlink(f"/proc/{pid}/fd/{name}"))
     return found
-
-
-def _size(path: str) -> int:
-    return os.path.getsize(path) if os.path.exists(path) else 0
 
 
 def _name(pid: int) -> str:

@@ -154,10 +154,8 @@ class Report:
         self._missing = missing
         self._doing = doing
         self._faults = faults_in(folder) if dumps is None else dumps
-        self._journal = journal = (
-            read_events(os.path.join(folder, JOURNAL), _MOST) if folder else []
-        )
-        self._processes = processes_of(journal, self._faults)
+        self._journal = read_events(os.path.join(folder, JOURNAL), _MOST) if folder else []
+        self._processes = processes_of(self._journal, self._faults)
         # The process that the report is about.
         self._about = self._processes.get(ended.pid, Process(ended.pid))
         self._about = self._about._replace(signal=max(-ended.status, 0), asked=ended.sent)
@@ -169,7 +167,7 @@ class Report:
         is_error = not ended.is_late and self._about.signal not in FAULTS
         self._fault = None if is_error else self._fault_of(self._about.pid)
         thread = self._fault.thread if self._fault is not None and self._fault.what else 0
-        self._story = story_of(journal, self._about.pid, thread)
+        self._story = story_of(self._journal, self._about.pid, thread)
         self._signal = self._about.signal if self._about.how else 0
         self._has_crashed = bool(self._signal) and not ended.is_late
         is_dead = ended.is_late or self._has_crashed or not self._is_program

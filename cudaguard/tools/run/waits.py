@@ -13,20 +13,20 @@ from collections import Counter
 from functools import cache
 
 from cudaguard.files import read_bytes
-from cudaguard.tools.run.record import Thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from cudaguard.tools.run.record import FaultDump
 
 _LARGEST = 1 << 20  # bytes of a source
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _LOCK = re.compile(r"(?:threading\.)?(R?)Lock\(\)")
-_IMPORT = re.compile(r"import ([\w.]+)(?: as \w+)?|from (\w[\w.]*) import .*")
+_STATEMENT = re.compile(r"import ([\w.]+)(?: as \w+)?|from (\w[\w.]*) import .*")
 _JOIN = re.compile(r"[\w.]+\.join\(\)")
-_IMPORTLIB, _THREADING = "<frozen importlib", f"{os.sep}threading.py"
+_IMPORT, _THREADING = "<frozen importlib", f"{os.sep}threading.py"
 
 
 def waits_of(dump: FaultDump, shown: Callable[[str], str]) -> tuple[list[str], list[str]]:
@@ -34,65 +34,50 @@ def waits_of(dump: FaultDump, shown: Callable[[str], str]) -> tuple[list[str], l
 
     `shown` makes words of ``file:line``.
     """
-    threads = [Thread(dump.thread, dump.name, dump.frames), *dump.others]
-    names = [one.name or f"a thread in {''.join(f[2] for f in _own(one)[-1:])}" for one in threads]
+    stacks = [dump.frames, *(other.frames for other in dump.others)]
+    names = [dump.name, *(other.name for other in dump.others)]
+    threads = [*enumerate(stacks)]
     holders: dict[tuple[str, str], set[int]] = {}
-    for number, thread in enumerate(threads):
-        for file, line, function in thread.frames:
+    for number, frames in threads:
+        for file, line, function in frames:
             for lock in _source(file).at(line, function)[1]:
                 holders.setdefault((file, lock), set()).add(number)
-    found: dict[int, int] = {}
-    words = []
-    for number, thread in enumerate(threads):
+    found: dict[int, tuple[int, str, str]] = {}
+    for number, frames in threads:
+        outside = [f for f in frames if not (f[0].startswith(_IMPORT) or f[0].endswith(_THREADING))]
+        names[number] = names[number] or f"a thread in {''.join(f[2] for f in outside[-1:])}"
         others = {*range(len(threads))} - {number}
-        candidates, what = set[int](), ""
-        for file, line, function in _own(thread)[:1]:
-            source, inner = _source(file), thread.frames[0]
-            code, called = source.code(line), inner[2].rpartition(".")[2]
-            lock, _ = source.at(line, function)
-            imported = _IMPORT.fullmatch(code)
-            if inner == (file, line, function) and lock:
+        for file, line, function in outside[:1]:
+            source, called = _source(file), frames[0][2].rpartition(".")[2]
+            code, lock = source.code(line), source.at(line, function)[0]
+            statement = _STATEMENT.fullmatch(code)
+            candidates, what = set[int](), "the end of %s"
+            if frames[0] == (file, line, function) and lock:
                 held = holders.get((file, lock), set())
                 candidates = held & others or (held if source.locks[lock] else set())
                 what = f"the lock {lock}, which %s holds"
-            elif inner[0].startswith(_IMPORTLIB) and called == "acquire" and imported:
-                name = imported[1] or imported[2]
-                candidates = {other for other in others if _runs(threads[other], name)}
+            elif frames[0][0].startswith(_IMPORT) and called == "acquire" and statement:
+                name = statement[1] or statement[2]
+                path = os.sep + name.replace(".", os.sep)
+                ends = f"{path}.py", f"{path}{os.sep}__init__.py"
+                runs = ((n, f) for n in others for f in stacks[n] if f[2] == "<module>")
+                candidates = {n for n, frame in runs if frame[0].endswith(ends)}
                 what = f"the import of {name}, which %s runs"
             elif called in ("join", "_wait_for_tstate_lock") and _JOIN.fullmatch(code):
-                candidates, what = others, "the end of %s"
+                candidates = others
             if len(candidates) == 1:
-                (found[number],) = candidates
-                before, _, after = what.partition("%s")
-                what = f"{before}{names[found[number]]}{after}"
-                words.append(f"{names[number]} waits for {what}, at {shown(f'{file}:{line}')}")
+                found[number] = min(candidates), what, shown(f"{file}:{line}")
+    words = []
+    for number, (holder, what, where) in found.items():
+        first, _, last = what.partition("%s")
+        words.append(f"{names[number]} waits for {first}{names[holder]}{last}, at {where}")
     for start in found:
-        path = [start]
-        while path[-1] in found and path[-1] not in path[:-1]:
-            path.append(found[path[-1]])
-        if path[-1] == start and path[1:]:
-            return words, [names[number] for number in path[:-1]]
+        chain = [start]
+        while chain[-1] in found and chain[-1] not in chain[:-1]:
+            chain.append(found[chain[-1]][0])
+        if chain[-1] == start and chain[1:]:
+            return words, [names[number] for number in chain[:-1]]
     return words, []
-
-
-def _own(thread: Thread) -> list[tuple[str, int, str]]:
-    """Return the frames of a thread that are not those of an import, or of ``threading``."""
-    return [
-        frame
-        for frame in thread.frames
-        if not (frame[0].startswith(_IMPORTLIB) or frame[0].endswith(_THREADING))
-    ]
-
-
-def _runs(thread: Thread, module: str) -> bool:
-    path = os.sep + module.replace(".", os.sep)
-    ends = f"{path}.py", f"{path}{os.sep}__init__.py"
-    return any(name == "<module>" and file.endswith(ends) for file, _, name in thread.frames)
-
-
-@cache
-def _source(file: str) -> _Source:
-    return _Source(file)
 
 
 class _Source:
@@ -128,7 +113,7 @@ class _Source:
     def at(self, line: int, function: str) -> tuple[str, set[str]]:
         """Return the lock that is taken on a line of a function, and those that it holds there."""
         scope, taken, held = "<module>", "", set[str]()
-        node: ast.AST | None = self._tree
+        node: Any = self._tree
         while node is not None:
             if isinstance(node, _SCOPES):
                 scope, taken, held = getattr(node, "name", "<lambda>"), "", set()
@@ -138,15 +123,15 @@ class _Source:
                 held |= names if is_inside else set()
                 is_entered = len(node.items) == 1 and line < node.body[0].lineno
                 taken = "".join(names) if is_entered else ""
-            inner = (one for one in ast.iter_child_nodes(node) if _has(one, line))
-            node = next(inner, None)
+            inner = (
+                n for n in ast.iter_child_nodes(node) if getattr(n, "lineno", line + 1) <= line
+            )
+            node = next((n for n in inner if line <= (n.end_lineno or 0)), None)  # type: ignore[attr-defined]
         return (taken, held) if scope == function.rpartition(".")[2] else ("", set())
 
 
-def _has(node: ast.AST, line: int) -> bool:
-    first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
-    return 0 < first <= line <= (last or 0)
-
-
 def _name_in(item: ast.withitem) -> str:
-    return item.context_expr.id if isinstance(item.context_expr, ast.Name) else ""
+    return getattr(item.context_expr, "id", "")
+
+
+_source = cache(_Source)
