@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -98,6 +99,20 @@ def test_child_that_is_killed_on_purpose_is_not_told(child):
     """
     done = child.command(*RUN, child.write("train.py", code), timeout=60)
     assert (done.stdout, done.stderr) == ("3 True\n", "")
+
+
+def test_shell_that_hides_who_was_killed(child):
+    """As mpirun does: its status is what is known, and what each rank did last."""
+    child.write("rank.py", "import ctypes, os\nctypes.CDLL('libm.so.6')\nos.kill(os.getpid(), 9)")
+    script = child.write("job.sh", f"#!/bin/sh\n{sys.executable} rank.py\nexit $?")
+    script.chmod(0o755)
+    done = child.command(*RUN, script, env={"RANK": "1", "WORLD_SIZE": "2"}, check=False)
+    assert done.returncode == 137
+    assert "run: job.sh ended with status 137: a process that it had started was" in done.stderr
+    assert re.search(
+        r"rank 1 of 2 .* was last seen after loading libm.so.6, at rank.py:2", done.stderr
+    )
+    assert "SIGKILL, sender unknown" in done.stderr or "out of memory" in done.stderr
 
 
 @pytest.mark.slow

@@ -211,7 +211,7 @@ class Deaths:
 
     def finish(self, about: int, program: int, *, quiet: bool) -> None:
         """Tell how many have died, and what was repaired in a program without a report."""
-        before, data = self._told, self._new(0)
+        before, data = self._told - len(self._lines), self._new(0)  # of those that were said
         self.look(is_ending=False, program=program, about=about)
         for pid, _, said in self._lines:
             if pid != about:

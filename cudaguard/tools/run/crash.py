@@ -422,7 +422,8 @@ class Report:
         for one in self._processes.values() if self._killed else ():
             last = "" if one.rank is None else story_of(self._journal, one.pid).last
             hints += [f"{name_of(one._asdict())} was last seen{last}"] if last else []
-        if self._has_crashed and self._signal == signal.SIGKILL:
+        is_killed = self._has_crashed and self._signal == signal.SIGKILL
+        if is_killed or "SIGKILL" in self._killed:
             now, before = oom_kills(), self._kills_before
             hints.append(
                 "the kernel killed a process of this container or job because it was out of "
