@@ -60,28 +60,23 @@ if dist.get_rank() == 1:
 dist.barrier()
 dist.destroy_process_group()
 """
-ACCELERATED = """\
+MEETING = """\
 import sys
-from accelerate import Accelerator
 from fault import die
-
-job = Accelerator(cpu=True)
-job.wait_for_everyone()
-if job.process_index == 1:
+{start}
+{meet}
+if {rank} == 1:
     die(sys.argv[1])
-job.wait_for_everyone()
-job.end_training()
+{meet}
 """
-MESSAGES = """\
-import sys
-from mpi4py import MPI
-from fault import die
-
-MPI.COMM_WORLD.Barrier()
-if MPI.COMM_WORLD.rank == 1:
-    die(sys.argv[1])
-MPI.COMM_WORLD.Barrier()
-"""
+ACCELERATED = MEETING.format(
+    start="from accelerate import Accelerator; job = Accelerator(cpu=True)",
+    meet="job.wait_for_everyone()",
+    rank="job.process_index",
+)
+MESSAGES = MEETING.format(
+    start="from mpi4py.MPI import COMM_WORLD as job", meet="job.Barrier()", rank="job.rank"
+)
 NOTEBOOK = """\
 import sys, time
 from jupyter_client import KernelManager
@@ -162,7 +157,7 @@ def test_job(child, cached_environment, kept, root, job, death):
     if death == "SIGKILL" and job in ("ray", "mpirun"):  # only these know; both say it themselves
         words = "mpirun ended with status 137: a process that it had started was killed (SIGKILL)."
         assert [*map(str.strip, ours)] == [f"cudaguard run: {words}"] * (job == "mpirun")
-        last = "was last seen after importing mpi4py.MPI, at job.py:2"
+        last = "was last seen after importing mpi4py.MPI, at job.py:3"
         assert f"{done.stdout}{done.stderr}".count(last) == 2 * (job == "mpirun")
         return
     told = [re.search(r"\(?process (\d+)", line)[1] for line in ours if SAID[death] in line]

@@ -218,11 +218,8 @@ def program_of(command: Sequence[str]) -> Program:
 def debugger(words: Sequence[str]) -> str:
     """Return what shows the C stack of a program that crashes."""
     from shlex import join
-    from shutil import which
 
-    name = os.path.basename(sys.executable)
-    python = name if which(name) == sys.executable else sys.executable
-    return f"gdb -batch -ex run -ex backtrace --args {join((python, *words))}"
+    return f"gdb -batch -ex run -ex backtrace --args {join((sys.executable, *words))}"
 
 
 def _letters(word: str) -> tuple[str, str]:
