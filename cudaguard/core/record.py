@@ -6,8 +6,8 @@ is known to the one that has started it and waits for it, and is noted there.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # light: `signal` is not
 import sys
-from _signal import SIG_DFL, getsignal  # type: ignore[import-not-found]  # light: `signal` is not
 
 from cudaguard.files import open_to_write, os, own_errors
 from cudaguard.hooks.caller import caller_frame, describe, hide_frame
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from cudaguard.core.journal import Journal
     from cudaguard.core.lifecycle import Activation
 
-# Set by `cudaguard run` for everything below it: where the record is kept, and the numbers of the
-# signals upon which processes write down where they are.
+# Set by `cudaguard run` for everything below it: where the record is kept.
 FOLDER_VARIABLE = "CUDAGUARD_RUN_FOLDER"
-DUMP_VARIABLE = "CUDAGUARD_RUN_DUMP_SIGNAL"
 TRACE_VARIABLE = "CUDAGUARD_RUN_TRACE"  # by `cudaguard trace`
 JOURNAL = "journal"
 FAULTS = "faults-"  # followed by the process id
+# Upon it processes write down where they are. Of the last real-time signals hardly anyone knows.
+DUMP_SIGNAL: int = getattr(_signal, "SIGRTMAX", 2) - 2
 
 # What launchers tell a process: its rank in the job, and how many there are.
 _RANKS = (
@@ -68,10 +68,8 @@ def _keep(journal: Journal, folder: str) -> tuple[int, bool]:
     rank = {} if _is_worker(words) else _rank()
     details = {"parent": os.getppid(), "program": words, **rank}
     journal.note("start", sys.executable, details=details)
-    numbers = os.environ.get(DUMP_VARIABLE, "").split(",")
     try:
-        path = os.path.join(folder, f"{FAULTS}{os.getpid()}")
-        return write_faults(path, [int(number) for number in numbers if number.isdecimal()])
+        return write_faults(os.path.join(folder, f"{FAULTS}{os.getpid()}"))
     # There is no descriptor, folder or such signal.
     except own_errors(ImportError, OSError, ValueError, RuntimeError):
         return -1, False
@@ -96,17 +94,15 @@ def _rank() -> dict[str, int]:
 _HIGHEST = 1000
 
 
-def write_faults(path: str, dump_signals: Iterable[int] = ()) -> tuple[int, bool]:
+def write_faults(path: str) -> tuple[int, bool]:
     """Have the tracebacks of all threads written to a file when the process dies of a fault.
+
+    They are written upon `DUMP_SIGNAL` as well, and the process goes on, unless that is ignored or
+    has a handler. The file is written to at its end, by forked processes too.
 
     Returns:
         Its descriptor, -1 if nothing is written there; and False where the program's own
         ``faulthandler`` stays as it is.
-
-    Args:
-        path: The file; written to at its end, by forked processes too.
-        dump_signals: Signals upon which they are written as well, and the process goes on. One
-            that is ignored, or has a handler, is left as it is.
 
     Raises:
         OSError: The file cannot be opened.
@@ -114,8 +110,8 @@ def write_faults(path: str, dump_signals: Iterable[int] = ()) -> tuple[int, bool
     import faulthandler
 
     is_on = faulthandler.is_enabled()
-    free = [number for number in dump_signals if getsignal(number) == SIG_DFL]
-    if is_on and not free:
+    is_free = bool(DUMP_SIGNAL) and _signal.getsignal(DUMP_SIGNAL) == _signal.SIG_DFL
+    if is_on and not is_free:
         return -1, False
     low = open_to_write(path, os.O_APPEND | os.O_CREAT)
     try:
@@ -124,8 +120,8 @@ def write_faults(path: str, dump_signals: Iterable[int] = ()) -> tuple[int, bool
         os.close(low)
     if not is_on:
         faulthandler.enable(file=file, all_threads=True)
-    for number in free if hasattr(faulthandler, "register") else ():
-        faulthandler.register(number, file=file, all_threads=True)
+    if is_free and hasattr(faulthandler, "register"):
+        faulthandler.register(DUMP_SIGNAL, file=file, all_threads=True)
     return file, not is_on
 
 

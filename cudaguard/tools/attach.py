@@ -12,7 +12,7 @@ import sys
 from contextlib import suppress
 from time import monotonic, sleep
 
-from cudaguard.core.record import FAULTS
+from cudaguard.core.record import DUMP_SIGNAL, FAULTS
 from cudaguard.files import read_start
 from cudaguard.files.text import printable_data
 from cudaguard.system.processes import descendants, handles, state
@@ -20,7 +20,7 @@ from cudaguard.tools.common import BROKEN, OK, UsageError, add_verbose, note, sh
 from cudaguard.tools.layout import Page
 from cudaguard.tools.run.launch import Launch, program_of
 from cudaguard.tools.run.record import FaultDump, Thread, read_faults
-from cudaguard.tools.run.supervise import DUMP_SIGNAL, IS_SUPPORTED, ProgramEnd
+from cudaguard.tools.run.supervise import IS_SUPPORTED, ProgramEnd
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from math import inf
 from time import monotonic, sleep
 from typing import NamedTuple
 
-from cudaguard.core.record import DUMP_VARIABLE, FOLDER_VARIABLE
+from cudaguard.core.record import DUMP_SIGNAL, FOLDER_VARIABLE
 from cudaguard.system.processes import (
     CANNOT_START,
     PR_SET_CHILD_SUBREAPER,
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from cudaguard.tools.run.record import RunRecord
 
 IS_SUPPORTED = sys.platform.startswith("linux") and hasattr(signal, "sigtimedwait")
-# Of the last real-time signals hardly anyone knows.
-DUMP_SIGNAL: int = getattr(signal, "SIGRTMAX", 0) and int(signal.SIGRTMAX) - 2
 GRACE = 5.0  # seconds from SIGTERM to SIGKILL
 _LONGEST = 1.0  # seconds of one wait
 _DUMPING = 0.5  # seconds that a process gets to write down where it is
@@ -85,15 +83,13 @@ def run_recorded(
             end; and with its process id.
     """
     environment[FOLDER_VARIABLE] = record.folder
-    environment[DUMP_VARIABLE] = str(DUMP_SIGNAL)
     flush()
     supervisor = Supervisor(command, timeout, record.lock, look)
     try:
         ended = supervisor.run(environment)
     except NoProcessError as error:
         record.remove()
-        for variable in (FOLDER_VARIABLE, DUMP_VARIABLE):
-            environment.pop(variable, None)
+        environment.pop(FOLDER_VARIABLE, None)
         note(tool, f"{error}; the program runs unsupervised")
         flush()
         supervisor.become(environment)
