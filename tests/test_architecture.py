@@ -39,7 +39,7 @@ CEILINGS = {
     "lines of the package": 34198,
     "modules of the package": 195,
     "lines of data in the package": 1869,
-    "lines of the tests": 44184,
+    "lines of the tests": 44185,
     "lines loaded by install()": 844,
     "lines loaded by install(); import ctypes": 1235,
 }

@@ -135,6 +135,7 @@ def test_job(child, cached_environment, kept, root, job, death):
     child.write("job.py", program)
     path = f"{os.path.dirname(python)}{os.pathsep}{os.environ['PATH']}"
     env = {"PATH": path, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(child.folder)}
+    env["HOME"] = str(child.folder)  # Ray writes there
     if job == "torchrun":  # that of an environment that lacks cudaguard
         python = sys.executable
     else:
