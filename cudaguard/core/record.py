@@ -6,8 +6,8 @@ is known to the one that has started it and waits for it, and is noted there.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # light: `signal` is not
 import sys
-from _signal import SIG_DFL, getsignal  # type: ignore[import-not-found]  # light: `signal` is not
 
 from cudaguard.files import open_to_write, os, own_errors
 from cudaguard.hooks.caller import caller_frame, describe, hide_frame
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from cudaguard.core.journal import Journal
     from cudaguard.core.lifecycle import Activation
 
-# Set by `cudaguard run` for everything below it: where the record is kept, and the numbers of the
-# signals upon which processes write down where they are.
+# Set by `cudaguard run` for everything below it: where the record is kept.
 FOLDER_VARIABLE = "CUDAGUARD_RUN_FOLDER"
-DUMP_VARIABLE = "CUDAGUARD_RUN_DUMP_SIGNAL"
 TRACE_VARIABLE = "CUDAGUARD_RUN_TRACE"  # by `cudaguard trace`
 JOURNAL = "journal"
 FAULTS = "faults-"  # followed by the process id
+# Upon it processes write down where they are. Of the last real-time signals hardly anyone knows.
+DUMP_SIGNAL: int = getattr(_signal, "SIGRTMAX", 2) - 2
 
 # What launchers tell a process: its rank in the job, and how many there are.
 _RANKS = (
@@ -47,17 +47,17 @@ def begin(activation: Activation) -> None:
     """
     core, folder = activation.core, os.environ.get(FOLDER_VARIABLE, "")
     if folder:
-        faults = _keep(core.journal, folder)
+        faults, is_ours = _keep(core.journal, folder)
         if os.environ.get(TRACE_VARIABLE):
             activation.trace()
         elif hasattr(os, "register_at_fork"):
-            _Children(activation, folder, faults).watch()
+            _Children(activation, folder, faults, is_ours).watch()
     if activation.is_up:  # the .pth line was first, and its journal is another one
         core.journal.note("install", core.reporter.mode)
 
 
-def _keep(journal: Journal, folder: str) -> int:
-    """Begin to record what this process does; return the descriptor its faults are written to.
+def _keep(journal: Journal, folder: str) -> tuple[int, bool]:
+    """Begin to record what this process does; return what `write_faults` does.
 
     A record that cannot be kept (a full disk, the folder gone) is done without: it is only read
     when the program dies, and that must not be our doing.
@@ -68,13 +68,11 @@ def _keep(journal: Journal, folder: str) -> int:
     rank = {} if _is_worker(words) else _rank()
     details = {"parent": os.getppid(), "program": words, **rank}
     journal.note("start", sys.executable, details=details)
-    numbers = os.environ.get(DUMP_VARIABLE, "").split(",")
     try:
-        path = os.path.join(folder, f"{FAULTS}{os.getpid()}")
-        return write_faults(path, [int(number) for number in numbers if number.isdecimal()])
+        return write_faults(os.path.join(folder, f"{FAULTS}{os.getpid()}"))
     # There is no descriptor, folder or such signal.
     except own_errors(ImportError, OSError, ValueError, RuntimeError):
-        return -1
+        return -1, False
 
 
 def _rank() -> dict[str, int]:
@@ -96,16 +94,15 @@ def _rank() -> dict[str, int]:
 _HIGHEST = 1000
 
 
-def write_faults(path: str, dump_signals: Iterable[int] = ()) -> int:
+def write_faults(path: str) -> tuple[int, bool]:
     """Have the tracebacks of all threads written to a file when the process dies of a fault.
 
-    Returns:
-        Its descriptor; -1 where the program's own ``faulthandler`` stays as it is.
+    They are written upon `DUMP_SIGNAL` as well, and the process goes on, unless that is ignored or
+    has a handler. The file is written to at its end, by forked processes too.
 
-    Args:
-        path: The file; written to at its end, by forked processes too.
-        dump_signals: Signals upon which they are written as well, and the process goes on. One
-            that is ignored, or has a handler, is left as it is.
+    Returns:
+        Its descriptor, -1 if nothing is written there; and False where the program's own
+        ``faulthandler`` stays as it is.
 
     Raises:
         OSError: The file cannot be opened.
@@ -113,9 +110,9 @@ def write_faults(path: str, dump_signals: Iterable[int] = ()) -> int:
     import faulthandler
 
     is_on = faulthandler.is_enabled()
-    free = [number for number in dump_signals if getsignal(number) == SIG_DFL]
-    if is_on and not free:
-        return -1
+    is_free = bool(DUMP_SIGNAL) and _signal.getsignal(DUMP_SIGNAL) == _signal.SIG_DFL
+    if is_on and not is_free:
+        return -1, False
     low = open_to_write(path, os.O_APPEND | os.O_CREAT)
     try:
         file = os.dup2(low, _free_number(), inheritable=False)
@@ -123,9 +120,9 @@ def write_faults(path: str, dump_signals: Iterable[int] = ()) -> int:
         os.close(low)
     if not is_on:
         faulthandler.enable(file=file, all_threads=True)
-    for number in free if hasattr(faulthandler, "register") else ():
-        faulthandler.register(number, file=file, all_threads=True)
-    return -1 if is_on else file
+    if is_free and hasattr(faulthandler, "register"):
+        faulthandler.register(DUMP_SIGNAL, file=file, all_threads=True)
+    return file, not is_on
 
 
 def _free_number() -> int:
@@ -155,12 +152,12 @@ class _Children:
     A fork begins a record of its own. A worker of multiprocessing (also that of joblib, torch and
     celery) prints the error that ends it and exits, so that Python does not know of the error.
 
-    `faults` is what `write_faults` returns.
+    `faults` and `is_ours` are what `write_faults` returns.
     """
 
-    def __init__(self, activation: Activation, folder: str, faults: int) -> None:
+    def __init__(self, activation: Activation, folder: str, faults: int, is_ours: bool) -> None:
         self._core, self._journal = activation.core, activation.core.journal
-        self._folder, self._faults = folder, faults
+        self._folder, self._faults, self._is_ours = folder, faults, is_ours
         self._utils: list[object] = []  # whose workers are watched
 
     def watch(self) -> None:
@@ -240,7 +237,7 @@ class _Children:
                 worker.run = watched
             signals = sys.modules.get("torch.utils.data._utils.signal_handling")
             original = peek(signals, "_set_worker_signal_handlers")
-            if original is not None and self._faults >= 0:
+            if original is not None and self._is_ours:
 
                 def set_handlers(*args: object) -> None:
                     import faulthandler

@@ -44,6 +44,7 @@ usage, 3 a check could not be made; `cudaguard run` ends as the program does.
 """
 COMMANDS = {
     "run": "run a program under the guard from its first line",
+    "attach": "show what a running Python process waits for",
     "doctor": "report what would break here, before anything is run",
     "trace": "show when a program maps which native library, and who initializes CUDA",
     "bisect": "find the imports, and their order, with which a program fails",

@@ -6,6 +6,7 @@ An error that the launcher hands on, or logs itself, has its module and line the
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 from ..conftest import clean_environment
 from ..deaths import FAULT, SAID
-from .pins import SERVERS, TORCH
+from .pins import ACCELERATE, KERNEL, MPI, RAY, SERVERS, TORCH
 from .test_forking_servers import BROKER, PATIENCE, ask
 
 pytestmark = [
@@ -59,41 +60,112 @@ if dist.get_rank() == 1:
 dist.barrier()
 dist.destroy_process_group()
 """
+MEETING = """\
+import sys
+from fault import die
+{start}
+{meet}
+if {rank} == 1:
+    die(sys.argv[1])
+{meet}
+"""
+ACCELERATED = MEETING.format(
+    start="from accelerate import Accelerator; job = Accelerator(cpu=True)",
+    meet="job.wait_for_everyone()",
+    rank="job.process_index",
+)
+MESSAGES = MEETING.format(
+    start="from mpi4py.MPI import COMM_WORLD as job", meet="job.Barrier()", rank="job.rank"
+)
+NOTEBOOK = """\
+import sys, time
+from jupyter_client import KernelManager
+
+manager = KernelManager(kernel_name="python3")
+manager.start_kernel()
+client = manager.client()
+client.start_channels()
+client.wait_for_ready(timeout=60)
+client.execute_interactive("from fault import die")
+client.execute(f"die({sys.argv[1]!r})")
+deadline = time.monotonic() + 2
+while manager.is_alive() and time.monotonic() < deadline:
+    time.sleep(0.1)
+client.stop_channels()
+manager.shutdown_kernel()
+"""
+CLUSTER = """\
+import sys
+import ray
+from fault import die
+
+ray.init(num_cpus=2, include_dashboard=False, _system_config={"enable_metrics_collection": False})
+work = ray.remote(max_retries=0)(die)
+try:
+    ray.get(work.remote(sys.argv[1]))
+except ray.exceptions.RayError as error:
+    print(error)
+ray.shutdown()
+"""
+LAUNCH = ("--multi_gpu", "--num_processes=2", "--num_machines=1", "--mixed_precision=no")
+MPIRUN = ("mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", "python", "-m", "mpi4py")
 # Name -> environment, program, command.
 JOBS = {
     "dataloader-fork": (TORCH, DATALOADER, ("job.py", "fork")),
     "dataloader-spawn": (TORCH, DATALOADER, ("job.py", "spawn")),
     "joblib": (SERVERS, JOBLIB, ("job.py",)),
+    "accelerate": (
+        TORCH,
+        ACCELERATED,
+        ("-m", "accelerate.commands.launch", *LAUNCH, "--dynamo_backend=no", "job.py"),
+    ),
+    "mpirun": (MPI, MESSAGES, (*MPIRUN, "job.py")),
+    "jupyter": (KERNEL, NOTEBOOK, ("job.py",)),
+    "ray": (RAY, CLUSTER, ("job.py",)),
     "torchrun": (TORCH, RANKS, ("torchrun", "--standalone", "--nproc-per-node", "2", "job.py")),
 }
 
 
 @pytest.mark.parametrize("death", [*SAID, "none"])
 @pytest.mark.parametrize("job", JOBS)
-def test_job(child, cached_environment, root, job, death):
+def test_job(child, cached_environment, kept, root, job, death):
     pins, program, command = JOBS[job]
     python = cached_environment(*pins)
     child.write("fault.py", FAULT)
     child.write("job.py", program)
     path = f"{os.path.dirname(python)}{os.pathsep}{os.environ['PATH']}"
     env = {"PATH": path, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(child.folder)}
+    env["HOME"] = str(child.folder)  # Ray writes there
     if job == "torchrun":  # that of an environment that lacks cudaguard
         python = sys.executable
     else:
         env["PYTHONPATH"] += f"{os.pathsep}{root}"
+    if job == "accelerate":
+        env["PYTHONPATH"] += f"{os.pathsep}{kept.packages(*ACCELERATE)}"
     keep = ["keep"] if job.startswith("dataloader") and death == "SIGSEGV" else []
     run = (python, "-m", "cudaguard", "run", *command, death, *keep)
     done = child.command(*run, env=env, check=False, timeout=120)
     if death == "none":
         assert (done.returncode, "cudaguard" in done.stderr) == (0, False)
         return
-    assert done.returncode == 1
-    if death == "import" and job != "torchrun":  # the program's own traceback
-        assert 'fault.py", line 15, in die' in done.stderr
+    ours = [line for line in done.stderr.splitlines() if line.startswith("cudaguard")]
+    goes_on, is_job = job in ("jupyter", "ray"), job in ("accelerate", "mpirun", "torchrun")
+    number = 128 + getattr(signal, death, 0) if job == "mpirun" and death != "import" else 1
+    assert done.returncode == (0 if goes_on else number)
+    if death == "import" and not is_job:  # the program has it, or a traceback of its own
+        assert (ours, goes_on or 'fault.py", line 15, in die' in done.stderr) == ([], True)
         return
-    (said,) = {line for line in done.stderr.splitlines() if "; " in line and SAID[death] in line}
-    assert said.endswith(f"{command[0]} then ended with status 1.") or death == "SIGKILL"
-    if job == "torchrun":
+    if death == "SIGKILL" and job in ("ray", "mpirun"):  # only these know; both say it themselves
+        words = "mpirun ended with status 137: a process that it had started was killed (SIGKILL)."
+        assert [*map(str.strip, ours)] == [f"cudaguard run: {words}"] * (job == "mpirun")
+        last = "was last seen after importing mpi4py.MPI, at job.py:3"
+        assert f"{done.stdout}{done.stderr}".count(last) == 2 * (job == "mpirun")
+        return
+    told = [re.search(r"\(?process (\d+)", line)[1] for line in ours if SAID[death] in line]
+    assert len(told) == len(set(told)) > 0, ours  # each once
+    (said,) = (line for line in ours if SAID[death] in line and (goes_on or "; " in line))
+    assert goes_on or said.endswith(f"then ended with status {number}.") or death == "SIGKILL"
+    if is_job:
         assert "cudaguard run: rank 1 of 2 (process " in said
         assert "cudaguard [" not in done.stderr  # what torchrun says needs no explanation
     if death == "SIGBUS" and job.startswith("dataloader"):  # torch's own words are still there

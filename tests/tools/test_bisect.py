@@ -260,6 +260,9 @@ def test_order_is_not_the_cause(bisect, child):
     assert found["failure"]["text"] == "ZeroDivisionError: division by zero"
     assert found["what"].endswith("no order of imports cures it.")
     assert "runner.py" not in str(found["evidence"])
+    child.write("train.py", "import fine, os\nos.abort()\n")
+    command = bisect("train.py")[1]["command"]  # `run` would ask to bisect
+    assert command.endswith(" -ex run -ex backtrace --args " + command.split()[-2] + " train.py")
 
 
 def test_program_that_works(bisect, child):

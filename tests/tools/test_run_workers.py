@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
 import sys
+import time
+from contextlib import suppress
 
 import pytest
 
+from ..conftest import clean_environment
 from ..deaths import FAULT, SAID
 
 RUN = (sys.executable, "-m", "cudaguard", "run")
@@ -93,3 +99,57 @@ def test_child_that_is_killed_on_purpose_is_not_told(child):
     """
     done = child.command(*RUN, child.write("train.py", code), timeout=60)
     assert (done.stdout, done.stderr) == ("3 True\n", "")
+
+
+def test_shell_that_hides_who_was_killed(child):
+    """As mpirun does: its status is what is known, and what each rank did last."""
+    child.write("rank.py", "import ctypes, os\nctypes.CDLL('libm.so.6')\nos.kill(os.getpid(), 9)")
+    script = child.write("job.sh", f"#!/bin/sh\n{sys.executable} rank.py\nexit $?")
+    script.chmod(0o755)
+    done = child.command(*RUN, script, env={"RANK": "1", "WORLD_SIZE": "2"}, check=False)
+    assert done.returncode == 137
+    assert "run: job.sh ended with status 137: a process that it had started was" in done.stderr
+    assert re.search(
+        r"rank 1 of 2 .* was last seen after loading libm.so.6, at rank.py:2", done.stderr
+    )
+    assert "SIGKILL, sender unknown" in done.stderr or "out of memory" in done.stderr
+
+
+@pytest.mark.slow
+def test_reader_that_is_stuck_holds_nothing_up(child):
+    """Signals are handed on, and limits kept, though nobody reads what is said of the dead."""
+    code = """
+        import os, signal, time
+        for _ in range(3):
+            if not os.fork():
+                os.kill(os.getpid(), signal.SIGKILL)
+            os.wait()
+        print(os.getpid(), flush=True)
+        time.sleep(100)
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with suppress(BlockingIOError):
+        while os.write(writing, b"." * 4096):
+            pass
+    os.set_blocking(writing, True)
+    run = (*RUN, "--timeout", "14", child.write("train.py", code))
+    streams = {"stdout": subprocess.PIPE, "stderr": writing}
+    process = subprocess.Popen(run, cwd=child.folder, env=clean_environment(), **streams)
+    os.close(writing)
+    try:
+        pid = int(process.stdout.readline())
+        deadline = time.monotonic() + 60
+        while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not os.path.exists(f"/proc/{pid}")
+        with open(reading, closefd=False) as file:
+            said = file.read().lstrip(".")
+        assert process.wait(60) == 124
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        os.close(reading)
+    assert said.count("was killed (SIGKILL) after it was forked, at train.py:4.\n") == 3
+    assert "train.py timed out after 14" in said

@@ -265,6 +265,8 @@ def next_command(document: Mapping[str, Any], limit: float) -> str:
         return ""
     if document["failure"]["kind"] == "hang":  # with a limit, it says where and for what it waits
         return f"cudaguard run --timeout {max(limit, 1):.0f} {program}"
+    if document["failure"]["kind"] == "signal":  # `run` knows no more, and would ask to bisect
+        return launch.debugger(document["program"])
     return f"cudaguard run {program}"
 
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import os
 import signal
+from select import select
+from time import time
 
-from cudaguard.core.journal_reader import Signaled, lines_in, read_events, typed
+from cudaguard.core.journal_reader import Signaled, Started, lines_in, read_events, typed
 from cudaguard.core.record import FAULTS, JOURNAL
 from cudaguard.core.reports import PREREQUISITE, Repaired
 from cudaguard.files import open_to_read
+from cudaguard.system.processes import state
 from cudaguard.tools.common import UsageError, add_verbose, note
 from cudaguard.tools.layout import Page
 from cudaguard.tools.run import launch
@@ -22,12 +25,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from cudaguard.tools.run.record import RunRecord
+    from cudaguard.tools.run.record import FaultDump, RunRecord
     from cudaguard.tools.run.story import Process
     from cudaguard.tools.run.supervise import ProgramEnd
 
 _MOST_OF_JOURNAL = 1 << 23  # bytes: a hundred thousand events, two seconds of reading
 _MOST_TOLD = 10  # deaths in words
+_LONGEST = 1000  # characters of one; a pipe that takes any takes 4096 bytes
+# Seconds in which the program may end for that reason (a DataLoader looks every five), or a
+# launcher the job of a rank: the report names the process then.
+_HELD, _RANK_HELD = 10, 40
 _REPAIRS = ("repair", PREREQUISITE)  # kinds of lines
 
 EXAMPLES = """\
@@ -90,7 +97,7 @@ def execute(args: Namespace) -> int:
                 from cudaguard.tools.run.crash import Report
 
                 report = Report(found, ended, record.folder, kills, record.problem())
-            deaths.finish(report.about if report else 0, quiet=args.quiet)
+            deaths.finish(report.about if report else 0, ended.pid, quiet=args.quiet)
             if report:
                 report.tell(args.report, verbose=args.verbose, with_arguments=args.with_arguments)
 
@@ -123,27 +130,51 @@ class Deaths:
         self._processes: dict[int, Process] = {}
         self._count: dict[str, int] = {}  # how they died -> how many
         self._told = 0
+        self._dead: set[int] = set()
+        # Process, when it is told and what: who waits for a reader, or for the end of the job.
+        self._lines: list[tuple[int, float, str]] = []
         self._is_ending = False
 
-    def look(self, is_ending: bool, about: int = 0) -> None:
+    def look(self, is_ending: bool, program: int, about: int = 0) -> None:
         """Tell who has died since the last time.
 
         Args:
             is_ending: True if the program is asked to end now, and may kill what it has started.
+            program: The process of the program itself, whose end is told by a report.
             about: The process that a report is about: nothing is told of it here.
         """
-        data = self._new(self._seen)
+        self._dead.add(program)
+        data, crashed = self._new(self._seen), self._crashed()
         # Most programs need no more than this look; a long record is read in parts.
-        if b'"kind": "child"' in data or len(data) > _MOST_OF_JOURNAL // 2:
-            from cudaguard.tools.run.story import add_event
+        if crashed or b'"kind": "child"' in data or len(data) > _MOST_OF_JOURNAL // 2:
+            from cudaguard.tools.run.story import add_event, processes_of
 
             self._seen += len(data)
             for line in typed(lines_in(data)):
                 add_event(self._processes, line)
                 event = line.event
+                if isinstance(event, Started) and line.pid != program:
+                    self._dead.discard(line.pid)
                 if isinstance(event, Signaled) and event.is_end and event.pid in self._processes:
                     self._add(self._processes[event.pid], about)
+            for process in processes_of((), crashed).values():
+                known = self._processes.get(process.pid, process)
+                self._add(known._replace(signal=process.signal), about)
         self._is_ending |= is_ending
+        for due in [one for one in self._lines if one[1] < time()]:
+            if select([], [2], [], 0)[1]:
+                self._lines.remove(due)
+                note("run", due[2])
+
+    def _crashed(self) -> dict[int, list[FaultDump]]:
+        """Return what the dead wrote down, whose parent may be no Python: mpirun, Ray's raylet."""
+        from cudaguard.tools.run.record import faults_in
+
+        return {
+            pid: dumps
+            for pid, dumps in faults_in(self._folder, skipped=self._dead).items()
+            if any(dump.what for dump in dumps) and state(pid) in ("", "Z", "X")
+        }
 
     def _new(self, start: int) -> bytes:
         """Return the lines of the journal from a place on."""
@@ -162,8 +193,10 @@ class Deaths:
         from cudaguard.tools.run.story import name_of, place_of, story_of
 
         # Who forks may have the kernel kill the fork at its own end, as celery does.
-        if not process.how or (self._is_ending and process.signal == signal.SIGKILL):
+        is_asked = self._is_ending and process.signal == signal.SIGKILL
+        if not process.how or is_asked or process.pid in self._dead:
             return
+        self._dead.add(process.pid)
         how = process.how.split()[-1].strip("()")  # the signal, or the error
         self._count[how] = self._count.get(how, 0) + 1
         if self._told < _MOST_TOLD and process.pid != about:
@@ -172,12 +205,17 @@ class Deaths:
             dumps = read_faults(os.path.join(self._folder, f"{FAULTS}{process.pid}"))
             frames = next((dump.frames for dump in reversed(dumps) if dump.what), ())
             place = place_of(story, story.error.stack[::-1] if story.error else frames)
-            note("run", f"{name_of(process._asdict())} {process.how}{place}.")
+            said = f"{name_of(process._asdict())} {process.how}{place}."[:_LONGEST]
+            held = _HELD if process.rank is None else _RANK_HELD
+            self._lines.append((process.pid, time() + held, said))
 
-    def finish(self, about: int, *, quiet: bool) -> None:
+    def finish(self, about: int, program: int, *, quiet: bool) -> None:
         """Tell how many have died, and what was repaired in a program without a report."""
-        before, data = self._told, self._new(0)
-        self.look(is_ending=False, about=about)
+        before, data = self._told - len(self._lines), self._new(0)  # of those that were said
+        self.look(is_ending=False, program=program, about=about)
+        for pid, _, said in self._lines:
+            if pid != about:
+                note("run", said)
         count = sum(self._count.values())
         if count > max(1, self._told - before):  # else it has just been said
             how = ", ".join(f"{number:,} {words}" for words, number in self._count.items())

@@ -20,9 +20,10 @@ from cudaguard.system.shareable import shareable
 from cudaguard.system.source import imports_of_file
 from cudaguard.tools.common import TIMEOUT, json_text, say
 from cudaguard.tools.layout import MOST, Page
-from cudaguard.tools.run.launch import program_of
+from cudaguard.tools.run.launch import debugger, program_of
 from cudaguard.tools.run.record import faults_in
 from cudaguard.tools.run.story import (
+    CRASHES,
     FAULTS,
     STACK,
     Process,
@@ -36,8 +37,10 @@ from cudaguard.tools.run.story import (
     place_of,
     processes_of,
     short,
+    shown,
     story_of,
 )
+from cudaguard.tools.run.waits import waits_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,7 +72,7 @@ def guard_will_do(rule: str, call: str) -> str:
 
 def write(document: dict[str, Any], page: Page) -> None:
     """Write the report in words: what has happened, causes and remedy, then all stacks."""
-    page.add(f"cudaguard run: {document['what']}.", style="bold")
+    page.add(f"cudaguard {document['tool']}: {document['what']}.", style="bold")
     for rule in document["rules"]:
         fits = "fits" if rule["is_certain"] else "may fit"
         page.labeled("rule", f"{rule['id']} {fits}: {rule['title'] or rule['why']}", _INDENT)
@@ -130,18 +133,29 @@ class Report:
         folder: Where its record is; empty if there is none.
         kills_before: `oom_kills` when it began.
         missing: Why something is missing from the record; empty if nothing is.
+        dumps: Of processes that run, as `faults_in` returns them.
+        doing: What a process that runs does, as in ``waits``; empty of one that has ended.
     """
 
     def __init__(
-        self, launch: Launch, ended: ProgramEnd, folder: str, kills_before: int, missing: str = ""
+        self,
+        launch: Launch,
+        ended: ProgramEnd,
+        folder: str,
+        kills_before: int = -1,
+        missing: str = "",
+        *,
+        dumps: dict[int, list[FaultDump]] | None = None,
+        doing: str = "",
     ) -> None:
         self._launch = launch
         self._ended = ended
         self._kills_before = kills_before
         self._missing = missing
-        self._faults = faults_in(folder)
-        journal = read_events(os.path.join(folder, JOURNAL), _MOST) if folder else []
-        self._processes = processes_of(journal, self._faults)
+        self._doing = doing
+        self._faults = faults_in(folder) if dumps is None else dumps
+        self._journal = read_events(os.path.join(folder, JOURNAL), _MOST) if folder else []
+        self._processes = processes_of(self._journal, self._faults)
         # The process that the report is about.
         self._about = self._processes.get(ended.pid, Process(ended.pid))
         self._about = self._about._replace(signal=max(-ended.status, 0), asked=ended.sent)
@@ -153,7 +167,7 @@ class Report:
         is_error = not ended.is_late and self._about.signal not in FAULTS
         self._fault = None if is_error else self._fault_of(self._about.pid)
         thread = self._fault.thread if self._fault is not None and self._fault.what else 0
-        self._story = story_of(journal, self._about.pid, thread)
+        self._story = story_of(self._journal, self._about.pid, thread)
         self._signal = self._about.signal if self._about.how else 0
         self._has_crashed = bool(self._signal) and not ended.is_late
         is_dead = ended.is_late or self._has_crashed or not self._is_program
@@ -164,6 +178,11 @@ class Report:
         self._fits = self._rules_that_fit() if self._died_inside else ()
         self._order, self._switch = self._misplaced() if self._died_inside else ("", "")
         self._place = place_of(self._story, frames) if self._died_inside else ""
+        self._waits: list[str] = []
+        if ended.is_late and self._fault is not None:
+            self._waits, circle = waits_of(self._fault, shown)
+            which = f"{'between' if len(circle) > 1 else 'in'} {' and '.join(circle)}"
+            self._place = f": deadlock {which}" if circle else self._place
 
     def tell(
         self, path: str | None, *, verbose: bool = False, with_arguments: bool = False
@@ -189,7 +208,7 @@ class Report:
     @property
     def _is_told(self) -> bool:
         """True if there is anything to say: not of a program that ends as it means to."""
-        if self._ended.is_late or self._has_crashed:
+        if self._ended.is_late or self._has_crashed or self._killed:
             return True
         if self._ended.status <= 0:
             return False
@@ -199,6 +218,15 @@ class Report:
         # Is there more to say of the error than the program's own output says?
         has_more = not error.is_said or self._story.not_found or self._fits
         return bool((error.finding is not None and has_more) or self._order)
+
+    @property
+    def _killed(self) -> str:
+        """What the exit status of a launcher that is no Python says of what it had started."""
+        number = self._ended.status - 128
+        is_known = self._launch.prefix or self._ended.pid in self._processes or self._about.how
+        if number not in CRASHES or is_known or self._ended.is_late:
+            return ""
+        return f": a process that it had started {died_of(number)}"
 
     def document(self, *, with_arguments: bool = True) -> dict[str, Any]:
         """Return the report as JSON-ready data, without the number of the schema.
@@ -288,11 +316,14 @@ class Report:
         program = "the program" if name.startswith("-") else os.path.basename(name)
         has_name = not self._is_program or self._about.rank is not None
         who = name_of(self._about._asdict()) if has_name else program
+        if self._doing:
+            return f"{name_of(self._about._asdict())} {self._doing}{self._place}"
         if self._ended.is_late:
             return f"{who} timed out after {self._ended.seconds:.3g} s{self._place}"
         number = self._ended.status
         if not self._about.how:
-            return f"{who} {died_of(-number) if number < 0 else f'ended with status {number}'}"
+            ended = died_of(-number) if number < 0 else f"ended with status {number}"
+            return f"{who} {ended}{self._killed}"
         then = "" if self._is_program else f"; {program} then ended with status {number}"
         return f"{who} {self._about.how}{self._place}{then}"
 
@@ -300,9 +331,7 @@ class Report:
 
     def _fault_of(self, pid: int) -> FaultDump | None:
         """Return what a process has written down last: when it died, or when it was asked."""
-        faults = [
-            one for one in self._faults.get(pid, []) if not (self._ended.is_late and one.what)
-        ]
+        faults = [one for one in self._faults.get(pid, []) if self._ended.is_late != bool(one.what)]
         return faults[-1] if faults else None
 
     def _frames(self) -> Frames:
@@ -358,7 +387,7 @@ class Report:
             if named:
                 return named
         # A hang in no import is none of their order.
-        is_other = self._ended.is_late and not self._story.running
+        is_other = self._ended.is_late and (not self._story.running or self._waits)
         is_killed = self._has_crashed and self._signal not in FAULTS
         if not is_runnable or is_other or is_killed or not self._died_inside:
             return ""
@@ -386,12 +415,15 @@ class Report:
         is_native = self._has_crashed and self._signal in FAULTS
         if not (is_native and self._launch.prefix and self._is_program) or self._fits:
             return ""
-        words = shlex.join((os.path.basename(sys.executable), *program.words))
-        return f"gdb -batch -ex run -ex backtrace --args {words}"
+        return debugger(program.words)
 
     def _hints(self) -> list[str]:
-        hints: list[str] = []
-        if self._has_crashed and self._signal == signal.SIGKILL:
+        hints = list(self._waits)
+        for one in self._processes.values() if self._killed else ():
+            last = "" if one.rank is None else story_of(self._journal, one.pid).last
+            hints += [f"{name_of(one._asdict())} was last seen{last}"] if last else []
+        is_killed = self._has_crashed and self._signal == signal.SIGKILL
+        if is_killed or "SIGKILL" in self._killed:
             now, before = oom_kills(), self._kills_before
             hints.append(
                 "the kernel killed a process of this container or job because it was out of "
@@ -404,7 +436,7 @@ class Report:
                 "CUDA cannot be used in a forked process: start workers with spawn (CG818), or "
                 "initialize CUDA later"
             )
-        elif not self._processes and not self._missing:
+        elif not (self._processes or self._missing or self._doing):
             hints.append(
                 "the command started no guarded Python: it starts none, starts it with -I or -E, "
                 "or changes PYTHONPATH"

@@ -215,6 +215,13 @@ def program_of(command: Sequence[str]) -> Program:
         return Program((), "")
 
 
+def debugger(words: Sequence[str]) -> str:
+    """Return what shows the C stack of a program that crashes."""
+    from shlex import join
+
+    return f"gdb -batch -ex run -ex backtrace --args {join((sys.executable, *words))}"
+
+
 def _letters(word: str) -> tuple[str, str]:
     """Return the plain flags of a word such as ``-Bum``, and what begins at -m, -c, -W or -X."""
     for place, letter in enumerate(word):

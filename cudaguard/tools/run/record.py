@@ -16,7 +16,7 @@ from cudaguard.tools.common import Scratch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Container, Sequence
 
     Frames = Sequence[tuple[str, int, str]]
 
@@ -87,17 +87,20 @@ class FaultDump(NamedTuple):
     thread: int = 0  # the identifier of the thread that died; 0 if that is none of Python's
     others: tuple[Thread, ...] = ()  # the other threads, in the order of the dump
     time: float = 0.0  # when its file was written to last, in seconds since the epoch
+    name: str = ""  # of the thread concerned; empty where Python does not tell
 
 
-def faults_in(folder: str) -> dict[int, list[FaultDump]]:
-    """Return the dumps in the folder of a record by process; those of a fork are its parent's."""
+def faults_in(folder: str, skipped: Container[int] = ()) -> dict[int, list[FaultDump]]:
+    """Return the dumps in the folder of a record by process."""
     found: dict[int, list[FaultDump]] = {}
     left = _MOST_IN_ALL
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             pid = entry.name[len(FAULTS) :]
-            left -= min(_MOST, entry.stat(follow_symlinks=False).st_size)
-            if entry.name.startswith(FAULTS) and pid.isdecimal() and len(pid) < 20 and left > 0:
+            size = entry.stat(follow_symlinks=False).st_size
+            left -= min(_MOST, size)
+            is_dump = size and entry.name.startswith(FAULTS) and pid.isdecimal() and len(pid) < 20
+            if is_dump and left > 0 and int(pid) not in skipped:
                 found[int(pid)] = read_faults(entry.path)
     return found
 
@@ -136,7 +139,9 @@ def _dump(what: str, text: str, time: float) -> FaultDump:
             c_frames.append(line.strip())
     if not threads:
         return FaultDump(what, tuple(frames), tuple(c_frames), 0, (), time)
+    if not threads[-1].name and "\n...\n" not in text:  # Python begins with the newest of 100
+        threads[-1] = threads[-1]._replace(name="MainThread")
     own = threads.pop(current)
     id = own.id if current >= 0 else 0
     others = tuple(thread._replace(frames=tuple(thread.frames)) for thread in threads)
-    return FaultDump(what, tuple(own.frames), tuple(c_frames), id, others, time)
+    return FaultDump(what, tuple(own.frames), tuple(c_frames), id, others, time, own.name)

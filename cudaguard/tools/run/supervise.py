@@ -17,7 +17,7 @@ from math import inf
 from time import monotonic, sleep
 from typing import NamedTuple
 
-from cudaguard.core.record import DUMP_VARIABLE, FOLDER_VARIABLE
+from cudaguard.core.record import DUMP_SIGNAL, FOLDER_VARIABLE
 from cudaguard.system.processes import (
     CANNOT_START,
     PR_SET_CHILD_SUBREAPER,
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from cudaguard.tools.run.record import RunRecord
 
 IS_SUPPORTED = sys.platform.startswith("linux") and hasattr(signal, "sigtimedwait")
-# Of the last real-time signals hardly anyone knows.
-DUMP_SIGNAL: int = getattr(signal, "SIGRTMAX", 0) and int(signal.SIGRTMAX) - 2
 GRACE = 5.0  # seconds from SIGTERM to SIGKILL
 _LONGEST = 1.0  # seconds of one wait
 _DUMPING = 0.5  # seconds that a process gets to write down where it is
@@ -70,7 +68,7 @@ def run_recorded(
     tell: Callable[[ProgramEnd], None],
     *,
     timeout: float,
-    look: Callable[[bool], None] = lambda _: None,
+    look: Callable[[bool, int], None] = lambda *_: None,
 ) -> int:
     """Run a program, tell of it what its processes have recorded, and end as it did.
 
@@ -82,20 +80,16 @@ def run_recorded(
         tell: Reads the record and reports; what it raises changes nothing.
         timeout: Seconds after which the program and what it has started are ended; 0 for never.
         look: Called about once a second while the program runs, and with True before it is asked to
-            end.
+            end; and with its process id.
     """
     environment[FOLDER_VARIABLE] = record.folder
-    environment.pop(DUMP_VARIABLE, None)  # of a run around this one
-    if timeout:
-        environment[DUMP_VARIABLE] = str(DUMP_SIGNAL)
     flush()
     supervisor = Supervisor(command, timeout, record.lock, look)
     try:
         ended = supervisor.run(environment)
     except NoProcessError as error:
         record.remove()
-        for variable in (FOLDER_VARIABLE, DUMP_VARIABLE):
-            environment.pop(variable, None)
+        environment.pop(FOLDER_VARIABLE, None)
         note(tool, f"{error}; the program runs unsupervised")
         flush()
         supervisor.become(environment)
@@ -134,7 +128,7 @@ class Supervisor:
     """
 
     def __init__(
-        self, command: Sequence[str], timeout: float, kept: int, look: Callable[[bool], None]
+        self, command: Sequence[str], timeout: float, kept: int, look: Callable[[bool, int], None]
     ) -> None:
         self._command, self._look = list(command), look
         self._timeout = timeout
@@ -208,7 +202,7 @@ class Supervisor:
             is_end = info is not None and info.si_signo in _ASKING
             if info is None or is_end:
                 with suppress(Exception):  # whatever it is, the program's end is what counts
-                    self._look(is_end)
+                    self._look(is_end, self._pid)
             if info is None:
                 continue
             if info.si_signo == signal.SIGCHLD:
