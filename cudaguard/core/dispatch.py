@@ -304,7 +304,12 @@ class Dispatch:
             self.detection.publish("truncated", spec.origin, spec.name)
         if elf.runtime:
             self.detection.publish("runtime_exported", spec.name, spec.origin, elf.runtime)
-        self.native.mapping(spec, elf.needed, self.flags.masked_for)
+        needed = elf.needed
+        if sys.platform == "win32":
+            from cudaguard.system.pe import needed_by
+
+            needed = needed_by(spec.origin)
+        self.native.mapping(spec, needed, self.flags.masked_for)
         if self.journal.is_written:
             self.recording.begins(spec.origin, spec.name)
         if self.is_looking:

@@ -68,11 +68,14 @@ def package_of(file: str) -> str:
     return first if first.isidentifier() else ""
 
 
-def client_in(folder: str) -> str:
-    """Return a library of a package that needs a new runtime; empty if it has none."""
+def client_in(path: str) -> str:
+    """Return what needs a new runtime, of an extension or of a package; empty if nothing does."""
+    folder = os.path.dirname(path)
     places = (os.path.join(folder, "lib"), os.path.join(folder, "capi"), folder)
     files = [os.path.join(place, one) for place in places for one in _names_in(place)]
     libraries = [file for file in files if file.endswith((".dll", ".pyd"))][:_MOST]
+    if path.endswith(".pyd"):
+        libraries = [path, *(os.path.join(folder, one) for one in read_pe(path).imports)]
     return next((file for file in libraries if read_pe(file).locks_without_init), "")
 
 

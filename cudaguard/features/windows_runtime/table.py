@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # What built-in rules alone ask for.
 REPAIRS = {
-    "load_newest_runtime": {"before": "repair:load_newest", "late": "repair:load_newest"},
+    "load_newest_runtime": dict.fromkeys(("before", "first", "late"), "repair:load_newest"),
 }
 
 CATEGORY = "ImportOrderWarning"
