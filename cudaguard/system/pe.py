@@ -6,6 +6,7 @@ Source: Microsoft's "PE Format", and its documentation of ``VS_FIXEDFILEINFO``.
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 
 from cudaguard.elf.process import mapped_files
 from cudaguard.elf.reader import Budget, UnreadableError, number
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from cudaguard.elf.forecast import ExtensionCheck
 
 RUNTIME = "msvcp140.dll"
+_OF_RUNTIME = ("concrt140", "msvcp140", "vcomp140", "vcruntime140")
+INSTALL_RUNTIME = "winget install Microsoft.VCRedist.2015+.x64"
 # The linker whose mutexes need no initialization, and the oldest runtime that can lock such.
 # Microsoft promises it from 14.40 on (STL#4730); 14.39 was seen to work, and 14.35 not to.
 _CONSTEXPR_MUTEX, _ENOUGH = (14, 40), (14, 39)
@@ -31,6 +34,7 @@ _FIXED_INFO = (0xFEEF04BD).to_bytes(4, "little")  # what VS_FIXEDFILEINFO begins
 _BLOCK = 1 << 14
 _LONGEST = 1 << 9  # bytes of a name; those that C++ makes of templates are the longest
 _MOST = 1 << 12  # libraries of a file, sections, entries of a table of resources
+_MOST_KEPT = 64  # libraries
 _BUDGET = 1 << 25
 
 
@@ -78,12 +82,17 @@ def needed_by(path: str) -> tuple[str, ...]:
 def functions_lacking(path: str, library: str) -> list[str]:
     """Return what a file uses of a library, by name, and this copy of that does not have."""
     try:
-        client, copy = _Reader(path), _Reader(library)
+        client = _Reader(path)
         table = dict(client.imports()).get(os.path.basename(library).lower(), 0)
-        there = {*copy.exports()} if table else ()
-        return sorted({*client.functions(table)}.difference(there)) if there else []
+        there = _exports_of(library) if table else frozenset()
+        return sorted({*client.functions(table)} - there) if there else []
     except own_errors(OSError, ValueError):
         return []
+
+
+@lru_cache(_MOST_KEPT)
+def _exports_of(library: str) -> frozenset[str]:
+    return frozenset(_Reader(library).exports())
 
 
 def is_too_old(version: tuple[int, ...]) -> bool:
@@ -169,7 +178,9 @@ def check_pe(path: str) -> ExtensionCheck | None:
         return ExtensionCheck(None, path, "unknown", f"{name} is for Windows, and this is not")
     if missing:
         why = f"{name} needs {', '.join(sorted(missing))}, which Windows would not find"
-        return fails("library-missing", why, "install what has it", *sorted(missing))
+        is_runtime = any(one.startswith(_OF_RUNTIME) for one in missing)
+        remedy = INSTALL_RUNTIME if is_runtime else "install what has it"
+        return fails("library-missing", why, remedy, *sorted(missing))
     return ExtensionCheck(True, path)
 
 
