@@ -92,10 +92,8 @@ def _remedy(library: str) -> str:
 # --- Others ---------------------------------------------------------------------------------------
 
 
-_NOT_FOUND = (
-    *("126", "0xc0000135", "-1073741515", "3221225781"),
-    *("0xc06d007e", "-1066598274", "3228369022"),  # of a library that is loaded when it is used
-)
+# How the numbers of what is not found end: errors, and exit statuses as people see them.
+_NOT_FOUND = ("126", "135", "15", "81", "E", "4", "2")
 
 
 def of_windows(known: KnownError, match: re.Match[str]) -> Finding | None:
@@ -104,7 +102,7 @@ def of_windows(known: KnownError, match: re.Match[str]) -> Finding | None:
     words = {"library": said["library"]} if "library" in said else {}
     around = match.string[max(0, match.start() - 200) : match.end() + 200]
     shown = re.search(r"WinError (12[67])\b", around)
-    number = said.get("number", shown[1] if shown else "").lower()
+    number = said.get("number", shown[1] if shown else "")
     if re.search(r"initialization routine|WinError (?:1114|998|193|1455)", match.string):
         return None  # see CG755, CG753, CG757
     if number in _NOT_FOUND or "module could not be found" in around:
