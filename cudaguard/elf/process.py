@@ -89,17 +89,13 @@ def mapped_files() -> set[str]:
 def _modules_of_windows() -> set[str]:
     """Return the programs and libraries; empty as long as this process has no ctypes."""
     ctypes: Any = sys.modules.get("ctypes")
-    if not hasattr(ctypes, "WINFUNCTYPE"):
+    if not hasattr(ctypes, "WinDLL"):
         return set()
     api: Any = __import__("_winapi")
-    system: Any = type("System", (), {})
-    # Not by ctypes.WinDLL, whose users may be looked at just now.
-    system._handle = ctypes._dlopen("kernel32", 0)
-    pointer, number = ctypes.c_void_p, ctypes.c_uint32
-    kind = ctypes.WINFUNCTYPE(number, pointer, pointer, number, pointer)
-    handles, size = (pointer * _MOST_MODULES)(), number()
-    kind(("K32EnumProcessModules", system))(-1, handles, ctypes.sizeof(handles), ctypes.byref(size))
-    found = handles[: size.value // ctypes.sizeof(pointer)]
+    handles, size = (ctypes.c_void_p * _MOST_MODULES)(), ctypes.c_uint32()
+    given = ctypes.c_void_p(-1), handles, ctypes.sizeof(handles), ctypes.byref(size)
+    ctypes.WinDLL("kernel32").K32EnumProcessModules(*given)
+    found = handles[: size.value // ctypes.sizeof(ctypes.c_void_p)]
     return {str(api.GetModuleFileName(handle)) for handle in found if handle}
 
 
