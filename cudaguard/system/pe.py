@@ -84,14 +84,15 @@ def functions_lacking(path: str, library: str) -> list[str]:
     try:
         client = _Reader(path)
         table = dict(client.imports()).get(os.path.basename(library).lower(), 0)
-        there = _exports_of(library) if table else frozenset()
+        state = os.stat(library)
+        there = _exports_of(library, state.st_mtime_ns, state.st_size) if table else frozenset()
         return sorted({*client.functions(table)} - there) if there else []
     except own_errors(OSError, ValueError):
         return []
 
 
 @lru_cache(_MOST_KEPT)
-def _exports_of(library: str) -> frozenset[str]:
+def _exports_of(library: str, *_: int) -> frozenset[str]:
     return frozenset(_Reader(library).exports())
 
 
