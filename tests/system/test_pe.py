@@ -58,11 +58,12 @@ def test_functions_that_a_copy_does_not_have(tmp_path):
     assert functions_lacking(str(user), str(old)) == ["inflateReset2"]
     assert functions_lacking(str(user), str(new)) == functions_lacking(str(user), "none") == []
     assert {*needed_by(str(user))} == {"zlib1.dll", "msvcp140.dll", "b.dll"}
-    found = check_extension(user)
-    assert (found.ok, found.cause) == (False, "older-library")
-    assert found.message == f"a.dll needs inflateReset2, which {old} does not have"
-    old.write_bytes(new.read_bytes())
-    assert check_extension(user).cause == "unknown"
+    if sys.platform != "win32":  # where it needs a whole system
+        found = check_extension(user)
+        assert (found.ok, found.cause) == (False, "older-library")
+        assert found.message == f"a.dll needs inflateReset2, which {old} does not have"
+        old.write_bytes(new.read_bytes())
+        assert check_extension(user).cause == "unknown"
 
 
 WHOLE = pe_file(version=(14, 26, 0, 0), imports=LOCKS, exports=("a",))
