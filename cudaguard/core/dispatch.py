@@ -302,7 +302,12 @@ class Dispatch:
         elf = read_elf(spec.origin)
         if elf.is_truncated:
             self.detection.publish("truncated", spec.origin, spec.name)
-        self.native.mapping(spec, elf.needed, self.flags.masked_for)
+        needed = elf.needed
+        if sys.platform == "win32":
+            from cudaguard.system.pe import needed_by
+
+            needed = needed_by(spec.origin)
+        self.native.mapping(spec, needed, self.flags.masked_for)
         if self.journal.is_written:
             self.recording.begins(spec.origin, spec.name)
         more = (spec.name, spec.origin, elf.runtime)

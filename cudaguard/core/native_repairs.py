@@ -49,8 +49,9 @@ class NativeRepairs:
         if self._first is None:
             self._first = list(self._with_moment("first"))
         due = [item for item in self._first if item[2] in needed]
-        if due:
-            self._first = [item for item in self._first if item not in due]
+        if due:  # on Windows those that come later may need a newer one
+            done = [item for item in due if not item[0].is_for_windows]
+            self._first = [item for item in self._first if item not in done]
         for one, entry, _ in due:
             self._map(entry, one, spec)
         for one, entry, _ in self._with_moment("masking") if masked_for else ():

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # Set by `cudaguard run` for everything below it: where the record is kept.
 FOLDER_VARIABLE = "CUDAGUARD_RUN_FOLDER"
+DUMP_TIME_VARIABLE = "CUDAGUARD_RUN_DUMP_TIME"  # on Windows, when they say where they are
 TRACE_VARIABLE = "CUDAGUARD_RUN_TRACE"  # by `cudaguard trace`
 JOURNAL = "journal"
 FAULTS = "faults-"  # followed by the process id
@@ -50,7 +51,7 @@ def begin(activation: Activation) -> None:
         faults, is_ours = _keep(core.journal, folder)
         if os.environ.get(TRACE_VARIABLE):
             activation.trace()
-        elif hasattr(os, "register_at_fork"):
+        else:
             _Children(activation, folder, faults, is_ours).watch()
     if activation.is_up:  # the .pth line was first, and its journal is another one
         core.journal.note("install", core.reporter.mode)
@@ -122,12 +123,17 @@ def write_faults(path: str) -> tuple[int, bool]:
         faulthandler.enable(file=file, all_threads=True)
     if is_free and hasattr(faulthandler, "register"):
         faulthandler.register(DUMP_SIGNAL, file=file, all_threads=True)
+    at = os.environ.get(DUMP_TIME_VARIABLE)
+    if at:
+        from time import time
+
+        faulthandler.dump_traceback_later(max(float(at) - time(), 0.01), file=file)
     return file, not is_on
 
 
 def _free_number() -> int:
     """Return the number of a descriptor that is not in use."""
-    most = os.sysconf("SC_OPEN_MAX")
+    most = os.sysconf("SC_OPEN_MAX") if hasattr(os, "sysconf") else 0
     number = (min(most, _HIGHEST) if most > 0 else _HIGHEST) - 1
     while True:
         try:
@@ -162,11 +168,12 @@ class _Children:
 
     def watch(self) -> None:
         """Begin to, for good."""
-        _program_os.register_at_fork(after_in_child=self._begin_fork)
-        for name in ("wait", "wait3", "wait4", "waitpid"):
-            _Noted(name, self._note_end)
-        for name in ("kill", "killpg"):
-            _Noted(name, self._note_kill, is_before=True)  # who waits for it may be faster
+        if hasattr(_program_os, "register_at_fork"):
+            _program_os.register_at_fork(after_in_child=self._begin_fork)
+            for name in ("wait", "wait3", "wait4", "waitpid"):
+                _Noted(name, self._note_end)
+            for name in ("kill", "killpg"):
+                _Noted(name, self._note_kill, is_before=True)  # who waits for it may be faster
         if _is_worker(getattr(sys, "orig_argv", getattr(sys, "argv", ()))):
             try:
                 import multiprocessing.util  # what its first line imports

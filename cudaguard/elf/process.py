@@ -11,6 +11,7 @@ Source: ``link.h``, ``elf.h``, ``dlinfo(3)``, ``proc(5)``; System V ABI, chapter
 from __future__ import annotations
 
 import errno
+import sys
 
 from cudaguard.elf.reader import (
     PT_DYNAMIC,
@@ -26,6 +27,7 @@ from cudaguard.model import NamedTuple
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
     from typing_extensions import Self
 
@@ -35,6 +37,7 @@ MOST_TEXT = 1 << 30
 ENTRY = 32  # bytes of an entry that are public: base, name, dynamic section, next entry
 _PAGE = 1 << 12
 _MOST_TAGS = 1 << 12
+_MOST_MODULES = 1 << 12
 _MOST_MAPPED = 1 << 36  # the libraries of CUDA take gigabytes
 _PF_W = 2
 _RTLD_DI_LINKMAP = 2
@@ -67,6 +70,8 @@ def library_path() -> list[str]:
 
 def mapped_files() -> set[str]:
     """Return the files of which code is mapped into this process; empty where nobody tells."""
+    if os.name == "nt":
+        return _modules_of_windows()
     try:
         with open_file("/proc/self/maps", "rb", buffering=0) as file:
             lines = file.readall().split(b"\n")
@@ -79,6 +84,19 @@ def mapped_files() -> set[str]:
         if slash and b"x" in head[:64].partition(b" ")[2][:4]:
             found.add(os.fsdecode(b"/" + path))
     return found
+
+
+def _modules_of_windows() -> set[str]:
+    """Return the programs and libraries; empty as long as this process has no ctypes."""
+    ctypes: Any = sys.modules.get("ctypes")
+    if not hasattr(ctypes, "WinDLL"):
+        return set()
+    api: Any = __import__("_winapi")
+    handles, size = (ctypes.c_void_p * _MOST_MODULES)(), ctypes.c_uint32()
+    given = ctypes.c_void_p(-1), handles, ctypes.sizeof(handles), ctypes.byref(size)
+    ctypes.WinDLL("kernel32").K32EnumProcessModules(*given)
+    found = handles[: size.value // ctypes.sizeof(ctypes.c_void_p)]
+    return {str(api.GetModuleFileName(handle)) for handle in found if handle}
 
 
 def identity(path: str) -> object:
@@ -98,6 +116,8 @@ class Memory:
     """
 
     def __init__(self) -> None:
+        if os.name != "posix":
+            raise OSError(errno.ENOSYS, "this system does not show it")
         self._file = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
 
     def __enter__(self) -> Self:

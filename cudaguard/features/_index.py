@@ -54,7 +54,7 @@ VERBS = {
     'clone_outputs': {'after': 'cudaguard.features.cuda_graphs.functions:replace_compile'},
     'preload_newer_nvrtc': {'before': 'cudaguard.features.gpu_architectures.repair:preload_newer_nvrtc'},
     'prepare_builds': {'after': 'cudaguard.features.builds.repair:prepare_builds'},
-    'load_newest_runtime': {'before': 'cudaguard.features.windows_runtime.repair:load_newest', 'late': 'cudaguard.features.windows_runtime.repair:load_newest'},
+    'load_newest_runtime': {'before': 'cudaguard.features.windows_runtime.repair:load_newest', 'first': 'cudaguard.features.windows_runtime.repair:load_newest', 'late': 'cudaguard.features.windows_runtime.repair:load_newest'},
 }
 
 CATEGORIES = {

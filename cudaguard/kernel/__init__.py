@@ -37,7 +37,7 @@ _listdir, _access = SYSTEM.listdir, SYSTEM.access
 FLAGS = sum(getattr(SYSTEM, f"O_{n}", 0) for n in ("CLOEXEC", "NONBLOCK", "NOCTTY", "BINARY"))
 RTLD_GLOBAL = getattr(SYSTEM, "RTLD_GLOBAL", 0)  # 0: the platform has no symbol scopes
 _FOLDER = __file__[: -len("kernel/__init__.py")]
-_STANDARD_LIBRARY = f"{os.sep}lib-dynload{os.sep}"
+_STANDARD_LIBRARY = f"{os.sep}{'DLLs' if sys.platform == 'win32' else 'lib-dynload'}{os.sep}"
 _MODES = dict.fromkeys(("fix", "1", "on", "true"), "fix")
 _MODES.update((word, word) for word in ("observe", "warn", "strict"))
 _OFF = ("off", "0", "false", "no")

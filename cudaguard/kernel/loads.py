@@ -66,7 +66,7 @@ _of_no_concern: "set[tuple[int, ...]]" = set()
 def why_file(path: str) -> str:
     """Return what the file of an extension has for the guard, in words; empty for most."""
     if sys.platform != "linux":
-        return ""
+        return "is for Windows" if sys.platform == "win32" else ""
     try:
         file = _open(path, FLAGS)
     except failures():  # the loader has its own words

@@ -216,6 +216,10 @@ def run_command(command: Sequence[str], environ: Mapping[str, str], limit: float
         OSError: There can be no further process.
     """
     started = monotonic()
+    if os.name == "nt":
+        from cudaguard.system.windows import run_to_its_end
+
+        return Ended(*run_to_its_end(command, environ, limit, KEPT), monotonic() - started)
     with ExitStack() as stack:
         (output, output_end), (errors, errors_end) = _pipe(stack), _pipe(stack)
 
@@ -313,7 +317,7 @@ def telling_lines(errors: str, runner: str = "<string>") -> tuple[str, ...]:
     left = re.sub(r'^  File "([^"\n]*)".*\n(?:    .*\n)*', kept, errors, flags=re.MULTILINE)
     lines = [line.strip() for line in left.splitlines() if line.strip("^~ ")]
     for number, line in enumerate(lines):
-        if line.startswith("Fatal Python error"):
+        if line.startswith(("Fatal Python error", "Windows fatal exception")):
             frames = [one for one in lines[number:] if one.startswith('File "')]
             telling = [one for one in frames if not _is_pythons(one)]
             return (*lines[max(0, number - 2) : number], line, *telling[:1])

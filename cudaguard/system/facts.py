@@ -41,7 +41,11 @@ class Facts:
     @property
     def machine(self) -> str:
         """Hardware name, as in ``x86_64``."""
-        return os.uname().machine if hasattr(os, "uname") else ""
+        return (
+            os.uname().machine
+            if hasattr(os, "uname")
+            else os.environ.get("PROCESSOR_ARCHITECTURE", "")
+        )
 
     @property
     def environ(self) -> Mapping[str, str]:

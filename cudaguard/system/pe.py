@@ -6,7 +6,9 @@ Source: Microsoft's "PE Format", and its documentation of ``VS_FIXEDFILEINFO``.
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 
+from cudaguard.elf.process import mapped_files
 from cudaguard.elf.reader import Budget, UnreadableError, number
 from cudaguard.files import LARGEST, open_to_read, os, own_errors, read_bytes
 from cudaguard.model import Record
@@ -18,18 +20,21 @@ if TYPE_CHECKING:
     from cudaguard.elf.forecast import ExtensionCheck
 
 RUNTIME = "msvcp140.dll"
+_OF_RUNTIME = ("concrt140", "msvcp140", "vcomp140", "vcruntime140")
+INSTALL_RUNTIME = "winget install Microsoft.VCRedist.2015+.x64"
 # The linker whose mutexes need no initialization, and the oldest runtime that can lock such.
 # Microsoft promises it from 14.40 on (STL#4730); 14.39 was seen to work, and 14.35 not to.
 _CONSTEXPR_MUTEX, _ENOUGH = (14, 40), (14, 39)
 _IS_WINDOWS = sys.platform == "win32"
 MACHINES = {0x14C: "x86", 0x8664: "AMD64", 0xAA64: "ARM64"}  # as platform.machine() says
 _OF_TAG = {"_amd64": "AMD64", "_arm64": "ARM64", "32": "x86"}  # what follows `-win` in a file name
-_IMPORTS, _RESOURCES = 1, 2  # data directories
+_EXPORTS, _IMPORTS, _RESOURCES = 0, 1, 2  # data directories
 _VERSION = 16  # RT_VERSION, a type of resources
 _FIXED_INFO = (0xFEEF04BD).to_bytes(4, "little")  # what VS_FIXEDFILEINFO begins with
 _BLOCK = 1 << 14
 _LONGEST = 1 << 9  # bytes of a name; those that C++ makes of templates are the longest
 _MOST = 1 << 12  # libraries of a file, sections, entries of a table of resources
+_MOST_KEPT = 64  # libraries
 _BUDGET = 1 << 25
 
 
@@ -55,11 +60,10 @@ class PeFile(Record):
 def read_pe(path: str) -> PeFile:
     """Return what a file says of itself."""
     try:
-        reader = _Reader(open_to_read(path))
+        reader = _Reader(path)
     except own_errors(OSError, ValueError):
         return PeFile()
     try:
-        reader.read_headers()
         version, imports = reader.version(), dict(reader.imports())
         is_new = reader.linker >= _CONSTEXPR_MUTEX
         used = {*reader.functions(imports[RUNTIME])} if is_new and RUNTIME in imports else ()
@@ -67,8 +71,29 @@ def read_pe(path: str) -> PeFile:
         return PeFile(reader.machine, reader.linker, version, tuple(imports), locks)
     except own_errors(OSError):  # damaged: what stands at the beginning is right all the same
         return PeFile(reader.machine, reader.linker)
-    finally:
-        os.close(reader.file)
+
+
+def needed_by(path: str) -> tuple[str, ...]:
+    """Return the libraries that a file needs, and what those of them need that lie beside it."""
+    own, folder = read_pe(path).imports, os.path.dirname(path)
+    return (*own, *(more for one in own for more in read_pe(os.path.join(folder, one)).imports))
+
+
+def functions_lacking(path: str, library: str) -> list[str]:
+    """Return what a file uses of a library, by name, and this copy of that does not have."""
+    try:
+        client = _Reader(path)
+        table = dict(client.imports()).get(os.path.basename(library).lower(), 0)
+        state = os.stat(library)
+        there = _exports_of(library, state.st_mtime_ns, state.st_size) if table else frozenset()
+        return sorted({*client.functions(table)} - there) if there else []
+    except own_errors(OSError, ValueError):
+        return []
+
+
+@lru_cache(_MOST_KEPT)
+def _exports_of(library: str, *_: int) -> frozenset[str]:
+    return frozenset(_Reader(library).exports())
 
 
 def is_too_old(version: tuple[int, ...]) -> bool:
@@ -142,43 +167,52 @@ def check_pe(path: str) -> ExtensionCheck | None:
     if file.locks_without_init and is_too_old(read_pe(beside.get(RUNTIME, "")).version):
         why = f"{name} needs {RUNTIME} 14.40 or newer, and an older one lies beside it"
         return fails("older-library", why, "update the package")
+    missing = set()
+    for user, one, found in _needed(path, folder):
+        lacking = functions_lacking(user, found) if found else []
+        if lacking:
+            why = f"{os.path.basename(user)} needs {lacking[0]}, which {found} does not have"
+            return fails("older-library", why, f"import first what has a newer {one}")
+        if not found:
+            missing.add(one)
     if not _IS_WINDOWS:
         return ExtensionCheck(None, path, "unknown", f"{name} is for Windows, and this is not")
-    missing = _missing(path, folder)
     if missing:
-        why = f"{name} needs {', '.join(missing)}, which Windows would not find"
-        return fails("library-missing", why, "install what has it", *missing)
+        why = f"{name} needs {', '.join(sorted(missing))}, which Windows would not find"
+        is_runtime = any(one.startswith(_OF_RUNTIME) for one in missing)
+        remedy = INSTALL_RUNTIME if is_runtime else "install what has it"
+        return fails("library-missing", why, remedy, *sorted(missing))
     return ExtensionCheck(True, path)
 
 
-def _missing(path: str, folder: str) -> list[str]:
-    """Return what a library needs, and what that needs in turn, and is nowhere."""
-    wheels = {os.path.basename(f).lower(): f for f, _ in in_wheels("", sys.path)}
-    places = (system_folder(), os.path.dirname(sys.executable), sys.base_prefix)
-    missing, seen, todo = [], {""}, [path]
+def _needed(path: str, folder: str) -> Iterator[tuple[str, str, str]]:
+    """Yield what a library needs, and what that needs in turn: who does, its name, and its file.
+
+    The file is that which is loaded by the name, if one is; empty if there is none.
+    """
+    places, wheels, seen, todo = [folder], {}, {""}, [path]
+    system = system_folder()
+    if _IS_WINDOWS:
+        places += [system, os.path.dirname(sys.executable), sys.base_prefix]
+        files = (*(file for file, _ in in_wheels("", sys.path)), *mapped_files())
+        wheels = {os.path.basename(file).lower(): file for file in files}
     while todo:
-        needed = {*read_pe(todo.pop()).imports} - seen
-        seen |= needed
-        for one in (one for one in needed if not one.startswith(("api-ms-", "ext-ms-"))):
-            own = filter(os.path.isfile, (os.path.join(folder, one), wheels.get(one, "")))
-            todo += [*own][:1]
-            if not any(os.path.isfile(os.path.join(place, one)) for place in (folder, *places)):
-                missing += [one] * (one not in wheels)
-    return sorted(missing)
+        user = todo.pop()
+        for one in {*read_pe(user).imports} - seen:
+            seen.add(one)
+            there = (os.path.join(place, one) for place in places)
+            found = next(filter(os.path.isfile, (wheels.get(one, ""), *there)), "")
+            if not one.startswith(("api-ms-", "ext-ms-")):
+                yield user, one, found
+                todo += [found] * bool(found and os.path.dirname(found) != system)
 
 
 class _Reader:
-    """An open PE file; all raises OSError where that makes no sense."""
+    """A PE file; all raises OSError where that makes no sense, and ValueError for no path."""
 
-    machine = ""
-    linker: tuple[int, ...] = ()
-
-    def __init__(self, file: int) -> None:
-        self.file, self._budget = file, Budget(_BUDGET)
+    def __init__(self, path: str) -> None:
+        self._path, self._budget = path, Budget(_BUDGET)
         self._blocks: dict[int, bytes] = {}
-
-    def read_headers(self) -> None:
-        """Read what all else takes."""
         start = number(self._in_file(0, 64), 60, 4) if self._in_file(0, 2) == b"MZ" else 0
         head = self._in_file(start, 24)
         if head[:4] != b"PE\0\0":
@@ -204,8 +238,9 @@ class _Reader:
         for block in range(place // _BLOCK, (place + length - 1) // _BLOCK + 1):
             if block not in self._blocks:
                 self._budget.spend(_BLOCK)
-                os.lseek(self.file, block * _BLOCK, os.SEEK_SET)
-                self._blocks[block] = os.read(self.file, _BLOCK)
+                file = open_to_read(self._path)
+                self._blocks[block] = os.pread(file, _BLOCK, block * _BLOCK)
+                os.close(file)
             found += self._blocks[block]
         return found[place % _BLOCK :][:length]
 
@@ -242,6 +277,13 @@ class _Reader:
             if not address >> (8 * self._word - 1):  # else it has a number, and no name
                 yield self._name(address + 2)
             at += self._word
+
+    def exports(self) -> Iterator[str]:
+        """Yield the functions that it has by name."""
+        table = self._directory(_EXPORTS)
+        head = self._at(table, 40) if table else bytes(40)
+        for number_of in range(number(head, 24, 4)):
+            yield self._name(number(self._at(number(head, 32, 4) + 4 * number_of, 4), 0, 4))
 
     def version(self) -> tuple[int, ...]:
         """Return the file version; empty if it has none."""

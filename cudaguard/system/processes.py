@@ -91,10 +91,33 @@ def handles(pid: int, number: int) -> bool:
     return False
 
 
+# Exit statuses of Windows with which crashed processes end -> what they mean.
+CRASHES_OF_WINDOWS = {
+    int(line[:10], 16): line[11:]
+    for line in (
+        *("0x40000015 abort", "0x80000003 breakpoint", "0xC0000005 access violation"),
+        *("0xC0000006 in-page error", "0xC000001D illegal instruction"),
+        *("0xC000007B DLL for another processor", "0xC0000094 division by zero"),
+        *("0xC00000FD stack overflow", "0xC0000135 DLL not found"),
+        *("0xC0000139 entry point not found", "0xC0000142 DLL initialization failed"),
+        *("0xC0000374 heap corruption", "0xC0000409 abort or stack buffer overrun"),
+        *("0xC06D007E delay-loaded DLL not found", "0xE06D7363 uncaught C++ exception"),
+        "0xC06D007F entry point of a delay-loaded DLL not found",
+    )
+}
+
+
+def shell_status(status: int) -> int:
+    """Return the status that a shell tells of a process, from that of `exit_status`."""
+    return 128 - status if -65 <= status < 0 else abs(status)
+
+
 def signal_name(number: int) -> str:
-    """Return the name of a signal, as in ``SIGSEGV``."""
+    """Return the name of a signal, as in ``SIGSEGV``; that of a status on Windows."""
     import signal
 
+    if number in CRASHES_OF_WINDOWS:
+        return f"{CRASHES_OF_WINDOWS[number]}, 0x{number:08X}"
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -100,7 +100,7 @@ def _machine() -> str:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read(8)
     except OSError:
-        return os.uname().nodename
+        return os.uname().nodename if os.name == "posix" else os.environ.get("COMPUTERNAME", "")
 
 
 OK = 0

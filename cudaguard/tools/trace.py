@@ -30,7 +30,7 @@ from cudaguard.elf.library_facts import distributions_of, read_library, version_
 from cudaguard.files import write_text
 from cudaguard.files.text import printable_data
 from cudaguard.system.facts import Facts
-from cudaguard.system.processes import signal_name
+from cudaguard.system.processes import shell_status, signal_name
 from cudaguard.system.runtimes import runtime_of, stem_of
 from cudaguard.tools.common import FORMATS, TIMEOUT, UsageError, add_verbose, json_text, note, say
 from cudaguard.tools.layout import Page
@@ -157,7 +157,7 @@ def document_of(
             process["program"] = list(program_of(process["program"]).without_arguments().words)
         process["is_program"] = process["pid"] == ended.pid
     number = -ended.status if ended.status < 0 and not ended.is_late else 0
-    status = TIMEOUT if ended.is_late else 128 + number if number else ended.status
+    status = TIMEOUT if ended.is_late else shell_status(ended.status)
     document = {
         "tool": "trace",
         "python": Facts().python,

@@ -5,11 +5,16 @@ What wine lacks: numpy and pyarrow cannot be imported, and PyQt6's libraries do 
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import subprocess
+from functools import partial
 
 import pytest
 
 from ..kept import DONE, kept_by_user
+from ..terminals import Terminal
 
 pytestmark = [pytest.mark.incidents]
 WINE = "/usr/lib/wine/wine64"
@@ -24,6 +29,8 @@ OLD = {
     "pyarrow": "pyarrow",
     "scikit-learn": "sklearn",
 }
+# The debugger of wine prints pages of what crashed.
+ALONE = {"WINEDLLOVERRIDES": f"{NATIVE}=n,b;winedbg.exe=d", "check": False}
 TORCH = "import torch; print(torch.ones(2).sum().item())"
 
 
@@ -34,7 +41,7 @@ def windows(child, root):
         pytest.skip("Python for Windows is not here: .ci/windows --make makes a tree with it")
     home = tree / "python"
 
-    def run(sites, *arguments, has_old=False, check=True, **env):
+    def run(sites, *arguments, has_old=False, check=True, on_terminal=False, **env):
         sites = (tree / "sites" / site for site in ("torch", "pytest", *sites.split()))
         folders = (home / "Lib", home / "DLLs", root, *sites)
         variables = {
@@ -48,9 +55,13 @@ def windows(child, root):
             "KMP_AFFINITY": "disabled",
             **env,
         }
-        return child.command(
-            WINE, home / "DLLs" / "python.exe", *arguments, env=variables, check=check
-        )
+        command = (WINE, home / "DLLs" / "python.exe", *map(str, arguments))
+        if on_terminal:
+            settings = (f"{name}={value}" for name, value in variables.items())
+            start = partial(subprocess.Popen, cwd=child.folder)
+            words = map(str, ("env", *settings, *command))
+            return Terminal(lambda *all, **how: start(all, **how), *words)
+        return child.command(*command, env=variables, check=check)
 
     return run
 
@@ -97,6 +108,19 @@ def test_too_late(windows):
     assert quiet(windows("PyQt5", "-c", f"import PyQt5\n{GUARD}{TORCH}")) == "2.0"
 
 
+def test_extensions_that_no_rule_names(windows, child):
+    """Also one that has an old copy beside it, which Windows prefers to its own."""
+    sites = kept_by_user().home / "windows" / "sites"
+    shutil.copy(sites / "PyQt5/PyQt5/Qt5/bin/msvcp140.dll", child.folder)
+    shutil.copy(sites / "optree/optree/_C.cp311-win_amd64.pyd", child.folder)
+    code = "import _C; print('there')"
+    assert "there" not in windows("optree", "-c", code, **ALONE).stdout
+    assert quiet(windows("optree", "-c", GUARD + code)) == "there"
+    late = f"import ctypes; ctypes.WinDLL('./msvcp140.dll')\n{GUARD}{code}"
+    told = windows("optree", "-c", late, **ALONE).stderr
+    assert "[CG071] _C needs a newer C++ runtime than msvcp140.dll 14.26, which is loaded." in told
+
+
 @pytest.mark.parametrize("first", ["torch", "PyQt5.QtWidgets", "PySide6.QtCore", "optree"])
 def test_quiet_in_any_order(windows, first):
     rest = {"torch", "PyQt5.QtWidgets", "PySide6.QtCore", "optree", "shiboken6"} - {first}
@@ -111,8 +135,9 @@ def test_started_by_the_environment(windows, child, root):
     env, code = {"PYTHONUSERBASE": f"Z:{child.folder}/user"}, f"import PyQt5.QtCore\n{TORCH}"
     assert quiet(windows("PyQt5", "-c", code, CUDAGUARD="fix", **env)) == "2.0"
     child.write("app.py", f"{code}\nraise SystemExit(7)")
-    done = windows("PyQt5", "-m", "cudaguard", "run", "app.py", check=False)
-    assert (quiet(done), done.returncode) == ("2.0", 7)
+    done = windows("PyQt5", *RUN, "app.py", check=False)
+    assert (done.stdout.strip(), done.returncode) == ("2.0", 7)
+    assert r"run: repaired 1 fault: C:\windows\System32\msvcp140.dll: loaded" in done.stderr
 
 
 def test_commands(windows):
@@ -122,5 +147,127 @@ def test_commands(windows):
     checked = windows("PyQt6 optree", *cudaguard, "check-extension", "PyQt6", "optree", check=False)
     assert "QtCore.pyd needs icuuc.dll, which Windows would not find" in checked.stdout
     assert "_C.cp311-win_amd64.pyd" not in checked.stdout  # in order
-    told = windows("", *cudaguard, "bisect", "--imports", "json", check=False).stderr
-    assert told.startswith("cudaguard bisect: it is not done on Windows")
+
+
+# --- Programs that end badly, and the commands that say how ---------------------------------------
+
+RUN, TRACE, BISECT = (("-m", "cudaguard", command) for command in ("run", "trace", "bisect"))
+CRASH = "import faulthandler; faulthandler._read_null()"
+BEAT = """
+    import os, time
+    while not os.path.exists("stop"):
+        with open("beat", "a") as file:
+            file.write(".")
+        time.sleep(0.1)
+"""
+PARENT = """
+    import subprocess, sys
+    child = subprocess.Popen([sys.executable, "beat.py"])
+    child.wait()
+"""
+KILLED = """
+    import os, subprocess, sys, time
+    def size(): return os.path.getsize("beat") if os.path.exists("beat") else 0
+    before = size()
+    parent = subprocess.Popen([sys.executable, *sys.argv[1:], "app.py"])
+    while size() < before + 3:
+        time.sleep(0.1)
+    parent.kill()
+    parent.wait()
+    time.sleep(1)
+    before = size()
+    time.sleep(1.5)
+    print(size() > before)
+    open("stop", "w").close()
+"""
+WORKERS = """
+    import multiprocessing, sys
+    def crash(): import crashy
+    def fail(): raise KeyError("lost")
+    if __name__ == "__main__":
+        for work in crash, fail:
+            worker = multiprocessing.Process(target=work)
+            worker.start()
+            worker.join()
+        sys.exit(4)
+"""
+WAITING = """
+    import time
+    try:
+        print("began", flush=True)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        print("heard", flush=True)
+        raise
+"""
+
+
+def test_run_reports_a_crash(windows, child):
+    child.write("crashy.py", CRASH)
+    child.write("app.py", "import crashy")
+    assert "cudaguard" not in windows("", "app.py", **ALONE).stderr
+    done = windows("", *RUN, "--report", "r.json", "app.py", **ALONE)
+    head = "cudaguard run: app.py crashed (access violation, 0xC0000005) while importing crashy, at"
+    assert f"{head} crashy.py:1.\n  run: cudaguard bisect app.py\n" in done.stderr
+    assert done.returncode == 0xC0000005 & 0xFF  # as much as wine lets out
+    report = json.loads((child.folder / "r.json").read_text())
+    assert (report["ended"]["status"], report["platform"]) == (0xC0000005, "win32 AMD64")
+
+
+def test_run_names_workers_that_die(windows, child):
+    child.write("crashy.py", CRASH)
+    child.write("app.py", WORKERS)
+    done = windows("", *RUN, "app.py", **ALONE)
+    assert (
+        "crashed (access violation, 0xC0000005) while importing crashy, at crashy." in done.stderr
+    )
+    assert "ended with KeyError in fail, at app.py:4." in done.stderr
+    assert done.returncode == 4
+
+
+def test_run_is_quiet_of_a_fault_that_the_program_handles(windows, child):
+    """Python writes its stack down before the program gets to see the fault."""
+    child.write("app.py", "try: import PyQt5.QtCore, torch\nexcept OSError: print('went on')")
+    assert quiet(windows("PyQt5", *RUN, "--mode", "observe", "app.py")) == "went on"
+
+
+def test_run_ends_what_the_program_has_started(windows, child):
+    """At its time limit, and where it is killed itself, which children else outlive."""
+    child.write("beat.py", BEAT)
+    child.write("app.py", PARENT)
+    child.write("killed.py", KILLED)
+    assert windows("", "killed.py").stdout.strip() == "True"
+    (child.folder / "stop").unlink()
+    assert windows("", "killed.py", *RUN).stdout.strip() == "False"
+    (child.folder / "stop").unlink()
+    done = windows("", *RUN, "--timeout", "4", "app.py", check=False)
+    assert "cudaguard run: app.py timed out after 4 s at app.py:4." in done.stderr
+    assert done.returncode == 124
+
+
+def test_trace_and_bisect(windows, child):
+    child.write("late.py", f"import sys\nif 'early' not in sys.modules: {CRASH}")
+    child.write("early.py", "")
+    child.write("app.py", "import _decimal, late\nimport early")
+    traced = windows("", *TRACE, "app.py", **ALONE).stderr
+    assert "_decimal (app.py:1)" in traced
+    assert "died of access violation, 0xC0000005 in late" in traced
+    found = windows("", *BISECT, "app.py", **ALONE).stdout
+    assert "access violation, 0xC0000005 unless early is imported before late." in found
+    assert "The rule below cures it" in found
+
+
+@pytest.mark.parametrize("command", [(), RUN], ids=["plain", "run"])
+def test_console_interrupts_the_program(windows, child, command):
+    """Ctrl-C is the program's; its status says so, and nothing is reported."""
+    child.write("app.py", WAITING)
+    terminal = windows("", *command, "app.py", on_terminal=True)
+    try:
+        terminal.expect("began", 60)
+        terminal.type("\x03")
+        said = terminal.whole()
+    finally:
+        terminal.process.kill()
+    assert "heard" in said
+    assert "cudaguard" not in said
+    assert terminal.process.wait() == 0xC000013A & 0xFF

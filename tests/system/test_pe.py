@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cudaguard import check_extension
-from cudaguard.system.pe import PeFile, is_too_old, read_pe
+from cudaguard.system.pe import (
+    PeFile,
+    functions_lacking,
+    is_too_old,
+    needed_by,
+    read_pe,
+)
 
 from ..pe_files import LOCKS, pe_file
 
@@ -42,7 +48,25 @@ def test_which_libraries_need_a_new_runtime(tmp_path):
     assert old == [True, True, False, False, False]
 
 
-WHOLE = pe_file(version=(14, 26, 0, 0), imports=LOCKS)
+def test_functions_that_a_copy_does_not_have(tmp_path):
+    """Whichever copy of a name comes first serves all, as with Qt6Core.dll or zlib1.dll."""
+    user, old, new = (tmp_path / name for name in ("a.dll", "zlib1.dll", "new/zlib1.dll"))
+    new.parent.mkdir()
+    user.write_bytes(pe_file(imports={"zlib1.dll": ("inflate", "inflateReset2"), **LOCKS}))
+    old.write_bytes(pe_file(exports=("deflate", "inflate"), imports={"b.dll": ()}))
+    new.write_bytes(pe_file(exports=("deflate", "inflate", "inflateReset2")))
+    assert functions_lacking(str(user), str(old)) == ["inflateReset2"]
+    assert functions_lacking(str(user), str(new)) == functions_lacking(str(user), "none") == []
+    assert {*needed_by(str(user))} == {"zlib1.dll", "msvcp140.dll", "b.dll"}
+    if sys.platform != "win32":  # where it needs a whole system
+        found = check_extension(user)
+        assert (found.ok, found.cause) == (False, "older-library")
+        assert found.message == f"a.dll needs inflateReset2, which {old} does not have"
+        old.write_bytes(new.read_bytes())
+        assert check_extension(user).cause == "unknown"
+
+
+WHOLE = pe_file(version=(14, 26, 0, 0), imports=LOCKS, exports=("a",))
 
 
 @given(
@@ -52,6 +76,7 @@ def test_damaged_files_raise_nothing(tmp_path_factory, place, damage, end):
     path = tmp_path_factory.getbasetemp() / "damaged.dll"
     path.write_bytes((WHOLE[:place] + damage + WHOLE[place + len(damage) :])[:end])
     assert isinstance(read_pe(str(path)).imports, tuple)
+    assert isinstance(functions_lacking(str(path), str(path)), list)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows' own folders count there")

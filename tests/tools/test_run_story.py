@@ -5,7 +5,7 @@ from __future__ import annotations
 from cudaguard.core.journal_reader import read_journal, typed
 from cudaguard.model import Rule
 from cudaguard.tools.run.record import read_faults
-from cudaguard.tools.run.story import fitting, likeliest, story_of
+from cudaguard.tools.run.story import fitting, likeliest, processes_of, short, story_of
 
 
 def line(kind, name, where="", thread=1, pid=7, **details):
@@ -146,3 +146,22 @@ def test_c_frames_as_python_3_14_writes_them(tmp_path):
     (fault,) = read_faults(str(path))
     assert fault.frames == (("a b.py", 3, "f"),)
     assert fault.c_frames == ('Binary file "/lib/libx.so", at f+0x1 [0x7f]',)
+
+
+def test_fault_on_windows_is_no_death(tmp_path):
+    """It is written down before the program gets to handle it; a supervisor knows who died."""
+    text = (
+        "Windows fatal exception: access violation\n\n"
+        "Current thread 0x000000dc (most recent call first):\n"
+        '  File "C:\\env\\Lib\\site-packages\\torch\\__init__.py", line 281 in load\n'
+        '  File "C:\\Python\\Lib\\runpy.py", line 88 in _run_code\n\n'
+    )
+    (tmp_path / "faults-7").write_text(text)
+    (dump,) = read_faults(str(tmp_path / "faults-7"))
+    assert (dump.what, len(dump.frames)) == ("access violation", 2)
+    assert [short(file) for file, *_ in dump.frames] == ["torch\\__init__.py", "runpy.py"]
+    began = line("start", "python", parent=1, program=["app.py"])
+    assert not processes_of([began], {7: [dump]})[7].how
+    ended = line("child", "7", pid=1, signal=0xC0000005)
+    found = processes_of([began, ended], {7: [dump]})[7]
+    assert found.how == "crashed (access violation, 0xC0000005)"

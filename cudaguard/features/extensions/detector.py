@@ -68,7 +68,7 @@ class ExtensionDetector:
         """Return an error that says why an extension was refused, in mode `strict`."""
         is_carried = self._core.reporter.mode == "strict"
         is_known = str(error) in self._kept and not is_carried  # tried again
-        if is_known or not sys.platform.startswith("linux"):
+        if is_known or not sys.platform.startswith(("linux", "win32")):
             return None
         try:
             from cudaguard.features.extensions.refusals import extension_refused

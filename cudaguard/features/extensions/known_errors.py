@@ -92,20 +92,26 @@ def _remedy(library: str) -> str:
 # --- Others ---------------------------------------------------------------------------------------
 
 
+# How the numbers of what is not found end: errors, and exit statuses as people see them.
+_NOT_FOUND = ("126", "135", "15", "81", "E", "4", "2")
+
+
 def of_windows(known: KnownError, match: re.Match[str]) -> Finding | None:
     """Return what a number or text of Windows' loader means: it may be in any language."""
-    said = match.groupdict()
-    words = {"library": said["library"]} if said["library"] else {}
-    around = match.string[match.start() : match.end() + 200]
+    said = {name: text for name, text in match.groupdict().items() if text}
+    words = {"library": said["library"]} if "library" in said else {}
+    around = match.string[max(0, match.start() - 200) : match.end() + 200]
+    shown = re.search(r"WinError (12[67])\b", around)
+    number = said.get("number", shown[1] if shown else "")
     if re.search(r"initialization routine|WinError (?:1114|998|193|1455)", match.string):
         return None  # see CG755, CG753, CG757
-    if said.get("number") == "126" or "module could not be found" in around:
+    if number in _NOT_FOUND or "module could not be found" in around:
         words["why"] = "it, or a DLL that it needs, is not there (error 126)"
         words["advice"] = (
             "install the Visual C++ redistributable and the CUDA that the package was built for; "
             "name its folder with os.add_dll_directory, since Python does not search PATH"
         )
-    elif said.get("number") == "127" or "procedure could not be found" in around:
+    elif number or "procedure could not be found" in around:
         words["why"] = "a DLL that it needs is there in an older copy, which was loaded first"
         words["advice"] = (
             "keep one CUDA on PATH; import torch before the other package; install builds for the "

@@ -145,6 +145,8 @@ def _as_said(found: Forecast, said: str) -> Forecast | None:
         return Forecast(found.path, needed=found.needed, libraries=(Lack(library, found.path),))
     if _NO_VERSION in said and "not found (required by" in said:
         return found if found.versions else None
+    if said.startswith("DLL load failed"):  # Windows, which names neither library nor function
+        return found
     if any(words in said for words in _OF_THE_FILE) and found.problem not in ("", "unknown"):
         return found
     return None

@@ -1,4 +1,4 @@
-"""CG920: C++ runtimes of Windows, older than what is installed beside them needs."""
+"""CG920: DLLs of which wheels have copies, some too old for what is installed beside them."""
 
 from __future__ import annotations
 
@@ -6,37 +6,57 @@ import os
 
 from cudaguard.core.checks import Check
 from cudaguard.features.windows_runtime.facts import RuntimeCopy
-from cudaguard.features.windows_runtime.findings import older_beside
+from cudaguard.features.windows_runtime.findings import lacking_beside, older_beside
 from cudaguard.system.packages import Skipped, listed_files
-from cudaguard.system.pe import RUNTIME, is_too_old, read_pe
+from cudaguard.system.pe import RUNTIME, functions_lacking, is_too_old, read_pe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cudaguard.system.packages import Result, Site
+    from cudaguard.system.pe import PeFile
 
 
 def check(site: Site) -> Result:
-    """Compare the runtimes of installed wheels, of this machine or of an unpacked environment."""
+    """Compare the DLLs of installed wheels, of this machine or of an unpacked environment."""
     old: list[RuntimeCopy] = []
-    clients, count = set[str](), 0
+    users: list[tuple[str, str, PeFile]] = []
+    copies: dict[tuple[str, str], list[tuple[str, str]]] = {}  # name, machine -> file, distribution
+    clients = set[str]()
     for dist in site.installed.found:
         for path, _ in listed_files(dist):
             if path.lower().endswith((".dll", ".pyd")):
                 name = os.path.normpath(os.path.join(dist.folder, path))
-                file, who, count = read_pe(name), f"{dist.name} {dist.version}", count + 1
-                if os.path.basename(name).lower() == RUNTIME and is_too_old(file.version):
+                file, who, base = (
+                    read_pe(name),
+                    f"{dist.name} {dist.version}",
+                    os.path.basename(name),
+                )
+                if base.lower() == RUNTIME and is_too_old(file.version):
                     old.append(RuntimeCopy(file.version, name, who))
                 if file.locks_without_init and not name.endswith("140.dll"):  # of the runtime
                     clients.add(who)
-    if not count:
+                users.append((name, who, file))
+                copies.setdefault((base.lower(), file.machine), []).append((name, who))
+    if not users:
         raise Skipped("nothing that is installed has libraries for Windows")
     findings = [older_beside(copy, sorted(clients)) for copy in old if clients]
-    return findings, f"libraries for Windows: {count}"
+    told = set()
+    for path, user, file in users:
+        # Python has brought the smaller runtime.
+        for one in (one for one in file.imports if not one.startswith("vcruntime140")):
+            those = copies.get((one, file.machine), ())
+            for copy, owner in those if len(those) > 1 else ():
+                is_new = owner != user and (owner, user) not in told
+                lacking = functions_lacking(path, copy) if is_new else []
+                if lacking and any(not functions_lacking(path, other) for other, _ in those):
+                    told.add((owner, user))
+                    findings.append(lacking_beside(owner, copy, user, path, lacking[0]))
+    return findings, f"libraries for Windows: {len(users)}"
 
 
 RUNTIMES = Check(
     "CG920",
-    "C++ runtimes of Windows",
-    "The msvcp140.dll of wheels for Windows is compared with what other wheels were linked with.",
+    "DLLs that several packages have",
+    "Windows takes the first DLL of a name for all: each copy is compared with what others need.",
     check,
 )

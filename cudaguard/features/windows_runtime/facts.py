@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from cudaguard.elf.process import mapped_files
 from cudaguard.files import os, own_errors
 from cudaguard.model import NamedTuple
 from cudaguard.system.pe import in_wheels, read_pe, system_folder
@@ -33,25 +34,16 @@ def newest(copies: Iterable[RuntimeCopy]) -> RuntimeCopy | None:
 
 def mapped(name: str) -> str:
     """Return the file of a library that is loaded; empty if it is not."""
-    import ctypes
+    import ctypes  # noqa: F401  # by which it is seen
 
-    windll: Any = ctypes.WinDLL  # type: ignore[attr-defined,unused-ignore]  # on Windows only
-    handle_of = windll("kernel32").GetModuleHandleW  # not the program's, which has its own types
-    handle_of.restype = ctypes.c_void_p
-    handle = handle_of(name)
-    return file_of(handle) if handle else ""
-
-
-def file_of(handle: int) -> str:
-    """Return the file of what is loaded; of the program for 0."""
-    import _winapi
-
-    return str(_winapi.GetModuleFileName(handle))  # type: ignore[attr-defined,unused-ignore]
+    return next((file for file in mapped_files() if os.path.basename(file).lower() == name), "")
 
 
 def copies(name: str) -> Iterator[RuntimeCopy]:
     """Yield the copies of a library for this kind of processor; Windows' own first."""
-    program = file_of(0)
+    import _winapi
+
+    program = str(_winapi.GetModuleFileName(0))  # type: ignore[attr-defined,unused-ignore]
     places = ((system_folder(), "Windows"), (os.path.dirname(program), "Python's folder"))
     found = ((os.path.join(folder, name), owner) for folder, owner in places)
     for path, owner in (*found, *in_wheels(name, sys.path)):
@@ -68,11 +60,14 @@ def package_of(file: str) -> str:
     return first if first.isidentifier() else ""
 
 
-def client_in(folder: str) -> str:
-    """Return a library of a package that needs a new runtime; empty if it has none."""
+def client_in(path: str) -> str:
+    """Return what needs a new runtime, of an extension or of a package; empty if nothing does."""
+    folder = os.path.dirname(path)
     places = (os.path.join(folder, "lib"), os.path.join(folder, "capi"), folder)
     files = [os.path.join(place, one) for place in places for one in _names_in(place)]
     libraries = [file for file in files if file.endswith((".dll", ".pyd"))][:_MOST]
+    if path.endswith(".pyd"):
+        libraries = [path, *(os.path.join(folder, one) for one in read_pe(path).imports)]
     return next((file for file in libraries if read_pe(file).locks_without_init), "")
 
 

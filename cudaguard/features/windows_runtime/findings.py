@@ -5,6 +5,7 @@ from __future__ import annotations
 from cudaguard.core.findings import guarded_command, listed, of_rule
 from cudaguard.files import os
 from cudaguard.model import Finding
+from cudaguard.system.pe import INSTALL_RUNTIME
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +23,20 @@ def older_beside(copy: RuntimeCopy, clients: list[str]) -> Finding:
         consequence="if it comes first, the others crash, or fail with 'OSError: [WinError 1114]'.",
         remedy="start the program with CUDAGUARD=fix, or import the others first",
         command=guarded_command(),
+    )
+
+
+def lacking_beside(owner: str, copy: str, user: str, file: str, function: str) -> Finding:
+    """A distribution has a DLL without a function that another one uses of it."""
+    name = os.path.basename(copy)
+    return Finding(
+        "CG920",
+        f"{owner} has a {name} without functions that {user} needs.",
+        evidence=(copy, f"{file} needs {function}"),
+        consequence=f"if {owner} comes first, {user} fails with 'The specified procedure could not "
+        "be found' ([WinError 127]).",
+        remedy=f"install versions with the same {name}, or import one of them only",
+        command=f"cudaguard check-extension {file}",
     )
 
 
@@ -57,7 +72,7 @@ def none_is_new_enough(
         client,
         remedy="update the Visual C++ Redistributable; without administrator rights: "
         "pip install msvc-runtime",
-        command="winget install Microsoft.VCRedist.2015+.x64",
+        command=INSTALL_RUNTIME,
     )
 
 

@@ -1,5 +1,8 @@
 """The newest C++ runtime, loaded before the first package that has an old one.
 
+That is before what the rule watches, which may load it by ctypes or change the search path, and
+before any extension that needs it.
+
 The loader of Windows binds by base name: all that come later use the first ``msvcp140.dll`` of a
 process. What was linked by MSVC 14.40 or newer crashes with one that is older than 14.39.
 """
@@ -11,7 +14,7 @@ from cudaguard.core.patterns import values_of
 from cudaguard.core.request import Done, Refused, WouldDo
 from cudaguard.features.windows_runtime import facts, findings
 from cudaguard.features.windows_runtime.facts import NEWEST_FOR_ALL, RuntimeCopy, newest
-from cudaguard.files import os, own_errors
+from cudaguard.files import own_errors
 from cudaguard.system.modules import has_ctypes
 from cudaguard.system.pe import is_too_old, read_pe
 
@@ -55,9 +58,10 @@ def _left(
     """Tell of an old copy, if the package needs a newer one."""
     client = _client(request)
     if client:
-        finding = worded(request.rule, request.name, client, request.where, copy)
+        package = request.name.partition(".")[0]
+        finding = worded(request.rule, package, client, request.where, copy)
         yield Refused(finding) if request.permit.acts else WouldDo(finding)
 
 
 def _client(request: Request) -> str:
-    return facts.client_in(os.path.dirname(request.path)) if request.path else ""
+    return facts.client_in(request.path) if request.path else ""

@@ -133,8 +133,6 @@ def execute(args: Namespace) -> int:
 
 def _problem(args: Namespace) -> str:
     """Return what is wrong with the arguments, or an empty string."""
-    if not hasattr(os, "fork"):
-        return "it is not done on Windows"
     if args.imports is None and not args.program:
         return "expected a script, -m MODULE, or --imports A,B,C"
     if args.imports is not None and args.program:

@@ -23,6 +23,7 @@ from cudaguard.features.gpu_architectures.policy import Torch
 from cudaguard.system.child import end_children, try_imports
 from cudaguard.system.facts import required_name
 from cudaguard.system.packages import Skipped
+from cudaguard.system.processes import cores
 from cudaguard.system.torch_build import architectures, copy_for, folder_of, look_around
 
 TYPE_CHECKING = False
@@ -255,7 +256,7 @@ def check_alone(site: Site) -> Result:
     def attempt(name: str) -> Ending:
         return try_imports((name,), site.environ, site.limit, code=_ASK_DRIVER)
 
-    pool = ThreadPoolExecutor(max(1, min(_MOST_AT_ONCE, len(os.sched_getaffinity(0)))))
+    pool = ThreadPoolExecutor(max(1, min(_MOST_AT_ONCE, cores())))
     try:
         endings = dict(zip(names, pool.map(attempt, names)))
     except BaseException:  # interrupted: the threads wait for children that know nothing of it

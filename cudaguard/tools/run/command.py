@@ -7,7 +7,6 @@ fault, a report says in which import or call, what was mapped, and what to try.
 
 from __future__ import annotations
 
-import os
 import signal
 from select import select
 from time import time
@@ -15,7 +14,7 @@ from time import time
 from cudaguard.core.journal_reader import Signaled, Started, lines_in, read_events, typed
 from cudaguard.core.record import FAULTS, JOURNAL
 from cudaguard.core.reports import PREREQUISITE, Repaired
-from cudaguard.files import open_to_read
+from cudaguard.files import open_to_read, os
 from cudaguard.system.processes import state
 from cudaguard.tools.common import UsageError, add_verbose, note
 from cudaguard.tools.layout import Page

@@ -15,7 +15,7 @@ from cudaguard.core.record import JOURNAL
 from cudaguard.files import write_text
 from cudaguard.files.text import printable_data
 from cudaguard.system.facts import Facts
-from cudaguard.system.processes import oom_kills, signal_name
+from cudaguard.system.processes import oom_kills, shell_status, signal_name
 from cudaguard.system.shareable import shareable
 from cudaguard.system.source import imports_of_file
 from cudaguard.tools.common import TIMEOUT, json_text, say
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 # The document is what ``--report`` writes (``schema/run.json``); the text says the same in words.
 
 # What a path has up to the packages; a look at the beginning of each word alone.
-_IN_PACKAGES = re.compile(r"(?<!\S)([^\s/]*)/\S*-packages/")
+_IN_PACKAGES = re.compile(r"(?<!\S)([^\s/\\]*)[/\\]\S*-packages[/\\]")
 _IN_ALL_STACKS = ("python", "libpython", "libc.", "ld-linux")  # libraries
 _INDENT = 2
 _MOST = 1 << 23  # bytes of the record: a hundred thousand events, two seconds of reading
@@ -239,10 +239,9 @@ class Report:
             sources = Sources(program, self._frames(), shows_lines=False)
         story, ended = self._story, self._ended
         name = signal_name(-ended.status) if ended.status < 0 else None
-        status = ended.status if name is None else 128 - ended.status
         how = {
             "kind": "timeout" if ended.is_late else "signal" if name else "exited",
-            "status": TIMEOUT if ended.is_late else status,
+            "status": TIMEOUT if ended.is_late else shell_status(ended.status),
             "signal": None if ended.is_late else name,
             "handed_on": sorted(map(signal_name, ended.sent)),
             "seconds": round(ended.seconds, 3),
@@ -413,7 +412,8 @@ class Report:
     def _debugger(self, program: Program) -> str:
         """Return what shows the C stack; empty if the process cannot be started again."""
         is_native = self._has_crashed and self._signal in FAULTS
-        if not (is_native and self._launch.prefix and self._is_program) or self._fits:
+        is_there = os.name == "posix" and self._launch.prefix and self._is_program
+        if not (is_native and is_there) or self._fits:
             return ""
         return debugger(program.words)
 
@@ -422,7 +422,7 @@ class Report:
         for one in self._processes.values() if self._killed else ():
             last = "" if one.rank is None else story_of(self._journal, one.pid).last
             hints += [f"{name_of(one._asdict())} was last seen{last}"] if last else []
-        is_killed = self._has_crashed and self._signal == signal.SIGKILL
+        is_killed = self._has_crashed and self._signal == getattr(signal, "SIGKILL", -1)
         if is_killed or "SIGKILL" in self._killed:
             now, before = oom_kills(), self._kills_before
             hints.append(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _MOST, _MOST_IN_ALL = 1 << 20, 1 << 24  # bytes of dumps: the last ones of a file, of all files
 _ROOM = 1 << 14  # bytes; more than one line of the record
-_FATAL = "Fatal Python error: "
+_FATAL = "(?:Fatal Python error|Windows fatal exception): "
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d{1,9}) in (?P<function>.*)$')
 _HEADING = re.compile(
     r"^(?P<is_current>Current t|T)hread 0x(?P<id>[0-9a-f]{1,16}) .*\(most recent call first\):$"
@@ -43,7 +43,7 @@ class RunRecord:
 
     def __init__(self) -> None:
         # As `tempfile` does, which would be most of what this process imports.
-        parent = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108  # the name is not to be guessed
+        parent = os.environ.get("TMPDIR") or os.environ.get("TEMP") or "/tmp"  # noqa: S108  # the name is not to be guessed
         self.folder, self.lock, self._problem = "", -1, ""
         self.remove: Callable[[], None] = lambda: None
         try:
@@ -64,7 +64,7 @@ class RunRecord:
                     return f"more than {LARGEST >> 20} MiB were recorded"
             except OSError as error:
                 return str(error)
-            if not os.path.exists("/proc/self/maps"):
+            if os.name == "posix" and not os.path.exists("/proc/self/maps"):
                 return "there is no /proc that would tell what is mapped"
         return self._problem
 

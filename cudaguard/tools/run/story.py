@@ -28,7 +28,7 @@ from cudaguard.core.patterns import actions_of, matches, values_of
 from cudaguard.core.permit import INSTALL, install_call
 from cudaguard.core.reports import Repaired
 from cudaguard.files import LARGEST, read_bytes
-from cudaguard.system.processes import signal_name
+from cudaguard.system.processes import CRASHES_OF_WINDOWS, signal_name
 from cudaguard.tools.run.launch import program_of
 
 TYPE_CHECKING = False
@@ -52,7 +52,7 @@ _OF_OTHERS = (
     *("ProcessRaisedException", "TerminatedWorkerError", "WorkerCrashedError", "WorkerLostError"),
 )
 # Of these nobody dies who was asked to end; SIGKILL is among them as it can be no wish of ours.
-CRASHES = frozenset(
+CRASHES = frozenset(CRASHES_OF_WINDOWS).union(
     getattr(signal, name)
     for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP", "SIGKILL")
     if hasattr(signal, name)
@@ -126,7 +126,9 @@ def processes_of(
         if fatal:
             known = found.get(pid) or Process(pid)
             meant = fatal[-1].what.replace("-", " ")
-            number = next((one for one in FAULTS if signal.strsignal(one) == meant), 0)
+            # On Windows it may go on: it is written before the program gets to handle the fault.
+            signals = FAULTS.difference(CRASHES_OF_WINDOWS)
+            number = next((one for one in signals if signal.strsignal(one) == meant), 0)
             known = known._replace(fault=fatal[-1], died=fatal[-1].time)
             found[pid] = known._replace(signal=known.signal or number)
     return found
@@ -371,7 +373,8 @@ def likeliest(fits: Iterable[Fit]) -> tuple[Fit, ...]:
 # --- Python stacks of the program: its sources, and the words for them ---------------------------
 # All threads, the standard library folded, equal stacks once.
 
-_LIBRARY = re.compile(r"/lib\w*/(?:python|pypy)3[.\d]*t?/")
+_LIBRARY = re.compile(r"/lib\w*/(?:python|pypy)3[.\d]*t?/|\\Lib\\")
+_IN_PACKAGES = re.compile(r".*-packages[/\\]")
 _GUARD = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 STACK = "Python stack"
 _INDENT = 2
@@ -454,8 +457,7 @@ class Sources:
 
 def short(file: str) -> str:
     """Return a path without the folder that all packages, or Python's own modules, are in."""
-    file = file.rpartition("-packages/")[2]
-    found = _LIBRARY.search(file)
+    found = _IN_PACKAGES.match(file) or _LIBRARY.search(file)
     return file[found.end() :] if found else file
 
 
@@ -471,7 +473,7 @@ def _kind_of(file: str) -> str:
     """Return ``between`` for ours and the import machinery, ``library`` for Python's, or ""."""
     if file.startswith(_GUARD):
         return "between"
-    found = None if "-packages/" in file else _LIBRARY.search(file)
+    found = None if _IN_PACKAGES.match(file) else _LIBRARY.search(file)
     name = file[found.end() :] if found else file.partition("<frozen ")[2]
     if name.startswith(("importlib", "_frozen_importlib")):
         return "between"

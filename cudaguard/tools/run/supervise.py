@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
     from cudaguard.tools.run.record import RunRecord
 
-IS_SUPPORTED = sys.platform.startswith("linux") and hasattr(signal, "sigtimedwait")
+IS_WINDOWS = os.name == "nt"
+IS_SUPPORTED = IS_WINDOWS or (sys.platform == "linux" and hasattr(signal, "sigtimedwait"))
 GRACE = 5.0  # seconds from SIGTERM to SIGKILL
 _LONGEST = 1.0  # seconds of one wait
 _DUMPING = 0.5  # seconds that a process gets to write down where it is
@@ -84,9 +85,15 @@ def run_recorded(
     """
     environment[FOLDER_VARIABLE] = record.folder
     flush()
-    supervisor = Supervisor(command, timeout, record.lock, look)
     try:
-        ended = supervisor.run(environment)
+        if IS_WINDOWS:
+            from cudaguard.tools.run.windows import supervise
+
+            pid, status, is_late, seconds = supervise(command, environment, timeout, look)
+            ended = ProgramEnd(pid, status, is_late, frozenset(), seconds)
+        else:
+            supervisor = Supervisor(command, timeout, record.lock, look)
+            ended = supervisor.run(environment)
     except NoProcessError as error:
         record.remove()
         environment.pop(FOLDER_VARIABLE, None)
@@ -96,11 +103,12 @@ def run_recorded(
     except BaseException:
         record.remove()
         raise
-    ending = [getattr(signal, name) for name in _ENDING]
+    ending = [getattr(signal, name) for name in _ENDING if hasattr(signal, name)]
     for number in ending:
         signal.signal(number, _interrupt)
     try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, ending)
+        if not IS_WINDOWS:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, ending)
         tell(ended)
     except _InterruptedError as error:
         if str(error) != "SIGINT" or ended.status != -signal.SIGINT:  # Ctrl-C has ended both
@@ -108,7 +116,8 @@ def run_recorded(
     except Exception as error:  # whatever it is, the program's end is what counts
         note(tool, f"no report: {type(error).__name__}: {error}")
     finally:
-        signal.pthread_sigmask(signal.SIG_BLOCK, ending)
+        if not IS_WINDOWS:
+            signal.pthread_sigmask(signal.SIG_BLOCK, ending)
         record.remove()
     return _end_as(ended)
 
@@ -302,6 +311,8 @@ def _end_as(ended: ProgramEnd) -> int:
     """End this process by the signal that the program died of; else return the exit status."""
     if ended.is_late:
         return TIMEOUT
+    if IS_WINDOWS:  # which has 32 bits of it, with a sign
+        return (abs(ended.status) ^ 1 << 31) - (1 << 31)
     if ended.status >= 0:
         return ended.status
     import resource

@@ -103,6 +103,25 @@ def test_doctor_compares_the_runtimes_of_wheels(packages):
     assert RUNTIMES.run(Site())[0] == []
 
 
+def test_doctor_compares_the_functions_of_copies(packages):
+    """One finding for two packages, and none where no copy has what is asked for."""
+    core, more = "PyQt5/Qt5/bin/msvcp140.dll", "torch/lib/c10.dll"  # which are listed
+    packages.put(more, imports={"msvcp140_1.dll": ("new", "odd")})
+    packages.put(core, version=NEW)
+    packages.put("PyQt5/Qt5/bin/msvcp140_1.dll", exports=("old",))
+    packages.put("torch/lib/c10_1.dll")
+    assert RUNTIMES.run(Site())[0] == []
+    record = packages.folder / "torch-2.9.1.dist-info/RECORD"
+    record.write_text(f"{more},,\ntorch/lib/msvcp140_1.dll,,\n")
+    packages.put("torch/lib/msvcp140_1.dll", exports=("new",))
+    assert RUNTIMES.run(Site())[0] == []
+    packages.put("torch/lib/msvcp140_1.dll", exports=("new", "odd"))
+    said = [one.what for one in RUNTIMES.run(Site())[0]]
+    assert said == [
+        "PyQt5_Qt5 2.9.1 has a msvcp140_1.dll without functions that torch 2.9.1 needs."
+    ]
+
+
 def test_elsewhere_nothing_of_it_is_watched():
     assert RULES[0].id not in {entry.id for entry, _ in built_in("linux")}
     assert not {*watched.WATCHED} & {*watched.WINDOWS}

@@ -20,7 +20,7 @@ class Journal:
     def __init__(self, path):
         self.pid = os.getpid()
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-        flags |= getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+        flags |= sum(getattr(os, f"O_{name}", 0) for name in ("CLOEXEC", "NOFOLLOW", "BINARY"))
         self.file = os.open(path, flags, 0o600) if path else None
 
     def note(self, what, name):
