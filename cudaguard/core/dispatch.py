@@ -11,7 +11,7 @@ import sys
 
 from cudaguard.core.journal import Journal
 from cudaguard.core.permit import permit_for
-from cudaguard.core.registry import Registry
+from cudaguard.core.registry import Registry, made_once
 from cudaguard.core.reports import Reporter
 from cudaguard.core.table import table
 from cudaguard.files import LARGEST, os, own_errors, read_start
@@ -25,7 +25,6 @@ from cudaguard.system.modules import has_ctypes, peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from builtins import property as part
     from collections.abc import Callable
     from importlib.machinery import ModuleSpec
     from typing import Any
@@ -42,21 +41,6 @@ if TYPE_CHECKING:
     from cudaguard.hooks.ctypes_loads import LibraryLoads
     from cudaguard.hooks.last_error import LastError
     from cudaguard.model import Rule
-
-else:
-
-    class part:  # noqa: N801  # used as `property` is
-        """A part of the core that is made, and its module imported, when it is first asked for."""
-
-        def __init__(self, make):
-            self.make = make
-
-        def __set_name__(self, owner, name):
-            self.name = name
-
-        def __get__(self, core, owner=None):
-            # Threads that come here at once get the same one.
-            return core.__dict__.setdefault(self.name, self.make(core))
 
 
 class Dispatch:
@@ -94,58 +78,58 @@ class Dispatch:
         """Return a part if it was made, else None."""
         return vars(self).get(name)
 
-    @part
+    @made_once
     def repairs(self) -> Repairs:
         """The caller of the repairs."""
         from cudaguard.core.repairs import Repairs
 
-        made = Repairs(self.reporter, self.replacements, self.scan_missed_loads, table)
+        made = Repairs(self.reporter, lambda: self.replacements, self.scan_missed_loads, table)
         made.registry = self.registry
         return made
 
-    @part
+    @made_once
     def native(self) -> NativeRepairs:
         """The caller of those where something is mapped."""
         from cudaguard.core.native_repairs import NativeRepairs
 
         return NativeRepairs(self.repairs)
 
-    @part
+    @made_once
     def replacements(self) -> Replacements:
         """What is replaced for rules."""
         from cudaguard.core.replace import Replacements
 
         return Replacements(self.reporter)
 
-    @part
+    @made_once
     def detection(self) -> Detection:
         """The detectors."""
         from cudaguard.core.detection import Detection
 
         return Detection(self, self.reporter, table)
 
-    @part
+    @made_once
     def ctypes(self) -> LibraryLoads:
         """The loads by ctypes."""
         from cudaguard.hooks.ctypes_loads import LibraryLoads
 
         return LibraryLoads(lambda one: self.native.scope_of_library(one), self)  # noqa: PLW0108
 
-    @part
+    @made_once
     def lazy(self) -> LazyFilter:
         """The filter for lazy imports, of Python 3.15."""
         from cudaguard.core.lazy import LazyFilter
 
         return LazyFilter()
 
-    @part
+    @made_once
     def end(self) -> LastError:
         """The look at the error that ends the program."""
         from cudaguard.hooks.last_error import LastError
 
         return LastError(self.detection.error_passes)
 
-    @part
+    @made_once
     def recording(self) -> Recording:
         """What else is told to a journal that is written to a file."""
         from cudaguard.core.recording import Recording

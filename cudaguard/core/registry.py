@@ -11,6 +11,7 @@ import sys
 
 from cudaguard.core.table import table
 from cudaguard.files import os
+from cudaguard.model import Record
 from cudaguard.system.modules import has_kernel_driver
 
 TYPE_CHECKING = False
@@ -18,7 +19,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
+    from cudaguard import config
     from cudaguard.model import Rule
+
+    made_once = property
+    Sourced = tuple["RuleEntry", str]  # a rule and where it comes from
+else:
+
+    class made_once:  # noqa: N801  # used as `property` is
+        """An attribute that is made, and its module imported, when it is first asked for."""
+
+        def __init__(self, make):
+            self.make = make
+
+        def __set_name__(self, owner, name):
+            self.name = name
+
+        def __get__(self, it, owner=None):
+            # Threads that come here at once get the same one.
+            return it.__dict__.setdefault(self.name, self.make(it))
+
 
 BUILT_IN = "built-in"
 
@@ -152,3 +172,63 @@ def _by_module(entries: Iterable[RuleEntry]) -> dict[str, tuple[RuleEntry, ...]]
         for name in entry.watch:
             found[name] = (*found.get(name, ()), entry)
     return found
+
+
+# --- What is asked for, and what is in force: see `cudaguard.core.settings` -----------------------
+
+
+class Layer(Record):
+    """What one call asks for.
+
+    Args:
+        mode: A mode, or None for "whatever the environment or the file say".
+        switches: Rule id -> enabled or disabled.
+        rules: Further rules with their origin.
+        file: The configuration file named by the call.
+        context: ``none``, ``auto`` or a device; None for "whatever the environment or file say".
+        alone: Activated by the environment variable alone, not by a call.
+        children: Are the Python processes that this one starts to be guarded as well?
+    """
+
+    mode: str | None = None
+    switches: Mapping[str, bool] = {}
+    rules: tuple[Sourced, ...] = ()
+    file: config.Settings | None = None
+    context: str | None = None
+    alone: bool = False
+    children: bool = False
+
+    def over(self, older: Layer) -> Layer:
+        """Return this layer on top of an older one, as one."""
+        return Layer(
+            self.mode or older.mode,
+            {**older.switches, **self.switches},
+            (*older.rules, *self.rules),
+            self.file or older.file,
+            self.context or older.context,
+            children=self.children or older.children,
+        )
+
+
+class InForce(Record):
+    """The outcome: what the engine is to be configured with.
+
+    Args:
+        mode: The mode.
+        switches: Rule id -> enabled or disabled.
+        rules: All rules with their origins, a later one replacing an earlier one.
+        journal: Path of the journal, or "".
+        plugins: May rule plug-ins be loaded?
+        context: ``none``, ``auto`` or a device.
+        watch: Further modules to watch; ``*`` for every top-level one.
+        problems: What in the environment or its file could not be used, in words.
+    """
+
+    mode: str
+    switches: Mapping[str, bool]
+    rules: tuple[Sourced, ...]
+    journal: str
+    plugins: bool
+    context: str
+    watch: tuple[str, ...]
+    problems: tuple[str, ...]

@@ -46,7 +46,7 @@ class Repairs:
 
     Args:
         reporter: Is told.
-        replacements: Has what is replaced.
+        replacements: Returns what has what is replaced.
         scan_missed_loads: Looks at what was loaded past us so far.
         table: Has the repairs. Given: where a program has forgotten what it had imported, the one
             that this module would import is another.
@@ -55,7 +55,7 @@ class Repairs:
     def __init__(
         self,
         reporter: Reporter,
-        replacements: Replacements,
+        replacements: Callable[[], Replacements],
         scan_missed_loads: Callable[[], None],
         table: FeatureTable,
     ) -> None:
@@ -137,10 +137,10 @@ class Repairs:
         for one in entries:
             if self._reporter.mode != "off" and _applies(one):
                 verbs = tuple(verb for verb, _ in one.does if entry in its[verb].values())
-                yield self.request(one.rule, verbs, name, path, **how)
+                yield self.request(one, verbs, name, path, **how)
 
     def request(self, *asked: Any, **more: Any) -> Request:
-        """Return a request, with the arguments of `Request` from the rule on."""
+        """Return a request, with the arguments of `Request` from the entry on."""
         from cudaguard.core.request import Request
 
         return Request(self._reporter, self._replacements, self._scan_missed_loads, *asked, **more)

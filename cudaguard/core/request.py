@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cudaguard.core.permit import permit_for
+from cudaguard.core.registry import made_once
 from cudaguard.core.reports import LATER
 from cudaguard.errors import ImportOrderError
 from cudaguard.hooks.caller import UserLine, caller_frame, describe, frame_outside_of, module_of
@@ -12,9 +13,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import FrameType
-    from typing import Union
+    from typing import Any, Union
 
     from cudaguard.core.permit import Permit
+    from cudaguard.core.registry import RuleEntry
     from cudaguard.core.replace import Replacements
     from cudaguard.core.reports import Reporter
     from cudaguard.model import Finding, Rule
@@ -79,9 +81,9 @@ class Request:
 
     Args:
         reporter: Is told.
-        replacements: Has what was replaced.
+        replacements: Returns what has what was replaced.
         scan_missed_loads: Looks at what was loaded past us so far.
-        rule: The rule; its conditions hold here.
+        entry: The rule; its conditions hold here.
         verbs: Those of its verbs that the repair does.
         name: The module or extension concerned.
         path: Its file, if it has one.
@@ -92,9 +94,9 @@ class Request:
     def __init__(
         self,
         reporter: Reporter,
-        replacements: Replacements,
+        replacements: Callable[[], Replacements],
         scan_missed_loads: Callable[[], None],
-        rule: Rule,
+        entry: RuleEntry,
         verbs: tuple[str, ...],
         name: str,
         path: str | None = None,
@@ -102,18 +104,43 @@ class Request:
         can_raise: bool = False,
         at_start: bool = False,
     ) -> None:
-        self.reporter, self.replacements = reporter, replacements
+        self.reporter, self._replacements = reporter, replacements
         self.scan_missed_loads = scan_missed_loads
-        self.rule, self.verbs = rule, verbs
+        self.entry, self.verbs = entry, verbs
         self.name, self.path, self.can_raise, self.at_start = name, path, can_raise, at_start
-        self.permit: Permit = permit_for(reporter.mode, rule.grade)
-        behind = caller_frame()
-        self.where = describe(behind)  # ``file:line`` of the code behind this
-        self.by = module_of(behind)  # its module
-        # The user's line, where a package did it: without the variables, as what is replaced keeps
-        # the request.
-        frame = frame_outside_of(rule.watch[0].partition(".")[0])
-        self.frame: UserLine | None = None if frame is None else UserLine(frame)
+        self.permit: Permit = permit_for(reporter.mode, entry.grade)
+
+    @property
+    def rule(self) -> Rule:
+        """The rule; its module is imported for it."""
+        return self.entry.rule
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The values of the verbs in the rule's actions, in their order."""
+        return tuple(value for verb, value in self.entry.does if verb in self.verbs)
+
+    @property
+    def replacements(self) -> Replacements:
+        """What has what was replaced; what it keeps of this says later for which line."""
+        self.frame  # noqa: B018  # looked for now
+        return self._replacements()
+
+    @property
+    def where(self) -> str:
+        """``file:line`` of the code behind this."""
+        return describe(caller_frame())
+
+    @property
+    def by(self) -> str:
+        """The module of the code behind this."""
+        return module_of(caller_frame())
+
+    @made_once
+    def frame(self) -> UserLine | None:
+        """The user's line, where a package did it: without its variables."""
+        frame = frame_outside_of(self.entry.watch[0].partition(".")[0])
+        return None if frame is None else UserLine(frame)
 
     def tell(self, outcome: Outcome, frame: FrameType | UserLine | None = None) -> bool:
         """Take note of an outcome, tell it, and raise it where `strict` does.
@@ -127,7 +154,7 @@ class Request:
         reporter, frame, verb = self.reporter, frame or self.frame, self.verbs[0]
         if isinstance(outcome, Done):
             reporter.repaired(
-                self.rule.id, outcome.verb or verb, outcome.subject, outcome.how,
+                self.entry.id, outcome.verb or verb, outcome.subject, outcome.how,
                 stays=outcome.stays, frame=frame,
             )  # fmt: skip
             if outcome.left is not None:

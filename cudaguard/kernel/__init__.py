@@ -151,8 +151,8 @@ class GuardFinder:
         # Asleep: the mode (None: not said), and whether the environment alone asked. Else None.
         self.asked: tuple[str | None, bool] | None = None
         self.core: Any = None  # awake: that of the guard
-        # The variable CUDAGUARD and the process, when it was put up.
-        self.word, self.pid = "", 0
+        # The mode of the variable CUDAGUARD and the process, when it was put up.
+        self.mode, self.pid = "", 0
         self.since = "ctypes"  # why what is mapped when looking begins was not seen to come
         self.loads: Any = None  # `cudaguard.kernel.loads`, once it is needed
         self.has_failed = False
@@ -582,7 +582,7 @@ def put_up(mode: "str | None", *, is_alone: bool = False) -> str:
     if variable:
         return f"environment variable {variable}"
     if kernel.asked is not None:
-        kernel.asked, kernel.word = (mode or kernel.asked[0], False), word
+        kernel.asked, kernel.mode = (mode or kernel.asked[0], False), _MODES.get(word, "")
         is_first = sys.meta_path and sys.meta_path[0] is kernel
         return "" if is_first else "another finder was put in front"
     early = _WATCHED.keys() & sys.modules.keys()
@@ -590,7 +590,8 @@ def put_up(mode: "str | None", *, is_alone: bool = False) -> str:
         return f"{min(early)}, which was imported before"
     if kernel.has_plugins():
         return "a rule plug-in"
-    kernel.asked, kernel.word, kernel.pid = (mode, is_alone), word, SYSTEM.getpid()
+    kernel.asked, kernel.mode = (mode, is_alone), _MODES.get(word, "")
+    kernel.pid = SYSTEM.getpid()
     kernel.watched = {**_WATCHED, "ctypes": None, _END_OF_CTYPES: None}
     sys.meta_path.insert(0, kernel)
     kernel.since = "guard" if _has_ctypes() else "ctypes"
