@@ -63,7 +63,10 @@ class Dispatch:
         # Adds the rules of a module's plug-ins; None where there are none left to load.
         self.load_plugins: Callable[[str], None] | None = None
         self._slots: dict[str, ImportCallbacks] = {}
-        self._plain = ImportCallbacks((self.arrived,), (self.window,))
+        # Before 3.11 a loader that stays to the end of an import is seen in tracebacks: there only
+        # for what is known, or asked, to be looked at.
+        around = (self.window,) if sys.version_info >= (3, 11) else ()
+        self._plain = ImportCallbacks((self.arrived,), around)
 
     @property
     def is_up(self) -> bool:
@@ -186,8 +189,11 @@ class Dispatch:
 
     def _slots_of(self, name: str) -> ImportCallbacks:
         own = self.registry.by_module.get(name, ())
-        before: list[Callable[[ModuleSpec], None]] = [self.arrived]
         asleep = self.registry.opt_in_orders.get(name, ())
+        is_plain = not asleep and not any(one.asks for one in own) and name != "ctypes"
+        if is_plain and self._plain.around and not self.journal.is_written:
+            return self._plain
+        before: list[Callable[[ModuleSpec], None]] = [self.arrived]
         # What else is reported is so at a call.
         if asleep or any(one.needs or (one.grade == "report" and not one.does) for one in own):
             before += self.prerequisites().before(name)
@@ -196,17 +202,13 @@ class Dispatch:
         if any(one.does for one in own):
             before += self.repairs.before(name)
             after += self.repairs.after(name)
-        # Before 3.11 a loader that stays to the end of an import is seen in tracebacks: there only
-        # for what is known, or asked, to be looked at.
-        if sys.version_info >= (3, 11) or name in table.index.INITIALIZERS or not (own or asleep):
+        if self._plain.around or name in table.index.INITIALIZERS or not (own or asleep):
             around.append(self.window)
         if name == "ctypes" and RTLD_GLOBAL:
             after.append(self.ctypes_comes)
         if self.journal.is_written:
             around.append(self.recording.note_failure)
             after.append(lambda spec, _: self.recording.import_ended(spec.name))
-        if len(before) == 1 and not after and tuple(around) == self._plain.around:
-            return self._plain
         return ImportCallbacks(tuple(before), tuple(around), tuple(after))
 
     def prerequisites(self) -> Prerequisites:
@@ -221,11 +223,13 @@ class Dispatch:
 
     def arrived(self, spec: ModuleSpec) -> None:
         """Take note of the import of a watched module."""
-        details = None
+        details, where = None, ""
         if self.is_traced:
             self.recording.look()  # what has come before is not this import's doing
             details = {"importing": importing()}
-        self.journal.note("import", spec.name, describe(caller_frame()), details)
+        if self.journal.is_written:
+            where = describe(caller_frame())
+        self.journal.note("import", spec.name, where, details)
         self.kernel.patch()  # ctypes was half imported when we were installed
         if spec.name == "ctypes":
             return  # which others try without needing it, and would do without
@@ -271,8 +275,9 @@ class Dispatch:
                 return text.encode() not in read_start(f"{folders[0]}/{file}", LARGEST)
             except own_errors(OSError):
                 return True
-        is_watched = name in self.kernel.watched and name not in self.registry.opt_in_orders
-        return is_watched and name not in self.registry.by_module and name != "ctypes"
+        if name in self.registry.by_module or name == "ctypes":
+            return False
+        return name in self.kernel.watched and name not in self.registry.opt_in_orders
 
     # --- before a load --------------------------------------------------------------
 

@@ -339,7 +339,6 @@ class Activation:
     def _finders(self) -> Any:
         from cudaguard.hooks import finder
 
-        self.core.kernel.retired = finder.RetiredFinder
         return finder
 
     def _combined(self, layers: Sequence[Layer]) -> InForce:

@@ -76,6 +76,11 @@ class RuleEntry:
         return None if is_so and "more" in self._when else is_so
 
     @property
+    def asks(self) -> bool:
+        """True if it asks for something at an import, and is not told at a call only."""
+        return bool(self.does or self.needs or self.grade == "report")
+
+    @property
     def is_for_windows(self) -> bool:
         """True if the rule is for Windows alone."""
         return bool(self._when.get("platform") == "win32")

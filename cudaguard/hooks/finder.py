@@ -72,8 +72,10 @@ def remove(finder: object) -> None:
 
 def _leave(ours: object, start: int) -> None:
     parting, finders = RetiredFinder(), sys.meta_path
+    finder: Any
     for place, finder in enumerate(finders):
         if finder is ours and place >= start:
+            finder.retired = RetiredFinder
             finders[place] = parting
             if not _searches():
                 parting.go()

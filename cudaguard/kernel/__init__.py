@@ -214,6 +214,8 @@ class GuardFinder:
     def _behind(self) -> "list[Any]":
         """Return who is asked after this finder; those in front have been asked already."""
         finders: list[Any] = list(sys.meta_path)
+        if self.retired is None and finders[0] is self:
+            return finders[1:]
         places = (place for place, one in enumerate(finders, 1) if one is self)
         return [one for one in finders[next(places, 0) :] if type(one) is not self.retired]
 

@@ -158,7 +158,13 @@ def parsed(source: bytes | str, path: str = "<unknown>") -> ast.Module:
     from importlib.util import decode_source
 
     text = decode_source(source) if isinstance(source, bytes) else source
-    return ast.parse(_ESCAPES.sub(lambda escape: "_" * len(escape[0]), text), path)
+    return ast.parse(_ESCAPES.sub(_without_escape, text), path)
+
+
+def _without_escape(escape: re.Match[str]) -> str:
+    """Return as much text; a brace stays: in an f-string without escapes it has a meaning."""
+    last = escape[0][-1]
+    return "_" * (len(escape[0]) - 1) + (last if len(escape[0]) == 2 and last in "{}" else "_")
 
 
 class Code:
@@ -639,6 +645,19 @@ def read(path: str) -> Source:
         return Source(problem=f"{line}{error.msg}")
     except (ValueError, RecursionError, MemoryError) as error:
         return Source(problem=f"cannot be parsed: {type(error).__name__}: {error}")
+
+
+def problem_of(path: str) -> str:
+    """Return why a file cannot be read or parsed, empty if it can; no tree is made of it."""
+    from symtable import symtable
+
+    try:
+        if path.endswith(".ipynb"):
+            return read(path).problem
+        symtable(read_bytes(path, LARGEST), path, "exec")
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return read(path).problem
+    return ""
 
 
 def imports_of_file(path: str) -> list[Import]:
