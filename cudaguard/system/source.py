@@ -654,7 +654,7 @@ def problem_of(path: str) -> str:
     try:
         if path.endswith(".ipynb"):
             return read(path).problem
-        symtable(read_bytes(path, LARGEST), path, "exec")
+        symtable(read_bytes(path, LARGEST), path, "exec")  # type: ignore[arg-type]  # bytes are as good
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return read(path).problem
     return ""
