@@ -41,12 +41,7 @@ class Upcoming(NamedTuple):
 
 
 def upcoming(wanted: frozenset[str], watched: str) -> Upcoming:
-    """Return which of some modules the program will import, that are not there yet.
-
-    Args:
-        wanted: The modules.
-        watched: The one that is imported just now.
-    """
+    """Return which modules the program will import, that are not there while one is imported."""
     frames = _frames(caller_frame())
     modules = [_module(frame) for frame in frames]
     roots = list(modules)

@@ -65,11 +65,7 @@ class Activation:
         return self.core.is_up
 
     def take_over(self, reason: str) -> None:
-        """Come into force where the kernel was asleep; does nothing elsewhere.
-
-        Args:
-            reason: What has woken the guard, in words.
-        """
+        """Come into force where the kernel was asleep; does nothing elsewhere."""
         self.woken_by = self.woken_by or reason
         core, kernel = self.core, self.core.kernel
         if kernel.asked is None:

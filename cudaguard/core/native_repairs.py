@@ -25,9 +25,6 @@ class NativeRepairs:
     """What the rules in force want done when a library is opened or an extension is mapped.
 
     Made again when other rules come into force.
-
-    Args:
-        repairs: Makes and tells what is asked for.
     """
 
     def __init__(self, repairs: Repairs) -> None:
@@ -37,13 +34,7 @@ class NativeRepairs:
         self._first: list[tuple[RuleEntry, str, str]] | None = None  # what has not been needed yet
 
     def mapping(self, spec: ModuleSpec, needed: tuple[str, ...], masked_for: str) -> None:
-        """Have done what is to be done before an extension is mapped.
-
-        Args:
-            spec: The extension, with a file.
-            needed: The libraries that it names.
-            masked_for: The module whose RTLD_GLOBAL was taken from the flags in force.
-        """
+        """Have done what is to be done before an extension is mapped."""
         self.provide(spec, needed)
         if self._first is None:
             self._first = list(self._with_moment("first"))
@@ -57,12 +48,7 @@ class NativeRepairs:
                 self._map(entry, one, spec)
 
     def provide(self, spec: ModuleSpec, needed: tuple[str, ...]) -> bool:
-        """Have brought what an extension needs; True if something was done.
-
-        Args:
-            spec: The extension, with a file.
-            needed: Names of libraries.
-        """
+        """Have brought what an extension needs; True if something was done."""
         done = 0
         entries = self._with_moment("needing")
         # The fixed parts first: nearly no library has them, and matching is not light.

@@ -216,24 +216,13 @@ class Layer(Record):
 
 
 class InForce(Record):
-    """The outcome: what the engine is to be configured with.
-
-    Args:
-        mode: The mode.
-        switches: Rule id -> enabled or disabled.
-        rules: All rules with their origins, a later one replacing an earlier one.
-        journal: Path of the journal, or "".
-        plugins: May rule plug-ins be loaded?
-        context: ``none``, ``auto`` or a device.
-        watch: Further modules to watch; ``*`` for every top-level one.
-        problems: What in the environment or its file could not be used, in words.
-    """
+    """The outcome: what the engine is to be configured with."""
 
     mode: str
     switches: Mapping[str, bool]
     rules: tuple[Sourced, ...]
     journal: str
     plugins: bool
-    context: str
-    watch: tuple[str, ...]
-    problems: tuple[str, ...]
+    context: str  # ``none``, ``auto`` or a device
+    watch: tuple[str, ...]  # further modules; ``*``: every top-level one
+    problems: tuple[str, ...]  # what could not be used, in words

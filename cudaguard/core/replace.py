@@ -18,13 +18,7 @@ _INHERITED = object()
 
 
 class ReplacedPlace:
-    """An attribute that is replaced for rules; replaced again when its owner is.
-
-    Args:
-        name: The place, in words.
-        owner: Whose attribute: a class or a module.
-        attribute: Its name.
-    """
+    """An attribute that is replaced for rules; replaced again when its owner is."""
 
     def __init__(self, name: str, owner: Any, attribute: str) -> None:
         self.name, self._owner, self._attribute = name, owner, attribute
@@ -54,12 +48,7 @@ class ReplacedPlace:
 
 
 class FunctionStandIn:
-    """Stands for a function that is not written in Python: looks like it, and is never a method.
-
-    Args:
-        original: The function.
-        call: Is called instead.
-    """
+    """Stands for a function that is not written in Python: looks like it, and is never a method."""
 
     def __init__(self, original: Any, call: Callable[..., Any]) -> None:
         self.__wrapped__ = original  # inspect.signature follows it
@@ -106,20 +95,12 @@ class Replacements:
     ) -> bool:
         """Replace something for a rule, or let the rule use what is replaced there.
 
-        What the request reports from now on concerns a call, and may be raised from it.
-
-        Args:
-            request: A `cudaguard.core.request.Request`, which gets the permit that is switched.
-            name: The place, in words.
-            owner: Whose attribute it is: that of a module that was loaded anew is another one.
-            attribute: Its name.
-            make: Is given the place and the rule's permit; returns what the attribute is to be.
+        What the request (see `cudaguard.core.request`) reports from now on concerns a call, and may
+        be raised from it; its permit is the one that is switched. The owner of a module that was
+        loaded anew is another one. `make` returns what the attribute is to be, and may raise.
 
         Returns:
             True if it was replaced now.
-
-        Raises:
-            Exception: What `make` raises.
         """
         rule: Rule = request.rule
         place = self._places.get(name)

@@ -11,14 +11,14 @@ from cudaguard.model import KW_ONLY, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from types import FrameType
     from typing import Any, Union
 
     from cudaguard.core.permit import Permit
     from cudaguard.core.registry import RuleEntry
+    from cudaguard.core.repairs import Repairs
     from cudaguard.core.replace import Replacements
-    from cudaguard.core.reports import Reporter
     from cudaguard.model import Finding, Rule
 
     Outcome = Union["Done", "WouldDo", "Refused"]
@@ -28,34 +28,21 @@ MISSED = object()  # an outcome of the moment `late`: the module came too early 
 
 
 class Done(Record):
-    """A repair has worked.
-
-    Args:
-        subject: What was repaired: a module, a library, a variable.
-        how: What has become of it, in words that follow the subject.
-        verb: By which of the repair's verbs; empty for the first.
-        stays: Is it there still after `uninstall`?
-        left: A fault that is left all the same.
-    """
+    """A repair has worked."""
 
     subject: str
-    how: str
+    how: str  # in words that follow the subject
     _: KW_ONLY
-    verb: str = ""
-    stays: bool = True
-    left: Finding | None = None
+    verb: str = ""  # empty for the first of the repair's
+    stays: bool = True  # after `uninstall`
+    left: Finding | None = None  # a fault that is left all the same
 
 
 class WouldDo(Record):
-    """A repair that is needed was not permitted.
-
-    Args:
-        finding: What is told instead.
-        about: See `cudaguard.core.reports.Reporter.is_told_about`.
-    """
+    """A repair that is needed was not permitted; what is told instead."""
 
     finding: Finding
-    about: str = ""
+    about: str = ""  # see `cudaguard.core.reports.Reporter.is_told_about`
 
 
 class Refused:
@@ -80,9 +67,7 @@ class Request:
     """What a rule asks of a repair at one moment.
 
     Args:
-        reporter: Is told.
-        replacements: Returns what has what was replaced.
-        scan_missed_loads: Looks at what was loaded past us so far.
+        repairs: Who makes it.
         entry: The rule; its conditions hold here.
         verbs: Those of its verbs that the repair does.
         name: The module or extension concerned.
@@ -93,9 +78,7 @@ class Request:
 
     def __init__(
         self,
-        reporter: Reporter,
-        replacements: Callable[[], Replacements],
-        scan_missed_loads: Callable[[], None],
+        repairs: Repairs,
         entry: RuleEntry,
         verbs: tuple[str, ...],
         name: str,
@@ -104,11 +87,11 @@ class Request:
         can_raise: bool = False,
         at_start: bool = False,
     ) -> None:
-        self.reporter, self._replacements = reporter, replacements
-        self.scan_missed_loads = scan_missed_loads
+        self.reporter, self._repairs = repairs.reporter, repairs
+        self.scan_missed_loads = repairs.scan_missed_loads
         self.entry, self.verbs = entry, verbs
         self.name, self.path, self.can_raise, self.at_start = name, path, can_raise, at_start
-        self.permit: Permit = permit_for(reporter.mode, entry.grade)
+        self.permit: Permit = permit_for(self.reporter.mode, entry.grade)
 
     @property
     def rule(self) -> Rule:
@@ -124,7 +107,7 @@ class Request:
     def replacements(self) -> Replacements:
         """What has what was replaced; what it keeps of this says later for which line."""
         self.frame  # noqa: B018  # looked for now
-        return self._replacements()
+        return self._repairs.replacements()
 
     @property
     def where(self) -> str:

@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType, TracebackType
-    from typing import Any
+    from typing import Any, TypeVar
 
     from typing_extensions import Self
+
+    Function = TypeVar("Function")
 
 SYSTEM = _system
 # Bound now: what a program puts into `os` later is its own.
@@ -63,14 +65,21 @@ _READING = (
 TRACEBACK: "Any" = BaseException.__traceback__  # past what a class makes of its attributes
 
 
-def _of_import_system(function: "Any") -> "Any":
-    # `warnings` passes by the frames of files so named: see `cudaguard.hooks.caller`.
-    function.__code__ = function.__code__.replace(co_filename=_SEEN_AS)
+def of_import_system(function: "Function") -> "Function":
+    """Have the frames of a function counted among those of the import system.
+
+    What a module warns of on behalf of who imports it (``stacklevel=2``) is that one's line, and is
+    shown or not by the filters for that one. ``warnings`` finds the line by passing by the files
+    with ``importlib`` and ``_bootstrap`` in their names, as do others who look for the importer.
+    """
+    changed: Any = function
+    seen_as = f"<frozen importlib._bootstrap, {changed.__module__}>"
+    changed.__code__ = changed.__code__.replace(co_filename=seen_as)
     return function
 
 
 def hide_frame(error: BaseException) -> None:
-    """Drop the frame that catches an error (see `cudaguard.hooks.caller`)."""
+    """Drop the frame that catches an error: it is none of the user's business (3.11+)."""
     try:
         traceback = TRACEBACK.__get__(error)
         if traceback is not None:
@@ -163,7 +172,7 @@ class GuardFinder:
         self.thread = _local()
         self.stand_ins: list[StandIn] = []
 
-    @_of_import_system
+    @of_import_system
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
@@ -257,13 +266,7 @@ kernel = GuardFinder()
 
 
 class StandIn:
-    """Something of Python's that a function of ours stands in for.
-
-    Args:
-        what: What it is called.
-        owner: Whose attribute it is.
-        name: Of the attribute.
-    """
+    """Something of Python's that a function of ours stands in for."""
 
     __slots__ = ("is_up", "name", "original", "ours", "owner", "what")
 
@@ -296,11 +299,7 @@ class StandIn:
 
 
 def wake(reason: str) -> "Any":
-    """Load the guard, have it take over if that has not happened, and return its core.
-
-    Args:
-        reason: Why, in words that follow "woken by".
-    """
+    """Load the guard, have it take over if that has not happened, and return its core."""
     activation = load("cudaguard.api").activation
     activation.take_over(reason)
     return activation.core
@@ -375,7 +374,7 @@ def _patch_extensions() -> None:
     stand_in = StandIn(what, ExtensionFileLoader, "create_module")
     original = stand_in.original
 
-    @_of_import_system
+    @of_import_system
     def create_module(loader: ExtensionFileLoader, spec: "ModuleSpec") -> "ModuleType | None":
         try:
             is_asleep = stand_in.is_up and may_wake()

@@ -172,10 +172,6 @@ class Code:
 
     What stands under a condition on the version or the platform that is false here, or under
     ``TYPE_CHECKING``, is left out.
-
-    Args:
-        tree: The source.
-        module: Its module.
     """
 
     def __init__(self, tree: ast.Module, module: Module) -> None:
@@ -607,8 +603,6 @@ def absolute(module: str, level: int, package: str) -> str:
 # --- Files ----------------------------------------------------------------------------------------
 
 _IGNORE, _ALL = "cudaguard: ignore", "*"
-_SKIPPED_FOLDERS = frozenset(("__pycache__", "node_modules", "site-packages"))
-_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # in their folders
 
 
 class Source(NamedTuple):
@@ -689,29 +683,3 @@ def _ignores(data: bytes) -> Iterator[tuple[int, frozenset[str]]]:
             ids = rest[1:].partition("]")[0] if rest.startswith("[") else _ALL
             named = frozenset(id.strip() for id in ids.split(",") if id.strip())
             yield token.start[0], named
-
-
-def files_below(path: str) -> list[str]:
-    """Return the file itself, or the Python files of a folder, sorted.
-
-    Hidden folders, environments and installed packages are left out.
-    """
-    if not os.path.isdir(path):
-        return [path]
-    found: list[str] = []
-
-    def closed(error: OSError) -> None:
-        found.append(error.filename)  # to read it as a file tells why
-
-    for root, folders, names in os.walk(path, onerror=closed):
-        folders[:] = [
-            name
-            for name in folders
-            if not name.startswith(".")
-            and name not in _SKIPPED_FOLDERS
-            and not any(os.path.exists(os.path.join(root, name, sign)) for sign in _ENVIRONMENTS)
-        ]
-        files = (os.path.join(root, n) for n in names if n.endswith(".py"))
-        # A pipe would be read for ever; a link into nowhere is how Emacs marks what is edited.
-        found += [file for file in files if os.path.isfile(file)]
-    return sorted(found)

@@ -19,15 +19,7 @@ from cudaguard.files import LARGEST, read_bytes
 from cudaguard.system.facts import Facts
 from cudaguard.system.import_graph import ImportGraph
 from cudaguard.system.packages import key_of
-from cudaguard.system.source import (
-    Effect,
-    Import,
-    Source,
-    files_below,
-    module_of_file,
-    problem_of,
-    read,
-)
+from cudaguard.system.source import Effect, Import, Source, module_of_file, problem_of, read
 from cudaguard.tools.common import BROKEN, FOUND, OK, UsageError, add_format, json_text, note, show
 from cudaguard.tools.layout import Page
 
@@ -46,6 +38,8 @@ _PIN = re.compile(
     r"[ \t]{0,9}==[ \t]{0,9}([\w.!+]+)",
     re.MULTILINE,
 )
+_SKIPPED_FOLDERS = frozenset(("__pycache__", "node_modules", "site-packages"))
+_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # in their folders
 EXAMPLES = """\
 examples:
   cudaguard lint src train.py                  everything below src, and one file
@@ -125,6 +119,32 @@ def execute(args: Namespace) -> int:
             show(str(page))
         note("lint", f"{counted(len(found), 'findings')} in {counted(len(files), 'files')}")
     return BROKEN if unreadable else FOUND if found else OK
+
+
+def files_below(path: str) -> list[str]:
+    """Return the file itself, or the Python files of a folder, sorted.
+
+    Hidden folders, environments and installed packages are left out.
+    """
+    if not os.path.isdir(path):
+        return [path]
+    found: list[str] = []
+
+    def closed(error: OSError) -> None:
+        found.append(error.filename)  # to read it as a file tells why
+
+    for root, folders, names in os.walk(path, onerror=closed):
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith(".")
+            and name not in _SKIPPED_FOLDERS
+            and not any(os.path.exists(os.path.join(root, name, sign)) for sign in _ENVIRONMENTS)
+        ]
+        files = (os.path.join(root, n) for n in names if n.endswith(".py"))
+        # A pipe would be read for ever; a link into nowhere is how Emacs marks what is edited.
+        found += [file for file in files if os.path.isfile(file)]
+    return sorted(found)
 
 
 class Versions(Facts):
