@@ -69,8 +69,7 @@ class Detection:
 
         Args:
             since: Why what is there was not seen to come: ``guard`` or ``ctypes``.
-            known: What the kernel has seen (see `cudaguard.kernel.loads.Loader`): what came later
-                is news. None: nothing.
+            known: The kernel's `Loader`: what came later is news. None: nothing was seen.
         """
         from cudaguard.system.loader_list import LoaderNews
 

@@ -399,16 +399,13 @@ class Dispatch:
                 self.look()
 
     def look(self, since: str = "ctypes") -> None:
-        """Begin to look: who owns what in the global symbol scope, who initializes CUDA.
+        """Begin to look: who owns what in the global symbol scope, who initializes CUDA; may raise.
 
         That is where the program asks for global names, or has ctypes. Nothing is imported for it
         that changes the process: what the loader has is read from memory.
 
         Args:
             since: Why what is there was not seen to come: ``guard`` when that comes, or ``ctypes``.
-
-        Raises:
-            ImportOrderError: in `strict`, for what is found.
         """
         if not self.is_up or self.is_looking:
             return

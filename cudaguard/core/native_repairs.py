@@ -81,13 +81,7 @@ class NativeRepairs:
         return (is_news and self.provide(spec, (missing,))) or self.fetch(file, spec.name, error)
 
     def fetch(self, file: str, name: str, error: Exception) -> bool:
-        """Have opened what a library or extension was refused for; True if something was done.
-
-        Args:
-            file: Its path. By a bare name programs try what may be there.
-            name: What to call it.
-            error: The loader's.
-        """
+        """Have opened what a file, no bare name, was refused for; True if something was done."""
         missing, found, _ = str(error).partition(NOT_FOUND)
         if os.sep not in file or (found and os.sep in missing):
             return False

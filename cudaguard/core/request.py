@@ -126,13 +126,9 @@ class Request:
         return None if frame is None else UserLine(frame)
 
     def tell(self, outcome: Outcome, frame: FrameType | UserLine | None = None) -> bool:
-        """Take note of an outcome, tell it, and raise it where `strict` does.
+        """Take note of an outcome, tell it, and raise in `strict` what was refused.
 
-        Returns:
-            Whether it is news; always so for what was done.
-
-        Raises:
-            Exception: In `strict`, for what was refused.
+        Returns whether it is news; always so for what was done.
         """
         reporter, frame, verb = self.reporter, frame or self.frame, self.verbs[0]
         if isinstance(outcome, Done):

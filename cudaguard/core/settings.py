@@ -29,13 +29,7 @@ def layer_of_call(
     context: object = None,
     children: bool = False,
 ) -> Layer:
-    """Return the layer that a call of `install` or `guard` asks for.
-
-    Raises:
-        ConfigError: An unknown mode or rule id, a configuration file that cannot be used, or a
-            context that is neither a word nor a device.
-        RuleError: A malformed rule.
-    """
+    """Return the layer that a call of `install` or `guard` asks for; raises as these do."""
     switches = config.parse_switches(enable, disable, origin)
     if isinstance(rules, (str, bytes)) or not hasattr(rules, "__iter__"):
         raise RuleError(f"{origin}: rules: expected a list of cudaguard.Rule, got {rules!r}")

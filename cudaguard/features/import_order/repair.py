@@ -88,16 +88,15 @@ def fetch(request: Request, missing: str) -> Iterator[Outcome]:
         missing: The name that the loader has not found. Empty: it finds one that is too old, and a
             newer one that is installed has what is missing.
     """
+    # A program that catches the error has another way: it would compute on a GPU instead of it. And
+    # it may try again and again.
+    if not (request.permit.acts and ends_program()):
+        return
     from cudaguard.system.newer_copies import newer_than_found
     from cudaguard.system.preload import in_wheels, open_all
 
-    if not request.permit.acts:
-        return
     path = request.path or ""
     files = in_wheels(missing, path) if missing else newer_than_found(path)
-    # A program that catches the error has another way: it would compute on a GPU instead of it.
-    if not (files and ends_program()):
-        return
     opened, _ = open_all(files)
     why = "which does not find it" if missing else "which finds an older copy first"
     for file in opened:
