@@ -11,14 +11,14 @@ from cudaguard.model import KW_ONLY, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from types import FrameType
     from typing import Any, Union
 
     from cudaguard.core.permit import Permit
     from cudaguard.core.registry import RuleEntry
-    from cudaguard.core.repairs import Repairs
     from cudaguard.core.replace import Replacements
+    from cudaguard.core.reports import Reporter
     from cudaguard.model import Finding, Rule
 
     Outcome = Union["Done", "WouldDo", "Refused"]
@@ -67,7 +67,7 @@ class Request:
     """What a rule asks of a repair at one moment.
 
     Args:
-        repairs: Who makes it.
+        repairs: Who makes it (see `cudaguard.core.repairs`).
         entry: The rule; its conditions hold here.
         verbs: Those of its verbs that the repair does.
         name: The module or extension concerned.
@@ -78,7 +78,7 @@ class Request:
 
     def __init__(
         self,
-        repairs: Repairs,
+        repairs: Any,
         entry: RuleEntry,
         verbs: tuple[str, ...],
         name: str,
@@ -87,8 +87,9 @@ class Request:
         can_raise: bool = False,
         at_start: bool = False,
     ) -> None:
-        self.reporter, self._repairs = repairs.reporter, repairs
-        self.scan_missed_loads = repairs.scan_missed_loads
+        self.reporter: Reporter = repairs.reporter
+        self._replacements: Callable[[], Replacements] = repairs.replacements
+        self.scan_missed_loads: Callable[[], None] = repairs.scan_missed_loads
         self.entry, self.verbs = entry, verbs
         self.name, self.path, self.can_raise, self.at_start = name, path, can_raise, at_start
         self.permit: Permit = permit_for(self.reporter.mode, entry.grade)
@@ -107,7 +108,7 @@ class Request:
     def replacements(self) -> Replacements:
         """What has what was replaced; what it keeps of this says later for which line."""
         self.frame  # noqa: B018  # looked for now
-        return self._repairs.replacements()
+        return self._replacements()
 
     @property
     def where(self) -> str:

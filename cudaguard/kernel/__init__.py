@@ -336,12 +336,7 @@ def may_wake() -> bool:
 
 
 def core_for(judge: "Callable[..., str]", *args: object) -> "Any":
-    """Return the core of the guard if that is awake, or has to be; else None.
-
-    Args:
-        judge: Returns the reason why it has to be, in words; empty if it has not.
-        args: Its arguments.
-    """
+    """Return the core of the guard if that is awake, or has to be for the reason of `judge`."""
     try:
         if not may_wake():
             return None if kernel is None else kernel.core
