@@ -27,8 +27,8 @@ DISTRIBUTIONS = 300
 def main(arguments: list[str] | None = None) -> int:
     """Measure everything and print the table."""
     options = _options(arguments)
-    if options.instructions or options.save or options.compare:
-        return instructions.main(options.save, options.compare)
+    if options.instructions or options.save or options.compare or options.only:
+        return instructions.main(options.save, options.compare, options.only)
     rounds = QUICK_ROUNDS if options.quick else options.rounds
     modules, starts = (100, 1) if options.quick else (1000, 5)
     began = time.monotonic()
@@ -95,6 +95,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--compare", metavar="FILE", help=f"{counted}; status 1 if one has risen beyond the file's"
     )
+    names = (*instructions.PROGRAMS, "")
+    parser.add_argument("--only", default="", choices=names, help="count only for this program")
     options = parser.parse_args(arguments)
     if options.rounds < 1:
         parser.error(f"--rounds: expected 1 or more, got {options.rounds}")

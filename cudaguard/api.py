@@ -6,7 +6,6 @@ import sys
 
 from cudaguard.core.lifecycle import activation
 from cudaguard.core.registry import entry_of
-from cudaguard.core.settings import layer_of_call
 from cudaguard.core.table import table
 from cudaguard.features import _index
 from cudaguard.hooks.caller import note_block
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.config import Mode
-    from cudaguard.core.settings import Layer
+    from cudaguard.core.registry import Layer
     from cudaguard.features.cuda_init.repair import ContextHandle
     from cudaguard.kernel import Guard
     from cudaguard.model import Names, Rule, Status
@@ -57,7 +56,7 @@ class GuardBlock:
 
 def install(*asked: Any) -> None:
     """Put the guard up with settings: see `cudaguard.kernel.install`, whose arguments these are."""
-    activation.install(layer_of_call("install()", *asked))
+    activation.install(_layer("install()", *asked))
 
 
 def guard(
@@ -84,7 +83,13 @@ def guard(
         RuleError: As for `install`; raised by this call, before the block.
     """
     asked = (mode, enable, disable, rules, config, context, children)
-    return GuardBlock(layer_of_call("guard()", *asked))
+    return GuardBlock(_layer("guard()", *asked))
+
+
+def _layer(*asked: Any) -> Layer:
+    from cudaguard.core.settings import layer_of_call
+
+    return layer_of_call(*asked)
 
 
 def uninstall() -> None:

@@ -11,7 +11,7 @@ import sys
 
 from cudaguard.errors import ConfigError
 from cudaguard.files import read_bytes
-from cudaguard.model import KW_ONLY, MODES, Record
+from cudaguard.model import KW_ONLY, MODE_VARIABLE, MODES, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     Mode = Literal["off", "observe", "warn", "fix", "strict"]
 
-# The mode that the program asks for by an argument of install() or guard(); empty if none.
-asked_for = ""
-MODE_VARIABLE = "CUDAGUARD"
 RULES_VARIABLE = "CUDAGUARD_RULES"
 CONFIG_VARIABLE = "CUDAGUARD_CONFIG"
 JOURNAL_VARIABLE = "CUDAGUARD_JOURNAL"

@@ -79,6 +79,7 @@ else:
 
 
 MODES = ("off", "observe", "warn", "fix", "strict")
+MODE_VARIABLE = "CUDAGUARD"  # of the environment
 GRADES = ("automatic", "opt-in", "report")
 SEVERITIES = ("info", "warning", "error")
 

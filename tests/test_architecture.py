@@ -24,7 +24,7 @@ FLOORS = ("ground", "elf", "system", "hooks", "core", "features", "api", "tools"
 GROUND = {"config", "errors", "files", "model"}
 FACE = {
     "__init__": "tools", "__main__": "tools",  # the first names everything, lazily
-    "kernel": "api",
+    "kernel": "hooks",  # what is there first
 }  # fmt: skip
 # Programs and start-up files that lie in the package but are never imported as a part of it.
 SCRIPTS = ("_bisect", "_site")

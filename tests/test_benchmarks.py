@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import json
 import math
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -45,6 +47,24 @@ def test_every_row_is_printed_with_finite_ratios(child, root, subjects):
             assert low <= median <= high
             assert row.budget in line
             assert (" within " in line or " over " in line) == bool(row.budget)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="instructions are counted by valgrind")
+def test_ratios_of_instructions_are_saved_and_compared(child, root, tmp_path):
+    def count(*options):
+        command = (sys.executable, "-m", "benchmarks", "--only", "start", *map(str, options))
+        return child.command(*command, env={"PYTHONPATH": str(root)}, timeout=300, check=False)
+
+    file = tmp_path / "ratios.json"
+    assert count("--save", file).returncode == 0
+    ratios = json.loads(file.read_text())
+    assert ratios.keys() == {"start", "start: memory"}
+    for was, status in ((ratios["start"], 0), (ratios["start"] / 1.1, 1)):
+        file.write_text(json.dumps({"start": was}))
+        done = count("--compare", file)
+        assert (done.returncode, "RISEN" in done.stdout) == (status, bool(status))
+        assert f"was {was:.4f}x" in done.stdout
 
 
 def test_every_row_is_made_of_subjects_of_its_group(subjects):

@@ -70,17 +70,11 @@ def may_apply(rule: Rule, facts: Facts) -> bool:
 
 
 class Plan(NamedTuple):
-    """What follows from the rules for one watched module, in the order of doing.
+    """What follows from the rules for one watched module, in the order of doing."""
 
-    Args:
-        needs: Pairs of (module to import first, id of the rule that asks for it).
-        told: Rules graded ``report`` that apply to this module.
-        problems: Contradictions among the rules, in words.
-    """
-
-    needs: tuple[tuple[str, str], ...] = ()
-    told: tuple[Rule, ...] = ()
-    problems: tuple[str, ...] = ()
+    needs: tuple[tuple[str, str], ...] = ()  # (module to import first, id of the rule)
+    told: tuple[Rule, ...] = ()  # of the grade ``report``
+    problems: tuple[str, ...] = ()  # contradictions, in words
 
 
 def plan(
@@ -89,14 +83,7 @@ def plan(
     is_users: Callable[[Rule], bool],
     facts: Facts,
 ) -> Plan:
-    """Return what the rules ask for around the import of `name`.
-
-    Args:
-        name: The watched module.
-        rules_of: Returns the rules in force that watch a module.
-        is_users: Tells a user's rule from a built-in one.
-        facts: Facts about this process.
-    """
+    """Return what the rules ask for around the import of `name`."""
     own = [rule for rule in rules_of(name) if applies(rule, facts)]
     told = tuple(rule for rule in own if rule.grade == "report")
     if not any(rule.needs and rule.grade != "report" for rule in own):

@@ -45,29 +45,16 @@ _EVERY_LOAD = ("before_load", "loaded")
 
 
 class NativeLoad(NamedTuple):
-    """A library or extension that was, or is about to be, mapped.
+    """A library or extension that was, or is about to be, mapped."""
 
-    Args:
-        library: Its file, or the name given to the loader.
-        extension: Name of the extension module; empty for a load by ctypes.
-        is_global: Was RTLD_GLOBAL in force?
-        flags_by: Module and line of the call that has put it in force, each empty if none has.
-    """
-
-    library: str
-    extension: str = ""
-    is_global: bool = False
-    flags_by: tuple[str, str] = ("", "")
+    library: str  # its file, or the name given to the loader
+    extension: str = ""  # name of the module; empty for a load by ctypes
+    is_global: bool = False  # was RTLD_GLOBAL in force?
+    flags_by: tuple[str, str] = ("", "")  # module and line of the call that has put it in force
 
 
 class Detection:
-    """The detectors of this process.
-
-    Args:
-        core: Is handed to each of them.
-        reporter: Is told of one that fails.
-        table: Has them. Given, as to `cudaguard.core.repairs.Repairs`.
-    """
+    """The detectors of this process."""
 
     def __init__(self, core: Any, reporter: Reporter, table: FeatureTable) -> None:
         self._core, self._reporter, self._table = core, reporter, table
@@ -82,8 +69,7 @@ class Detection:
         """Begin to look at what is loaded, once.
 
         Args:
-            known: What the kernel has seen (see `cudaguard.kernel.loads.Loader`): what came later
-                is news. None: nothing.
+            known: The kernel's `Loader`: what came later is news. None: nothing was seen.
         """
         from cudaguard.system.loader_list import LoaderNews
 

@@ -11,7 +11,7 @@ import sys
 
 from cudaguard.core.journal import Journal
 from cudaguard.core.permit import permit_for
-from cudaguard.core.registry import Registry
+from cudaguard.core.registry import Registry, made_once
 from cudaguard.core.reports import Reporter
 from cudaguard.core.table import table
 from cudaguard.files import LARGEST, os, own_errors, read_start
@@ -25,7 +25,6 @@ from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from builtins import property as part
     from collections.abc import Callable
     from importlib.machinery import ModuleSpec
     from typing import Any
@@ -42,21 +41,6 @@ if TYPE_CHECKING:
     from cudaguard.hooks.ctypes_loads import LibraryLoads
     from cudaguard.hooks.last_error import LastError
     from cudaguard.model import Rule
-
-else:
-
-    class part:  # noqa: N801  # used as `property` is
-        """A part of the core that is made, and its module imported, when it is first asked for."""
-
-        def __init__(self, make):
-            self.make = make
-
-        def __set_name__(self, owner, name):
-            self.name = name
-
-        def __get__(self, core, owner=None):
-            # Threads that come here at once get the same one.
-            return core.__dict__.setdefault(self.name, self.make(core))
 
 
 class Dispatch:
@@ -79,7 +63,10 @@ class Dispatch:
         # Adds the rules of a module's plug-ins; None where there are none left to load.
         self.load_plugins: Callable[[str], None] | None = None
         self._slots: dict[str, ImportCallbacks] = {}
-        self._plain = ImportCallbacks((self.arrived,), (self.window,))
+        # Before 3.11 a loader that stays to the end of an import is seen in tracebacks: there only
+        # for what is known, or asked, to be looked at.
+        around = (self.window,) if sys.version_info >= (3, 11) else ()
+        self._plain = ImportCallbacks((self.arrived,), around)
 
     @property
     def is_up(self) -> bool:
@@ -94,58 +81,58 @@ class Dispatch:
         """Return a part if it was made, else None."""
         return vars(self).get(name)
 
-    @part
+    @made_once
     def repairs(self) -> Repairs:
         """The caller of the repairs."""
         from cudaguard.core.repairs import Repairs
 
-        made = Repairs(self.reporter, self.replacements, self.scan_missed_loads, table)
+        made = Repairs(self.reporter, lambda: self.replacements, self.scan_missed_loads, table)
         made.registry = self.registry
         return made
 
-    @part
+    @made_once
     def native(self) -> NativeRepairs:
         """The caller of those where something is mapped."""
         from cudaguard.core.native_repairs import NativeRepairs
 
         return NativeRepairs(self.repairs)
 
-    @part
+    @made_once
     def replacements(self) -> Replacements:
         """What is replaced for rules."""
         from cudaguard.core.replace import Replacements
 
         return Replacements(self.reporter)
 
-    @part
+    @made_once
     def detection(self) -> Detection:
         """The detectors."""
         from cudaguard.core.detection import Detection
 
         return Detection(self, self.reporter, table)
 
-    @part
+    @made_once
     def ctypes(self) -> LibraryLoads:
         """The loads by ctypes."""
         from cudaguard.hooks.ctypes_loads import LibraryLoads
 
         return LibraryLoads(lambda one: self.native.scope_of_library(one), self)  # noqa: PLW0108
 
-    @part
+    @made_once
     def lazy(self) -> LazyFilter:
         """The filter for lazy imports, of Python 3.15."""
         from cudaguard.core.lazy import LazyFilter
 
         return LazyFilter()
 
-    @part
+    @made_once
     def end(self) -> LastError:
         """The look at the error that ends the program."""
         from cudaguard.hooks.last_error import LastError
 
         return LastError(self.detection.error_passes)
 
-    @part
+    @made_once
     def recording(self) -> Recording:
         """What else is told to a journal that is written to a file."""
         from cudaguard.core.recording import Recording
@@ -202,8 +189,11 @@ class Dispatch:
 
     def _slots_of(self, name: str) -> ImportCallbacks:
         own = self.registry.by_module.get(name, ())
-        before: list[Callable[[ModuleSpec], None]] = [self.arrived]
         asleep = self.registry.opt_in_orders.get(name, ())
+        is_plain = not asleep and not any(one.asks for one in own) and name != "ctypes"
+        if is_plain and self._plain.around and not self.journal.is_written:
+            return self._plain
+        before: list[Callable[[ModuleSpec], None]] = [self.arrived]
         # What else is reported is so at a call.
         if asleep or any(one.needs or (one.grade == "report" and not one.does) for one in own):
             before += self.prerequisites().before(name)
@@ -212,17 +202,13 @@ class Dispatch:
         if any(one.does for one in own):
             before += self.repairs.before(name)
             after += self.repairs.after(name)
-        # Before 3.11 a loader that stays to the end of an import is seen in tracebacks: there only
-        # for what is known, or asked, to be looked at.
-        if sys.version_info >= (3, 11) or name in table.index.INITIALIZERS or not (own or asleep):
+        if self._plain.around or name in table.index.INITIALIZERS or not (own or asleep):
             around.append(self.window)
         if name == "ctypes" and RTLD_GLOBAL:
             after.append(self.ctypes_comes)
         if self.journal.is_written:
             around.append(self.recording.note_failure)
             after.append(lambda spec, _: self.recording.import_ended(spec.name))
-        if len(before) == 1 and not after and tuple(around) == self._plain.around:
-            return self._plain
         return ImportCallbacks(tuple(before), tuple(around), tuple(after))
 
     def prerequisites(self) -> Prerequisites:
@@ -237,11 +223,13 @@ class Dispatch:
 
     def arrived(self, spec: ModuleSpec) -> None:
         """Take note of the import of a watched module."""
-        details = None
+        details, where = None, ""
         if self.is_traced:
             self.recording.look()  # what has come before is not this import's doing
             details = {"importing": importing()}
-        self.journal.note("import", spec.name, describe(caller_frame()), details)
+        if self.journal.is_written:
+            where = describe(caller_frame())
+        self.journal.note("import", spec.name, where, details)
         self.kernel.patch()  # ctypes was half imported when we were installed
         if spec.name == "ctypes":
             return  # which others try without needing it, and would do without
@@ -287,8 +275,9 @@ class Dispatch:
                 return text.encode() not in read_start(f"{folders[0]}/{file}", LARGEST)
             except own_errors(OSError):
                 return True
-        is_watched = name in self.kernel.watched and name not in self.registry.opt_in_orders
-        return is_watched and name not in self.registry.by_module and name != "ctypes"
+        if name in self.registry.by_module or name == "ctypes":
+            return False
+        return name in self.kernel.watched and name not in self.registry.opt_in_orders
 
     # --- before a load --------------------------------------------------------------
 
@@ -424,13 +413,10 @@ class Dispatch:
                 self.look()
 
     def look(self) -> None:
-        """Begin to look: who owns what in the global symbol scope, who initializes CUDA.
+        """Begin to look: who owns what in the global symbol scope, who initializes CUDA; may raise.
 
         Nothing is imported for it that changes the process: what the loader has is read from
         memory.
-
-        Raises:
-            ImportOrderError: in `strict`, for what is found.
         """
         if not self.is_up or self.is_looking:
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard import config
+from cudaguard.core import permit
 from cudaguard.files import os
 from cudaguard.model import KW_ONLY, Finding, Record
 
@@ -92,7 +92,7 @@ def guarded_command() -> str:
 
 def _asked_for() -> str:
     """Return the mode that the program asks for, if it is not one that repairs."""
-    mode = config.asked_for
+    mode = permit.asked_for
     return "" if mode in ("fix", "strict") else mode
 
 

@@ -28,12 +28,10 @@ _OF_TESTS = ("test_*.py", "*_test.py")
 
 
 class Upcoming(NamedTuple):
-    """Modules that will be imported.
+    """Modules that will be imported, those `likely` with ``file:line``.
 
-    Args:
-        certain: Those that are for certain, and behind nothing but imports, definitions and values:
-            to import them now changes nothing.
-        likely: The others: where they are imported, as ``file:line``.
+    What is certain stands behind nothing but imports, definitions and values: to import it now
+    changes nothing.
     """
 
     certain: frozenset[str] = frozenset()
@@ -41,12 +39,7 @@ class Upcoming(NamedTuple):
 
 
 def upcoming(wanted: frozenset[str], watched: str) -> Upcoming:
-    """Return which of some modules the program will import, that are not there yet.
-
-    Args:
-        wanted: The modules.
-        watched: The one that is imported just now.
-    """
+    """Return which modules the program will import, that are not there while one is imported."""
     frames = _frames(caller_frame())
     modules = [_module(frame) for frame in frames]
     roots = list(modules)

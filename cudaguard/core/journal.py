@@ -32,11 +32,7 @@ _MOST_TIMES, _MOST_KEYS = 20, 300
 
 
 class Journal:
-    """Events of this process, and the file they are copied to.
-
-    Args:
-        unwritable: Called with the path and the error when the file cannot be written.
-    """
+    """Events of this process, and the file they are copied to; who is told if it cannot be."""
 
     def __init__(self, unwritable: Callable[[str, Exception], None]) -> None:
         # Tuples: an Event costs several times as much, and hardly any is ever looked at.

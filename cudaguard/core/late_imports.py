@@ -21,12 +21,7 @@ _told: set[tuple[str, str]] = set()  # module and rule: one look is enough
 
 
 def check_already_imported(core: Dispatch, *, at_start: bool) -> None:
-    """Do what can be done for modules that are there, and report the rules that came too late.
-
-    Args:
-        core: Has the rules.
-        at_start: Is this the start of the interpreter, before the program?
-    """
+    """Do what can be done for modules that are there, and report the rules that came too late."""
     core.repairs.after_all()
     done = 0
     for name, entries in list(core.registry.by_module.items()):

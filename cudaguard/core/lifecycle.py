@@ -9,32 +9,24 @@ from __future__ import annotations
 import sys
 from _thread import RLock
 
-from cudaguard import config
-from cudaguard.config import MODE_VARIABLE
+from cudaguard.core import permit
 from cudaguard.core.dispatch import Dispatch
 from cudaguard.core.permit import REPAIRING
-from cudaguard.core.registry import Registry, entry_of
+from cudaguard.core.registry import InForce, Layer, Registry, built_in, entry_of
 from cudaguard.core.reports import LATER, passes_through
-from cudaguard.core.settings import Layer, combine
 from cudaguard.core.table import table
 from cudaguard.files import os, program_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, ImportCallbacks
-from cudaguard.hooks.finder import (
-    EveryTopLevel,
-    RetiredFinder,
-    insert_first,
-    place_of,
-    remove,
-)
 from cudaguard.hooks.loader import is_imported
-from cudaguard.model import Status
+from cudaguard.model import MODE_VARIABLE, Status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
     from cudaguard.core.plugins import Entry
-    from cudaguard.core.settings import InForce, Sourced
+    from cudaguard.core.registry import Sourced
     from cudaguard.model import Rule
 
 
@@ -72,11 +64,7 @@ class Activation:
         return self.core.is_up
 
     def take_over(self, reason: str) -> None:
-        """Come into force where the kernel was asleep; does nothing elsewhere.
-
-        Args:
-            reason: What has woken the guard, in words.
-        """
+        """Come into force where the kernel was asleep; does nothing elsewhere."""
         self.woken_by = self.woken_by or reason
         core, kernel = self.core, self.core.kernel
         if kernel.asked is None:
@@ -87,8 +75,11 @@ class Activation:
             mode, is_alone = kernel.asked
             core.reporter.home = kernel.pid
             self._base = Layer(mode, alone=is_alone)
+            permit.asked_for = mode or ""
             # The environment as it was then: nothing else of it was set.
-            wanted = combine((self._base,), self._added, {MODE_VARIABLE: kernel.word})
+            rules = (*built_in(), *self._added)
+            mode = mode or kernel.mode or "fix"
+            wanted = InForce(mode, {}, rules, "", True, "none", (), ())
             self._look_for_plugins(wanted, at_boot=False)
             self._put_up(wanted)
         self._follow(wanted, "off")
@@ -153,7 +144,7 @@ class Activation:
         """Return the rules in force; without a guard, those that `install` would put in force."""
         if self.is_up:
             return self.core.registry.rules
-        would = combine((Layer(),), self._added, self._environment())
+        would = self._combined((Layer(),))
         return Registry(would.rules, would.switches).rules
 
     def status(self) -> Status:
@@ -187,8 +178,8 @@ class Activation:
             with self.lock:
                 before = core.reporter.mode
                 layers = [layer for layer in (self._base, *self._blocks) if layer]
-                wanted = combine(layers, self._added, self._environment())
-                config.asked_for = next((one.mode for one in layers[::-1] if one.mode), "")
+                wanted = self._combined(layers)
+                permit.asked_for = next((one.mode for one in layers[::-1] if one.mode), "")
                 if wanted.mode == "off":
                     self._take_down()
                 else:
@@ -236,8 +227,9 @@ class Activation:
         self._watch(dict.fromkeys((*names, *wanted.watch, "ctypes")))
         kernel = core.kernel
         if kernel.asked is None:
-            insert_first(kernel)  # or asked for again, and another one was put in front
-        kernel.core, kernel.asked, kernel.retired = core, None, RetiredFinder
+            # Or asked for again, and another one was put in front.
+            self._finders().insert_first(kernel)
+        kernel.core, kernel.asked = core, None
         kernel.patch()
         if (
             self.open_blocks
@@ -260,7 +252,7 @@ class Activation:
 
     def _watch(self, names: Mapping[str, object]) -> None:
         if self.core.is_traced or "*" in names:
-            names = EveryTopLevel(names)
+            names = self._finders().EveryTopLevel(names)
         self.core.kernel.watched = self.core.extensions.watched = names
 
     def _take_down(self) -> None:
@@ -269,7 +261,7 @@ class Activation:
         core.reporter.mode = "off"
         core.reporter.deferred = []
         kernel = core.kernel
-        remove(kernel)
+        self._finders().remove(kernel)
         kernel.core = kernel.asked = None
         kernel.watched = core.extensions.watched = {}
         for what in kernel.unpatch():
@@ -286,12 +278,12 @@ class Activation:
 
     def in_place(self) -> tuple[str, ...]:
         """Return what is changed in this process now and will be put back, in words."""
-        core = self.core
+        core, finders = self.core, self._finders()
         parts = (
-            ("sys.meta_path: one finder", place_of(core.kernel) >= 0),
+            ("sys.meta_path: one finder", finders.place_of(core.kernel) >= 0),
             (
                 "sys.meta_path: one place, until no import is under way",
-                RetiredFinder in map(type, sys.meta_path),
+                finders.RetiredFinder in map(type, sys.meta_path),
             ),
             *((one.what, True) for one in getattr(core.kernel, "stand_ins", ())),
             ("sys.set_lazy_imports_filter", core.made("lazy") and core.lazy.is_up),
@@ -336,6 +328,16 @@ class Activation:
     def _load_late_plugins(self) -> None:
         for name in [name for name in self._plugins or () if is_imported(name)]:
             self._load_plugins(name)
+
+    def _finders(self) -> Any:
+        from cudaguard.hooks import finder
+
+        return finder
+
+    def _combined(self, layers: Sequence[Layer]) -> InForce:
+        from cudaguard.core.settings import combine
+
+        return combine(layers, self._added, self._environment())
 
     def _environment(self) -> Mapping[str, str]:
         """Return the environment as the user left it, without the mode we exported ourselves."""

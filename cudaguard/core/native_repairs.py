@@ -25,9 +25,6 @@ class NativeRepairs:
     """What the rules in force want done when a library is opened or an extension is mapped.
 
     Made again when other rules come into force.
-
-    Args:
-        repairs: Makes and tells what is asked for.
     """
 
     def __init__(self, repairs: Repairs) -> None:
@@ -37,13 +34,7 @@ class NativeRepairs:
         self._first: list[tuple[RuleEntry, str, str]] | None = None  # what has not been needed yet
 
     def mapping(self, spec: ModuleSpec, needed: tuple[str, ...], masked_for: str) -> None:
-        """Have done what is to be done before an extension is mapped.
-
-        Args:
-            spec: The extension, with a file.
-            needed: The libraries that it names.
-            masked_for: The module whose RTLD_GLOBAL was taken from the flags in force.
-        """
+        """Have done what is to be done before an extension is mapped."""
         self.provide(spec, needed)
         self.choose(spec.origin or "", spec.name, needed)
         if self._first is None:
@@ -72,12 +63,7 @@ class NativeRepairs:
                     self._repairs.do(entry, [one], name, file, library, can_raise=True)
 
     def provide(self, spec: ModuleSpec, needed: tuple[str, ...]) -> bool:
-        """Have brought what an extension needs; True if something was done.
-
-        Args:
-            spec: The extension, with a file.
-            needed: Names of libraries.
-        """
+        """Have brought what an extension needs; True if something was done."""
         done = 0
         entries = self._with_moment("needing")
         # The fixed parts first: nearly no library has them, and matching is not light.
@@ -110,13 +96,7 @@ class NativeRepairs:
         return (is_news and self.provide(spec, (missing,))) or self.fetch(file, spec.name, error)
 
     def fetch(self, file: str, name: str, error: Exception) -> bool:
-        """Have opened what a library or extension was refused for; True if something was done.
-
-        Args:
-            file: Its path. By a bare name programs try what may be there.
-            name: What to call it.
-            error: The loader's.
-        """
+        """Have opened what a file, no bare name, was refused for; True if something was done."""
         missing, found, _ = str(error).partition(NOT_FOUND)
         if os.sep not in file or (found and os.sep in missing):
             return False

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from cudaguard.model import Rule
 
 REPAIRING = ("fix", "strict")  # modes
+# The mode that the program asks for by an argument of install() or guard(); empty if none.
+asked_for = ""
 INSTALL = "cudaguard.install()"
 _, OPT_IN, REPORT = GRADES
 

@@ -23,17 +23,11 @@ _HEADER = f"[{GROUP}]".encode()
 
 
 class Entry(Record):
-    """One entry point.
+    """One entry point."""
 
-    Args:
-        module: The module it watches.
-        value: ``package.module:attribute``.
-        origin: The distribution's folder, for messages.
-    """
-
-    module: str
-    value: str
-    origin: str
+    module: str  # that it watches
+    value: str  # ``package.module:attribute``
+    origin: str  # the distribution's folder
 
 
 def scan(path: Iterable[str]) -> dict[str, tuple[Entry, ...]]:

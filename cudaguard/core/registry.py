@@ -11,6 +11,7 @@ import sys
 
 from cudaguard.core.table import table
 from cudaguard.files import os
+from cudaguard.model import Record
 from cudaguard.system.modules import has_kernel_driver
 
 TYPE_CHECKING = False
@@ -18,7 +19,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
+    from cudaguard import config
     from cudaguard.model import Rule
+
+    made_once = property
+    Sourced = tuple["RuleEntry", str]  # a rule and where it comes from
+else:
+
+    class made_once:  # noqa: N801  # used as `property` is
+        """An attribute that is made, and its module imported, when it is first asked for."""
+
+        def __init__(self, make):
+            self.make = make
+
+        def __set_name__(self, owner, name):
+            self.name = name
+
+        def __get__(self, it, owner=None):
+            # Threads that come here at once get the same one.
+            return it.__dict__.setdefault(self.name, self.make(it))
+
 
 BUILT_IN = "built-in"
 
@@ -54,6 +74,11 @@ class RuleEntry:
         machine = os.uname().machine if hasattr(os, "uname") else ""
         is_so = holds(self._when, sys.platform, machine, os.environ)
         return None if is_so and "more" in self._when else is_so
+
+    @property
+    def asks(self) -> bool:
+        """True if it asks for something at an import, and is not told at a call only."""
+        return bool(self.does or self.needs or self.grade == "report")
 
     @property
     def is_for_windows(self) -> bool:
@@ -152,3 +177,52 @@ def _by_module(entries: Iterable[RuleEntry]) -> dict[str, tuple[RuleEntry, ...]]
         for name in entry.watch:
             found[name] = (*found.get(name, ()), entry)
     return found
+
+
+# --- What is asked for, and what is in force: see `cudaguard.core.settings` -----------------------
+
+
+class Layer(Record):
+    """What one call asks for.
+
+    Args:
+        mode: A mode, or None for "whatever the environment or the file say".
+        switches: Rule id -> enabled or disabled.
+        rules: Further rules with their origin.
+        file: The configuration file named by the call.
+        context: ``none``, ``auto`` or a device; None for "whatever the environment or file say".
+        alone: Activated by the environment variable alone, not by a call.
+        children: Are the Python processes that this one starts to be guarded as well?
+    """
+
+    mode: str | None = None
+    switches: Mapping[str, bool] = {}
+    rules: tuple[Sourced, ...] = ()
+    file: config.Settings | None = None
+    context: str | None = None
+    alone: bool = False
+    children: bool = False
+
+    def over(self, older: Layer) -> Layer:
+        """Return this layer on top of an older one, as one."""
+        return Layer(
+            self.mode or older.mode,
+            {**older.switches, **self.switches},
+            (*older.rules, *self.rules),
+            self.file or older.file,
+            self.context or older.context,
+            children=self.children or older.children,
+        )
+
+
+class InForce(Record):
+    """The outcome: what the engine is to be configured with."""
+
+    mode: str
+    switches: Mapping[str, bool]
+    rules: tuple[Sourced, ...]
+    journal: str
+    plugins: bool
+    context: str  # ``none``, ``auto`` or a device
+    watch: tuple[str, ...]  # further modules; ``*``: every top-level one
+    problems: tuple[str, ...]  # what could not be used, in words

@@ -44,25 +44,19 @@ MOMENTS = {
 class Repairs:
     """Calls the repairs of all features; one per process.
 
-    What a request needs is imported with the first one: most processes have none.
-
-    Args:
-        reporter: Is told.
-        replacements: Has what is replaced.
-        scan_missed_loads: Looks at what was loaded past us so far.
-        table: Has the repairs. Given: where a program has forgotten what it had imported, the one
-            that this module would import is another.
+    What a request needs is imported with the first one: most processes have none. The table is
+    given: where a program has forgotten what it had imported, this module would import another.
     """
 
     def __init__(
         self,
         reporter: Reporter,
-        replacements: Replacements,
+        replacements: Callable[[], Replacements],
         scan_missed_loads: Callable[[], None],
         table: FeatureTable,
     ) -> None:
-        self._reporter, self._replacements = reporter, replacements
-        self._scan_missed_loads = scan_missed_loads
+        self.reporter, self.replacements = reporter, replacements
+        self.scan_missed_loads = scan_missed_loads
         self.table = table
         self.registry = Registry((), {})  # what is in force
         self._checked: set[tuple[str, str, bool]] = set()  # module, rule, could it be repaired?
@@ -101,7 +95,7 @@ class Repairs:
         for one in self.registry.by_module.get(spec.name, ()):
             is_asked = not self._is_supported(one) and _applies(one)
             for action in one.rule.actions if is_asked else ():
-                self._reporter.found(findings.unsupported(one.rule, toml_text(action)))
+                self.reporter.found(findings.unsupported(one.rule, toml_text(action)))
 
     def _import(
         self, entry: str, entries: Iterable[RuleEntry], spec: ModuleSpec, *, can_raise: bool = False
@@ -137,15 +131,15 @@ class Repairs:
         """Yield what the rules ask for whose conditions hold; nothing once the guard is down."""
         its = self.table.index.VERBS
         for one in entries:
-            if self._reporter.mode != "off" and _applies(one):
+            if self.reporter.mode != "off" and _applies(one):
                 verbs = tuple(verb for verb, _ in one.does if entry in its[verb].values())
-                yield self.request(one.rule, verbs, name, path, **how)
+                yield self.request(one, verbs, name, path, **how)
 
     def request(self, *asked: Any, **more: Any) -> Request:
-        """Return a request, with the arguments of `Request` from the rule on."""
+        """Return a request, with the arguments of `Request` from the entry on."""
         from cudaguard.core.request import Request
 
-        return Request(self._reporter, self._replacements, self._scan_missed_loads, *asked, **more)
+        return Request(self, *asked, **more)
 
     def tell(self, request: Request, outcomes: Outcomes | None) -> int:
         """Tell the outcomes; return how much was done."""
@@ -169,12 +163,6 @@ class Repairs:
 
     def late(self, name: str, one: RuleEntry, *, is_late: bool, at_start: bool) -> tuple[bool, int]:
         """Have done what is left to do for a module that is there.
-
-        Args:
-            name: The module.
-            one: A rule that watches it.
-            is_late: Has it come before the guard, or past it?
-            at_start: Is this the start of the interpreter, before the program?
 
         Returns:
             Whether it is too late for some of it, and how much was done.

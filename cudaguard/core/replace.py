@@ -95,20 +95,12 @@ class Replacements:
     ) -> bool:
         """Replace something for a rule, or let the rule use what is replaced there.
 
-        What the request reports from now on concerns a call, and may be raised from it.
-
-        Args:
-            request: A `cudaguard.core.request.Request`, which gets the permit that is switched.
-            name: The place, in words.
-            owner: Whose attribute it is: that of a module that was loaded anew is another one.
-            attribute: Its name.
-            make: Is given the place and the rule's permit; returns what the attribute is to be.
+        What the request (see `cudaguard.core.request`) reports from now on concerns a call, and may
+        be raised from it; its permit is the one that is switched. The owner of a module that was
+        loaded anew is another one. `make` returns what the attribute is to be, and may raise.
 
         Returns:
             True if it was replaced now.
-
-        Raises:
-            Exception: What `make` raises.
         """
         rule: Rule = request.rule
         place = self._places.get(name)

@@ -69,11 +69,7 @@ class Repaired(Record):
 
 
 class Reporter:
-    """Keeps and tells what was found and done; one per process.
-
-    Args:
-        journal: Keeps the events.
-    """
+    """Keeps and tells what was found and done; one per process."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
@@ -100,16 +96,7 @@ class Reporter:
         stays: bool = True,
         frame: FrameType | UserLine | None = None,
     ) -> None:
-        """Take note of a repair that has worked, and log it; never raises.
-
-        Args:
-            rule: Id of the rule that asked for it, empty for none.
-            verb: What was done, as rules name it.
-            subject: To what: a module, a library, a variable.
-            how: What has become of it, in words that follow the subject.
-            stays: Is it there still after `uninstall`?
-            frame: The line of the program that it was done for.
-        """
+        """Take note of a repair that has worked, and log it; never raises."""
         done = Repaired(rule, verb, subject, how)
         self._repairs[done] = None
         where = describe(frame)
@@ -122,12 +109,7 @@ class Reporter:
         self.log(f"{rule}: {told}{off}" if rule else told)
 
     def changed(self, subject: str, *, stays: bool) -> None:
-        """Take note that something in this process is not as it was.
-
-        Args:
-            subject: What, in words.
-            stays: Is it there still after `uninstall`?
-        """
+        """Take note that something in this process is not as it was."""
         self._changes[subject] = stays
 
     def put_back(self, subject: str) -> None:
@@ -246,13 +228,7 @@ class Reporter:
     # --- never raise ----------------------------------------------------------------
 
     def broken(self, what: str, error: Exception, *, is_of_log: bool = False) -> None:
-        """Report a failure of the guard itself, or of the program's log; loudly once, never raises.
-
-        Args:
-            what: What was being done.
-            error: What it has raised.
-            is_of_log: Has logging raised it?
-        """
+        """Report a failure of the guard or of the program's log; loudly once, never raises."""
         if sys is None or sys.meta_path is None or isinstance(error, RefusedImportError):
             return  # the interpreter shuts down; or the program would not have us look
         # Short of memory or stack: the program's doing, not ours.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cudaguard.core.permit import permit_for
+from cudaguard.core.registry import made_once
 from cudaguard.core.reports import LATER
 from cudaguard.errors import ImportOrderError
 from cudaguard.hooks.caller import UserLine, caller_frame, describe, frame_outside_of, module_of
@@ -12,9 +13,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import FrameType
-    from typing import Union
+    from typing import Any, Union
 
     from cudaguard.core.permit import Permit
+    from cudaguard.core.registry import RuleEntry
     from cudaguard.core.replace import Replacements
     from cudaguard.core.reports import Reporter
     from cudaguard.model import Finding, Rule
@@ -26,34 +28,21 @@ MISSED = object()  # an outcome of the moment `late`: the module came too early 
 
 
 class Done(Record):
-    """A repair has worked.
-
-    Args:
-        subject: What was repaired: a module, a library, a variable.
-        how: What has become of it, in words that follow the subject.
-        verb: By which of the repair's verbs; empty for the first.
-        stays: Is it there still after `uninstall`?
-        left: A fault that is left all the same.
-    """
+    """A repair has worked."""
 
     subject: str
-    how: str
+    how: str  # in words that follow the subject
     _: KW_ONLY
-    verb: str = ""
-    stays: bool = True
-    left: Finding | None = None
+    verb: str = ""  # empty for the first of the repair's
+    stays: bool = True  # after `uninstall`
+    left: Finding | None = None  # a fault that is left all the same
 
 
 class WouldDo(Record):
-    """A repair that is needed was not permitted.
-
-    Args:
-        finding: What is told instead.
-        about: See `cudaguard.core.reports.Reporter.is_told_about`.
-    """
+    """A repair that is needed was not permitted; what is told instead."""
 
     finding: Finding
-    about: str = ""
+    about: str = ""  # see `cudaguard.core.reports.Reporter.is_told_about`
 
 
 class Refused:
@@ -78,10 +67,8 @@ class Request:
     """What a rule asks of a repair at one moment.
 
     Args:
-        reporter: Is told.
-        replacements: Has what was replaced.
-        scan_missed_loads: Looks at what was loaded past us so far.
-        rule: The rule; its conditions hold here.
+        repairs: Who makes it (see `cudaguard.core.repairs`).
+        entry: The rule; its conditions hold here.
         verbs: Those of its verbs that the repair does.
         name: The module or extension concerned.
         path: Its file, if it has one.
@@ -91,10 +78,8 @@ class Request:
 
     def __init__(
         self,
-        reporter: Reporter,
-        replacements: Replacements,
-        scan_missed_loads: Callable[[], None],
-        rule: Rule,
+        repairs: Any,
+        entry: RuleEntry,
         verbs: tuple[str, ...],
         name: str,
         path: str | None = None,
@@ -102,32 +87,54 @@ class Request:
         can_raise: bool = False,
         at_start: bool = False,
     ) -> None:
-        self.reporter, self.replacements = reporter, replacements
-        self.scan_missed_loads = scan_missed_loads
-        self.rule, self.verbs = rule, verbs
+        self.reporter: Reporter = repairs.reporter
+        self._replacements: Callable[[], Replacements] = repairs.replacements
+        self.scan_missed_loads: Callable[[], None] = repairs.scan_missed_loads
+        self.entry, self.verbs = entry, verbs
         self.name, self.path, self.can_raise, self.at_start = name, path, can_raise, at_start
-        self.permit: Permit = permit_for(reporter.mode, rule.grade)
-        behind = caller_frame()
-        self.where = describe(behind)  # ``file:line`` of the code behind this
-        self.by = module_of(behind)  # its module
-        # The user's line, where a package did it: without the variables, as what is replaced keeps
-        # the request.
-        frame = frame_outside_of(rule.watch[0].partition(".")[0])
-        self.frame: UserLine | None = None if frame is None else UserLine(frame)
+        self.permit: Permit = permit_for(self.reporter.mode, entry.grade)
+
+    @property
+    def rule(self) -> Rule:
+        """The rule; its module is imported for it."""
+        return self.entry.rule
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The values of the verbs in the rule's actions, in their order."""
+        return tuple(value for verb, value in self.entry.does if verb in self.verbs)
+
+    @property
+    def replacements(self) -> Replacements:
+        """What has what was replaced; what it keeps of this says later for which line."""
+        self.frame  # noqa: B018  # looked for now
+        return self._replacements()
+
+    @property
+    def where(self) -> str:
+        """``file:line`` of the code behind this."""
+        return describe(caller_frame())
+
+    @property
+    def by(self) -> str:
+        """The module of the code behind this."""
+        return module_of(caller_frame())
+
+    @made_once
+    def frame(self) -> UserLine | None:
+        """The user's line, where a package did it: without its variables."""
+        frame = frame_outside_of(self.entry.watch[0].partition(".")[0])
+        return None if frame is None else UserLine(frame)
 
     def tell(self, outcome: Outcome, frame: FrameType | UserLine | None = None) -> bool:
-        """Take note of an outcome, tell it, and raise it where `strict` does.
+        """Take note of an outcome, tell it, and raise in `strict` what was refused.
 
-        Returns:
-            Whether it is news; always so for what was done.
-
-        Raises:
-            Exception: In `strict`, for what was refused.
+        Returns whether it is news; always so for what was done.
         """
         reporter, frame, verb = self.reporter, frame or self.frame, self.verbs[0]
         if isinstance(outcome, Done):
             reporter.repaired(
-                self.rule.id, outcome.verb or verb, outcome.subject, outcome.how,
+                self.entry.id, outcome.verb or verb, outcome.subject, outcome.how,
                 stays=outcome.stays, frame=frame,
             )  # fmt: skip
             if outcome.left is not None:

@@ -7,75 +7,16 @@ switch ``CUDAGUARD=off``, the newest layer's argument, the environment, the file
 from __future__ import annotations
 
 from cudaguard import config
-from cudaguard.core.registry import built_in, entry_of
+from cudaguard.core.registry import InForce, Layer, built_in, entry_of
 from cudaguard.core.table import RESERVED_PREFIX, table
 from cudaguard.errors import ConfigError, RuleError
-from cudaguard.model import Record
+from cudaguard.model import MODE_VARIABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from cudaguard.core.registry import RuleEntry
-
-    Sourced = tuple[RuleEntry, str]  # a rule and where it comes from
-
-
-class Layer(Record):
-    """What one call asks for.
-
-    Args:
-        mode: A mode, or None for "whatever the environment or the file say".
-        switches: Rule id -> enabled or disabled.
-        rules: Further rules with their origin.
-        file: The configuration file named by the call.
-        context: ``none``, ``auto`` or a device; None for "whatever the environment or file say".
-        alone: Activated by the environment variable alone, not by a call.
-        children: Are the Python processes that this one starts to be guarded as well?
-    """
-
-    mode: str | None = None
-    switches: Mapping[str, bool] = {}
-    rules: tuple[Sourced, ...] = ()
-    file: config.Settings | None = None
-    context: str | None = None
-    alone: bool = False
-    children: bool = False
-
-    def over(self, older: Layer) -> Layer:
-        """Return this layer on top of an older one, as one."""
-        return Layer(
-            self.mode or older.mode,
-            {**older.switches, **self.switches},
-            (*older.rules, *self.rules),
-            self.file or older.file,
-            self.context or older.context,
-            children=self.children or older.children,
-        )
-
-
-class InForce(Record):
-    """The outcome: what the engine is to be configured with.
-
-    Args:
-        mode: The mode.
-        switches: Rule id -> enabled or disabled.
-        rules: All rules with their origins, a later one replacing an earlier one.
-        journal: Path of the journal, or "".
-        plugins: May rule plug-ins be loaded?
-        context: ``none``, ``auto`` or a device.
-        watch: Further modules to watch; ``*`` for every top-level one.
-        problems: What in the environment or its file could not be used, in words.
-    """
-
-    mode: str
-    switches: Mapping[str, bool]
-    rules: tuple[Sourced, ...]
-    journal: str
-    plugins: bool
-    context: str
-    watch: tuple[str, ...]
-    problems: tuple[str, ...]
+    from cudaguard.core.registry import RuleEntry, Sourced
 
 
 def layer_of_call(
@@ -88,13 +29,7 @@ def layer_of_call(
     context: object = None,
     children: bool = False,
 ) -> Layer:
-    """Return the layer that a call of `install` or `guard` asks for.
-
-    Raises:
-        ConfigError: An unknown mode or rule id, a configuration file that cannot be used, or a
-            context that is neither a word nor a device.
-        RuleError: A malformed rule.
-    """
+    """Return the layer that a call of `install` or `guard` asks for; raises as these do."""
     switches = config.parse_switches(enable, disable, origin)
     if isinstance(rules, (str, bytes)) or not hasattr(rules, "__iter__"):
         raise RuleError(f"{origin}: rules: expected a list of cudaguard.Rule, got {rules!r}")
@@ -153,7 +88,7 @@ def combine(
         except ConfigError as error:
             problems.append(str(error))
 
-    word = environ.get(config.MODE_VARIABLE, "").strip()
+    word = environ.get(MODE_VARIABLE, "").strip()
     if said.mode == "off" or not layers:
         mode = "off"
     elif word and said.mode is None and all(layer.alone for layer in layers):

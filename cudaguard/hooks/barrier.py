@@ -70,13 +70,7 @@ def is_own_failure(error: BaseException) -> bool:
 
 
 def swallowed(host: Host, what: str, error: BaseException) -> bool:
-    """Return True for a failure of ours, once it is told; any other error is to be raised.
-
-    Args:
-        host: Is told.
-        what: What we were doing, in words that follow the name of a callback if there is one.
-        error: What has come up.
-    """
+    """Return True for a failure of ours, once it is told; any other error is to be raised."""
     try:
         if not is_own_failure(error):
             return False
@@ -88,12 +82,7 @@ def swallowed(host: Host, what: str, error: BaseException) -> bool:
 
 
 def barrier(what: str, default: Any = None) -> Callable[[Callable[..., Any]], Any]:
-    """Return a decorator for methods that swallows failures of ours.
-
-    Args:
-        what: What the method does, as for `swallowed`; the object's `host` is told.
-        default: What is returned instead.
-    """
+    """Return a decorator for methods that swallows failures of ours; the object's host is told."""
 
     def decorate(method: Callable[..., Any]) -> Any:
         @of_import_system
@@ -120,14 +109,8 @@ def ask(
 ) -> Any:
     """Return what the host answers; `default` if a failure of ours keeps it from that.
 
-    Args:
-        host: Is told of such a failure.
-        what: What it is asked for, in words.
-        question: A method of it.
-        args: Its arguments.
-        default: What is returned instead.
-        only_loaders: Whoever loads a library is prepared for the loader's error only: what is
-            raised on purpose is printed.
+    Whoever loads a library is prepared for the loader's error only (`only_loaders`): what is raised
+    on purpose is printed.
     """
     try:
         return question(*args)

@@ -36,16 +36,7 @@ class LibraryLoads:
     def load(
         self, original: Any, library: object, name: Any, mode: Any, handle: Any, *how: Any
     ) -> None:
-        """Load a library by the original function, with all that is to happen around it.
-
-        Args:
-            original: ``CDLL.__init__``.
-            library: What it makes; this and the others are its arguments.
-            name: A name or path.
-            mode: For the loader.
-            handle: Of what is loaded already, or None.
-            how: The others.
-        """
+        """Load a library by the original function, with all that is to happen around it."""
         path = ""
         loaded: tuple[Callable[[], None], ...] = ()
         try:

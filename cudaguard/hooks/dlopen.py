@@ -51,12 +51,7 @@ class LoaderFlags:
         self.masked_for = ""
 
     def before(self, flags: Any, module: str) -> tuple[Any, Callable[[], None]]:
-        """Return flags as far as they may be, and what to call once they are set.
-
-        Args:
-            flags: As asked for, a number if that was one.
-            module: Who asks for them; empty if none does.
-        """
+        """Return flags as far as they may be, and what to call once they are set."""
         masked, done = local_mode(self._host, self._decide, module, flags)
 
         def are_set() -> None:
@@ -77,11 +72,7 @@ class LoaderFlags:
     ) -> None:
         """Call the original function, with flags as far as they may be.
 
-        Args:
-            original: The function.
-            caller: Who calls it. None: no code, but a thread that runs nothing else, or atexit.
-            args: Its arguments.
-            kwargs: Its arguments by name.
+        There is no caller in a thread that runs nothing else, and none at exit.
         """
         done = None
         try:

@@ -154,14 +154,7 @@ class ExtensionLoads:
         spec: ModuleSpec,
         refused: ImportError | None = None,
     ) -> ModuleType:
-        """Map an extension by the original function, with all that is to happen around it.
-
-        Args:
-            original: Maps it.
-            loader: Its loader.
-            spec: The extension.
-            refused: The error by which that has just failed, if it has.
-        """
+        """Map an extension by the original function, with all that is to happen around it."""
         try:
             mapping = self._begun(spec, is_refused=refused is not None)
         except BaseException as error:

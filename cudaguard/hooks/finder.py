@@ -70,10 +70,12 @@ def remove(finder: object) -> None:
             _changing.release()
 
 
-def _leave(ours: object, start: int) -> None:
-    parting, finders = RetiredFinder(), sys.meta_path
+def _leave(ours: Any, start: int) -> None:
+    parting = RetiredFinder()
+    finders: list[Any] = sys.meta_path
     for place, finder in enumerate(finders):
         if finder is ours and place >= start:
+            ours.retired = RetiredFinder
             finders[place] = parting
             if not _searches():
                 parting.go()

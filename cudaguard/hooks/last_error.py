@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 
 class LastError:
-    """Looks at the last error once, at exit.
-
-    Args:
-        look: Is handed the error; must not raise.
-    """
+    """Looks at the last error once, at exit."""
 
     def __init__(self, look: Callable[[BaseException], None]) -> None:
         self.look = look

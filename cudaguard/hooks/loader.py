@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 # create_module, which is patched as well (see `hooks.extensions`): once is enough.
 # `mapping`: the spec of the extension that it is mapping, whose own code may import others.
 here = _local()
+_Module: type = type(sys)
 
 
 def is_imported(name: str) -> bool:
@@ -187,6 +188,12 @@ class GuardLoader:
             spec.loader = real
         if module is None:
             return
+        if type(module) is _Module:  # as nearly all are
+            there = vars(module)
+            if there.get("__loader__") is self:
+                there["__loader__"] = real
+            if there.get("__spec__") is spec:
+                return
         for owner, name in ((_own(module, "__spec__"), "loader"), (module, "__loader__")):
             if owner is not None and _own(owner, name) is self:
                 try:

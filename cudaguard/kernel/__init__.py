@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType, TracebackType
-    from typing import Any
+    from typing import Any, TypeVar
 
     from typing_extensions import Self
+
+    Function = TypeVar("Function")
 
 SYSTEM = _system
 # Bound now: what a program puts into `os` later is its own.
@@ -63,14 +65,21 @@ _READING = (
 TRACEBACK: "Any" = BaseException.__traceback__  # past what a class makes of its attributes
 
 
-def _of_import_system(function: "Any") -> "Any":
-    # `warnings` passes by the frames of files so named: see `cudaguard.hooks.caller`.
-    function.__code__ = function.__code__.replace(co_filename=_SEEN_AS)
+def of_import_system(function: "Function") -> "Function":
+    """Have the frames of a function counted among those of the import system.
+
+    What a module warns of on behalf of who imports it (``stacklevel=2``) is that one's line, and is
+    shown or not by the filters for that one. ``warnings`` finds the line by passing by the files
+    with ``importlib`` and ``_bootstrap`` in their names, as do others who look for the importer.
+    """
+    changed: Any = function
+    seen_as = f"<frozen importlib._bootstrap, {changed.__module__}>"
+    changed.__code__ = changed.__code__.replace(co_filename=seen_as)
     return function
 
 
 def hide_frame(error: BaseException) -> None:
-    """Drop the frame that catches an error (see `cudaguard.hooks.caller`)."""
+    """Drop the frame that catches an error: it is none of the user's business (3.11+)."""
     try:
         traceback = TRACEBACK.__get__(error)
         if traceback is not None:
@@ -151,8 +160,8 @@ class GuardFinder:
         # Asleep: the mode (None: not said), and whether the environment alone asked. Else None.
         self.asked: tuple[str | None, bool] | None = None
         self.core: Any = None  # awake: that of the guard
-        # The variable CUDAGUARD and the process, when it was put up.
-        self.word, self.pid = "", 0
+        # The mode of the variable CUDAGUARD and the process, when it was put up.
+        self.mode, self.pid = "", 0
         self.loads: Any = None  # `cudaguard.kernel.loads`, once it is needed
         self.has_failed = False
         self.cdll: object = None  # what was in ctypes by that name at the last look
@@ -162,7 +171,7 @@ class GuardFinder:
         self.thread = _local()
         self.stand_ins: list[StandIn] = []
 
-    @_of_import_system
+    @of_import_system
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
@@ -213,6 +222,8 @@ class GuardFinder:
     def _behind(self) -> "list[Any]":
         """Return who is asked after this finder; those in front have been asked already."""
         finders: list[Any] = list(sys.meta_path)
+        if self.retired is None and finders[0] is self:
+            return finders[1:]
         places = (place for place, one in enumerate(finders, 1) if one is self)
         return [one for one in finders[next(places, 0) :] if type(one) is not self.retired]
 
@@ -255,13 +266,7 @@ kernel = GuardFinder()
 
 
 class StandIn:
-    """Something of Python's that a function of ours stands in for.
-
-    Args:
-        what: What it is called.
-        owner: Whose attribute it is.
-        name: Of the attribute.
-    """
+    """Something of Python's that a function of ours stands in for."""
 
     __slots__ = ("is_up", "name", "original", "ours", "owner", "what")
 
@@ -294,11 +299,7 @@ class StandIn:
 
 
 def wake(reason: str) -> "Any":
-    """Load the guard, have it take over if that has not happened, and return its core.
-
-    Args:
-        reason: Why, in words that follow "woken by".
-    """
+    """Load the guard, have it take over if that has not happened, and return its core."""
     activation = load("cudaguard.api").activation
     activation.take_over(reason)
     return activation.core
@@ -335,12 +336,7 @@ def may_wake() -> bool:
 
 
 def core_for(judge: "Callable[..., str]", *args: object) -> "Any":
-    """Return the core of the guard if that is awake, or has to be; else None.
-
-    Args:
-        judge: Returns the reason why it has to be, in words; empty if it has not.
-        args: Its arguments.
-    """
+    """Return the core of the guard if that is awake, or has to be for the reason of `judge`."""
     try:
         if not may_wake():
             return None if kernel is None else kernel.core
@@ -373,7 +369,7 @@ def _patch_extensions() -> None:
     stand_in = StandIn(what, ExtensionFileLoader, "create_module")
     original = stand_in.original
 
-    @_of_import_system
+    @of_import_system
     def create_module(loader: ExtensionFileLoader, spec: "ModuleSpec") -> "ModuleType | None":
         try:
             is_asleep = stand_in.is_up and may_wake()
@@ -582,7 +578,7 @@ def put_up(mode: "str | None", *, is_alone: bool = False) -> str:
     if variable:
         return f"environment variable {variable}"
     if kernel.asked is not None:
-        kernel.asked, kernel.word = (mode or kernel.asked[0], False), word
+        kernel.asked, kernel.mode = (mode or kernel.asked[0], False), _MODES.get(word, "")
         is_first = sys.meta_path and sys.meta_path[0] is kernel
         return "" if is_first else "another finder was put in front"
     early = _WATCHED.keys() & sys.modules.keys()
@@ -590,7 +586,8 @@ def put_up(mode: "str | None", *, is_alone: bool = False) -> str:
         return f"{min(early)}, which was imported before"
     if kernel.has_plugins():
         return "a rule plug-in"
-    kernel.asked, kernel.word, kernel.pid = (mode, is_alone), word, SYSTEM.getpid()
+    kernel.asked, kernel.mode = (mode, is_alone), _MODES.get(word, "")
+    kernel.pid = SYSTEM.getpid()
     kernel.watched = {**_WATCHED, "ctypes": None, _END_OF_CTYPES: None}
     sys.meta_path.insert(0, kernel)
     kernel.patch()

@@ -74,29 +74,28 @@ def why_file(path: str) -> str:
     try:
         start = _pread(file, _START, 0)
         segments = _segments(start)
-        if segments is None or segments.end > _fstat(file).st_size:
+        if segments is None or segments[0] > _fstat(file).st_size:
             return "is cut short, or unlike others"
-        if _DYNAMIC not in segments.kinds:
+        _, kinds, offsets, addresses, sizes = segments
+        if _DYNAMIC not in kinds:
             return ""
-
-        def at(place: int, length: int) -> bytes:
-            is_there = place + length <= len(start)
-            found: bytes = b"" if is_there else _pread(file, min(length, _MOST << 8), place)
-            return start[place : place + length] if is_there else found
-
-        index = segments.kinds.index(_DYNAMIC)
-        section = at(segments.offsets[index], min(segments.sizes[index], _MOST))
+        index = kinds.index(_DYNAMIC)
+        section = _part(file, start, offsets[index], min(sizes[index], _MOST))
         words = memoryview(section)[: len(section) // 16 * 16].cast("Q")
         tags, values = words[::2].tolist(), words[1::2].tolist()
         if 0 not in tags or 5 not in tags or 10 not in tags:
             return "is unlike others"
         size = values[tags.index(10)]
-        names = at(segments.place_of(values[tags.index(5)]), size)
+        names, address = b"", values[tags.index(5)]
+        for kind, offset, first, length in zip(kinds, offsets, addresses, sizes):
+            if kind == 1 and first <= address < first + length:
+                names = _part(file, start, offset + address - first, size)
+                break
     finally:
         _close(file)
     if size < _SMALL:
         for mark in _MARKS:
-            if mark in names:
+            if names.find(mark) >= 0:  # `in` makes an error of each: is it a number?
                 break
         else:
             return ""
@@ -112,38 +111,28 @@ def why_file(path: str) -> str:
     return "has a C++ runtime of its own" if is_odd else ""
 
 
-class _Segments:
-    """Those of an ELF file, of each in the same place: kind, offset, address, size in the file."""
-
-    __slots__ = ("addresses", "end", "kinds", "offsets", "sizes")
-
-    def __init__(self, table: memoryview) -> None:
-        words = table.cast("Q")
-        self.kinds = table.cast("I")[::14].tolist()
-        self.offsets, self.sizes = words[1::7].tolist(), words[4::7].tolist()
-        self.addresses = words[2::7].tolist()
-        self.end = max(map(add, self.offsets, self.sizes), default=0)  # where the file has to end
-
-    def place_of(self, address: int) -> int:
-        """Return the offset of an address; beyond all files if none of the segments has it."""
-        for kind, offset, start, size in zip(self.kinds, self.offsets, self.addresses, self.sizes):
-            if kind == 1 and start <= address < start + size:
-                return offset + address - start
-        return sys.maxsize
+def _part(file: int, start: bytes, place: int, length: int) -> bytes:
+    """Return a part of a file, of which the start has been read."""
+    if place + length <= len(start):
+        return start[place : place + length]
+    found: bytes = _pread(file, min(length, _MOST << 8), place)
+    return found
 
 
-def _segments(start: bytes) -> "_Segments | None":
-    """Return the segments of an ELF file; None if it is not as the loader's of this machine are.
+def _segments(start: bytes) -> "tuple[int, list[int], list[int], list[int], list[int]] | None":
+    """Return where a file has to end, and kind, offset, address and size of its ELF segments.
 
-    Args:
-        start: Of a file; what is no ELF file has no segments.
+    None if it is not as the loader's of this machine are; what is no ELF file has no segments.
     """
-    place, count = int.from_bytes(start[32:40], "little"), int.from_bytes(start[56:58], "little")
     if start[:4] != b"\x7fELF":
-        place = count = 0
-    elif start[4:6] != b"\2\1" or start[54:56] != b"\x38\0" or len(start) < place + 56 * count:
+        return 0, [], [], [], []
+    place, count = int.from_bytes(start[32:40], "little"), int.from_bytes(start[56:58], "little")
+    table = memoryview(start)[place : place + 56 * count]
+    if start[4:6] != b"\2\1" or start[54:56] != b"\x38\0" or len(table) < 56 * count:
         return None
-    return _Segments(memoryview(start)[place : place + 56 * count])
+    words = table.cast("Q").tolist()
+    kinds, offsets, sizes = table.cast("I")[::14].tolist(), words[1::7], words[4::7]
+    return max(map(add, offsets, sizes), default=0), kinds, offsets, words[2::7], sizes
 
 
 def _is_in_environment(name: str) -> bool:
@@ -208,7 +197,8 @@ def _find() -> str:
         memory = _open("/proc/self/mem", FLAGS)
         segments = _segments(_pread(memory, _PAGE, there)) if there else None
         if segments is not None:
-            parts = zip(segments.kinds, segments.addresses, segments.sizes)
+            _, kinds, _, addresses, sizes = segments
+            parts = zip(kinds, addresses, sizes)
             _, at, size = max(part for part in parts if part[0] == 1)  # that is the last one
             loader.place = _found_in(memory, there + at, min(size, _MOST))
             return "" if loader.place else unknown

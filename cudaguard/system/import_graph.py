@@ -63,6 +63,7 @@ class ImportGraph:
         loaded: Modules that are there, and are not executed again.
         watched: The package that is imported now: what it does is not what others depend on.
         path: Where modules are searched; None for where Python does.
+        is_whole: Is all read that the roots lead to, whatever that costs?
     """
 
     def __init__(
@@ -72,13 +73,16 @@ class ImportGraph:
         loaded: Container[str] = (),
         watched: str = "",
         path: Sequence[str] | None = None,
+        *,
+        is_whole: bool = False,
     ) -> None:
         self._words = [name.rpartition(".")[2].encode() for name in wanted]
         self._loaded, self._path, self._watched = loaded, path, watched.partition(".")[0]
         self._found: dict[str, Module | None] = {}
         self._entered = {"__main__"}
         self._depth = 0
-        self._reaching: set[str] = set()
+        self._is_whole = is_whole
+        self._reaching: dict[str, set[bytes]] = {}  # words, by the sources that lead to them
         self.outdated: set[str] = set()  # files that are not what is running
         self._files = self._read = self._parsed = 0
         self._until = monotonic() + _MOST_SECONDS if path is None else float("inf")
@@ -173,12 +177,16 @@ class ImportGraph:
 
     def reaches(self, module: Module) -> bool:
         """Return True if a source may lead to what is wanted, by the words in it."""
-        return (module.file or module.name) in self._reaching
+        return bool(self.words(module))
+
+    def words(self, module: Module) -> set[bytes]:
+        """Return the last parts of those wanted names that a source may lead to."""
+        return self._reaching.get(module.file or module.name, set())
 
     def _survey(self) -> None:
         """Find the sources that lead to one with a word that is wanted."""
         importers: dict[str, list[str]] = {}
-        hits: list[str] = []
+        hits: list[tuple[str, bytes]] = []
         surveyed: set[str] = set()
         # The program's own come first: what is left of the budget is for packages.
         own = [module for module in self._roots if not module.is_installed]
@@ -189,16 +197,17 @@ class ImportGraph:
             if key in surveyed:
                 continue
             surveyed.add(key)
-            if any(word in self._text(module).data for word in self._words):
-                hits.append(key)
+            data = self._text(module).data
+            hits += [(key, word) for word in self._words if word in data]
             for other in self._links(module):
                 importers.setdefault(other.file or other.name, []).append(key)
                 (packages if other.is_installed else own).append(other)
         while hits:
-            key = hits.pop()
-            if key not in self._reaching:
-                self._reaching.add(key)
-                hits += importers.get(key, ())
+            key, word = hits.pop()
+            reached = self._reaching.setdefault(key, set())
+            if word not in reached:
+                reached.add(word)
+                hits += [(one, word) for one in importers.get(key, ())]
 
     def _links(self, module: Module) -> Iterator[Module]:
         """Yield the modules that a source may import: any line of it that looks like that."""
@@ -269,7 +278,7 @@ class ImportGraph:
         if kept is not None and kept[0] == stamp:
             return kept[1]
         is_spent = self._files >= _MOST_FILES or self._read >= _MOST_READ
-        if is_spent or monotonic() > self._until:
+        if (is_spent and not self._is_whole) or monotonic() > self._until:
             return _NOTHING
         self._files += 1
         try:

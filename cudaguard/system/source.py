@@ -158,7 +158,13 @@ def parsed(source: bytes | str, path: str = "<unknown>") -> ast.Module:
     from importlib.util import decode_source
 
     text = decode_source(source) if isinstance(source, bytes) else source
-    return ast.parse(_ESCAPES.sub(lambda escape: "_" * len(escape[0]), text), path)
+    return ast.parse(_ESCAPES.sub(_without_escape, text), path)
+
+
+def _without_escape(escape: re.Match[str]) -> str:
+    """Return as much text; a brace stays: in an f-string without escapes it has a meaning."""
+    last = escape[0][-1]
+    return "_" * (len(escape[0]) - 1) + (last if len(escape[0]) == 2 and last in "{}" else "_")
 
 
 class Code:
@@ -166,10 +172,6 @@ class Code:
 
     What stands under a condition on the version or the platform that is false here, or under
     ``TYPE_CHECKING``, is left out.
-
-    Args:
-        tree: The source.
-        module: Its module.
     """
 
     def __init__(self, tree: ast.Module, module: Module) -> None:
@@ -601,8 +603,6 @@ def absolute(module: str, level: int, package: str) -> str:
 # --- Files ----------------------------------------------------------------------------------------
 
 _IGNORE, _ALL = "cudaguard: ignore", "*"
-_SKIPPED_FOLDERS = frozenset(("__pycache__", "node_modules", "site-packages"))
-_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # in their folders
 
 
 class Source(NamedTuple):
@@ -641,6 +641,19 @@ def read(path: str) -> Source:
         return Source(problem=f"cannot be parsed: {type(error).__name__}: {error}")
 
 
+def problem_of(path: str) -> str:
+    """Return why a file cannot be read or parsed, empty if it can; no tree is made of it."""
+    from symtable import symtable
+
+    try:
+        if path.endswith(".ipynb"):
+            return read(path).problem
+        symtable(read_bytes(path, LARGEST), path, "exec")  # type: ignore[arg-type]  # bytes are as good
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return read(path).problem
+    return ""
+
+
 def imports_of_file(path: str) -> list[Import]:
     """Return what a script imports at its top level, in the order of the text; none if unread."""
     code = read(path).code
@@ -670,29 +683,3 @@ def _ignores(data: bytes) -> Iterator[tuple[int, frozenset[str]]]:
             ids = rest[1:].partition("]")[0] if rest.startswith("[") else _ALL
             named = frozenset(id.strip() for id in ids.split(",") if id.strip())
             yield token.start[0], named
-
-
-def files_below(path: str) -> list[str]:
-    """Return the file itself, or the Python files of a folder, sorted.
-
-    Hidden folders, environments and installed packages are left out.
-    """
-    if not os.path.isdir(path):
-        return [path]
-    found: list[str] = []
-
-    def closed(error: OSError) -> None:
-        found.append(error.filename)  # to read it as a file tells why
-
-    for root, folders, names in os.walk(path, onerror=closed):
-        folders[:] = [
-            name
-            for name in folders
-            if not name.startswith(".")
-            and name not in _SKIPPED_FOLDERS
-            and not any(os.path.exists(os.path.join(root, name, sign)) for sign in _ENVIRONMENTS)
-        ]
-        files = (os.path.join(root, n) for n in names if n.endswith(".py"))
-        # A pipe would be read for ever; a link into nowhere is how Emacs marks what is edited.
-        found += [file for file in files if os.path.isfile(file)]
-    return sorted(found)

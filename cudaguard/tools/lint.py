@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import warnings
 from contextlib import suppress
 from glob import escape, glob
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from cudaguard.files import LARGEST, read_bytes
 from cudaguard.system.facts import Facts
 from cudaguard.system.import_graph import ImportGraph
 from cudaguard.system.packages import key_of
-from cudaguard.system.source import Effect, Import, Source, files_below, read
+from cudaguard.system.source import Effect, Import, Source, module_of_file, problem_of, read
 from cudaguard.tools.common import BROKEN, FOUND, OK, UsageError, add_format, json_text, note, show
 from cudaguard.tools.layout import Page
 
@@ -37,6 +38,8 @@ _PIN = re.compile(
     r"[ \t]{0,9}==[ \t]{0,9}([\w.!+]+)",
     re.MULTILINE,
 )
+_SKIPPED_FOLDERS = frozenset(("__pycache__", "node_modules", "site-packages"))
+_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # in their folders
 EXAMPLES = """\
 examples:
   cudaguard lint src train.py                  everything below src, and one file
@@ -93,8 +96,10 @@ def execute(args: Namespace) -> int:
     project = Project(args.path, rules)
     found = list(project.findings(files))
     unreadable = 0
-    for file in files:
-        problem = project.source(file).problem
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of escapes that Python does not know
+        problems = [(file, project.problem(file)) for file in files]
+    for file, problem in problems:
         if problem:
             unreadable += 1
             note("lint", f"{file}: {problem}")
@@ -114,6 +119,32 @@ def execute(args: Namespace) -> int:
             show(str(page))
         note("lint", f"{counted(len(found), 'findings')} in {counted(len(files), 'files')}")
     return BROKEN if unreadable else FOUND if found else OK
+
+
+def files_below(path: str) -> list[str]:
+    """Return the file itself, or the Python files of a folder, sorted.
+
+    Hidden folders, environments and installed packages are left out.
+    """
+    if not os.path.isdir(path):
+        return [path]
+    found: list[str] = []
+
+    def closed(error: OSError) -> None:
+        found.append(error.filename)  # to read it as a file tells why
+
+    for root, folders, names in os.walk(path, onerror=closed):
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith(".")
+            and name not in _SKIPPED_FOLDERS
+            and not any(os.path.exists(os.path.join(root, name, sign)) for sign in _ENVIRONMENTS)
+        ]
+        files = (os.path.join(root, n) for n in names if n.endswith(".py"))
+        # A pipe would be read for ever; a link into nowhere is how Emacs marks what is edited.
+        found += [file for file in files if os.path.isfile(file)]
+    return sorted(found)
 
 
 class Versions(Facts):
@@ -169,7 +200,8 @@ class Project:
         folders = [path for path in paths if os.path.isdir(path)]
         self._folders = [*folders, *(os.path.join(path, "src") for path in folders)]
         self._rules = rules
-        self._wanted = {name for rule in rules for pair in _pairs(rule) for name in pair}
+        self._pairs = {pair for rule in rules for pair in _pairs(rule)}
+        self._wanted = {name for pair in self._pairs for name in pair}
         self._sources: dict[str, Source] = {}
 
     def source(self, file: str) -> Source:
@@ -177,6 +209,27 @@ class Project:
         if file not in self._sources:
             self._sources[file] = read(file)
         return self._sources[file]
+
+    def problem(self, file: str) -> str:
+        """Return why a file cannot be read, empty if it can."""
+        return self._sources[file].problem if file in self._sources else problem_of(file)
+
+    def _worth_reading(self, files: Iterable[str]) -> Iterator[str]:
+        """Yield the files that may lead to both modules of some rule, by their words."""
+        modules = {file: module_of_file(file) for file in files}
+        graphs = {
+            folders: ImportGraph(
+                self._wanted, [one for one in modules.values() if one.folders == folders],
+                path=[*folders, *self._folders], is_whole=True,
+            )
+            for folders in dict.fromkeys(one.folders for one in modules.values())
+        }  # fmt: skip
+        pairs = [[name.rpartition(".")[2].encode() for name in pair] for pair in self._pairs]
+        for file, module in modules.items():
+            # A relative import names its own package, too.
+            there = graphs[module.folders].words(module) | {*module.package.encode().split(b".")}
+            if any(there.issuperset(pair) for pair in pairs):
+                yield file
 
     def findings(self, files: Iterable[str]) -> Iterator[dict[str, Any]]:
         """Yield what is in the wrong order in some files, and in what they import."""
@@ -187,7 +240,7 @@ class Project:
             return given.get(os.path.abspath(one.file), one.file)
 
         known = set()
-        for file in files:
+        for file in self._worth_reading(files):
             for one in misplaced(self.steps(file), self._rules):
                 place = named(one.then), one.then.line, one.rule.id
                 sides = (one.then, one.first)

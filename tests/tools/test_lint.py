@@ -79,6 +79,24 @@ def test_json_and_a_file_that_cannot_be_parsed(lint, child):
 UNSLOTH = "import transformers\nimport unsloth\n"
 
 
+def test_package_that_is_named_by_its_folder_alone(lint, child):
+    child.write("decord/__init__.py", "")
+    child.write("decord/use.py", "from . import video\nimport cv2\n")
+    assert "use.py:1: LOCAL1 decord is imported before cv2" in lint("decord")[1]
+    child.write("decord/use.py", "import cv2\nfrom . import video\n")
+    assert lint("decord")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [("rf'\\{os.sep}\\}}' '\\d'", 0), ("f'{os.sep'", 3), ("'\\d", 3)]
+)
+def test_escapes_are_no_mistake_and_nothing_is_said_of_them(lint, child, code, status):
+    for imports in ("import os", "import os, cv2, decord"):  # without a tree, and with one
+        child.write("train.py", f"{imports}\nprint({code})\n")
+        done = lint("train.py", env={"PYTHONWARNINGS": "always"})
+        assert (done[0], "Warning" in done[2]) == (status, False)
+
+
 def test_modules_of_the_project_are_followed(lint, child):
     """What the guard would do: an opt-in order is kept where nothing in between matters."""
     child.write("src/app/__init__.py", "")

@@ -10,8 +10,8 @@ import pytest
 
 from cudaguard import Rule
 from cudaguard.core.decide import may_apply
-from cudaguard.system.source import Code, Import, Module, files_below, read
-from cudaguard.tools.lint import misplaced
+from cudaguard.system.source import Code, Import, Module, read
+from cudaguard.tools.lint import files_below, misplaced
 
 AB = Rule("R1", ("b",), "b wants a first", needs=("a",))
 

@@ -89,16 +89,19 @@ def _place(module: str, path: str) -> tuple[Any, str]:
 
 def watch(request: Request) -> None:
     """Have the calls that a rule names looked at, where they are there."""
+    is_meant = {"": True}  # by pattern of files: is there one of their names elsewhere?
     for action in actions_of(request.rule, "check_call"):
-        pattern, is_meant = action.get("sharing"), True
-        if pattern:  # of files: is there one of their names elsewhere?
+        pattern = action.get("sharing", "")
+        if pattern not in is_meant:
             from cudaguard.system.preload import all_installed
 
             own = all_installed(pattern)
             others = all_installed(f"*.libs/{os.path.basename(pattern)}") if own else ()
             names = {os.path.basename(file) for file in own}
-            is_meant = any(os.path.basename(file) in names and file not in own for file in others)
-        if is_meant:
+            is_meant[pattern] = any(
+                os.path.basename(file) in names and file not in own for file in others
+            )
+        if is_meant[pattern]:
 
             def look(*_: object, action: Mapping[str, Any] = action) -> bool:
                 _tell(request, action)

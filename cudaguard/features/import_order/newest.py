@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.import_plan import upcoming
-from cudaguard.core.patterns import values_of
 from cudaguard.core.request import Done
+from cudaguard.elf.reader import DT_RPATH, DT_RUNPATH, ElfFile
 from cudaguard.files import os, own_errors
 
 TYPE_CHECKING = False
@@ -28,10 +27,11 @@ def preload_newest(request: Request) -> Iterator[Outcome]:
         return
     path = request.path or ""
     folder = os.path.dirname(path)
-    for soname in values_of(request.rule, "preload_newest"):
+    for soname in request.values:
         files = [*_below(f"{sys.prefix}/lib", soname), *_below(f"{sys.base_prefix}/lib", soname)]
         if os.path.basename(path) == "__init__.py":  # what a package's own libraries lead to
             own = [file for file in _below(f"{folder}/lib", "") if ".so" in file[len(folder) :]]
+            own = [file for file in own if _may_lead_to(soname, file)]
             if own:
                 from cudaguard.system.newer_copies import led_to
 
@@ -59,10 +59,27 @@ def preload_needed(request: Request, soname: str) -> Iterator[Outcome]:
         from cudaguard.system.preload import open_all
 
         need = needed_by_others(soname, request.path or "")
-        if need is None or not upcoming(need.modules, request.name).certain:
+        if need is None:
+            return
+        from cudaguard.core.import_plan import upcoming
+
+        if not upcoming(need.modules, request.name).certain:
             return
         for file in open_all(need.files)[0]:
             yield Done(file, f"loaded before {request.name}, as {need.client} needs this copy")
+
+
+def _may_lead_to(soname: str, library: str) -> bool:
+    """Return True if a folder that a library names may have another one that it needs."""
+    try:
+        with ElfFile(library) as file:
+            text = file.text(DT_RUNPATH) or file.text(DT_RPATH)
+            folders = text.split(":") if text and soname in file.needed else ()
+    except own_errors(OSError):
+        return False
+    origin = os.path.dirname(library)
+    folders = [one.replace("$ORIGIN", origin).replace("${ORIGIN}", origin) for one in folders]
+    return any("$" in one or os.path.exists(f"{one}/{soname}") for one in folders)
 
 
 def _below(folder: str, start: str) -> list[str]:

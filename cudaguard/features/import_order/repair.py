@@ -89,14 +89,13 @@ def fetch(request: Request, missing: str) -> Iterator[Outcome]:
     `missing`: what the loader has not found. Empty: it finds one that is too old, and a newer one
     that is installed has what is missing.
     """
+    # A program that catches the error has another way: it would compute on a GPU instead of it. And
+    # it may try again and again.
+    if not (request.permit.acts and ends_program()):
+        return
     from cudaguard.system.newer_copies import newer_than_found
     from cudaguard.system.preload import installed_copies, open_all
 
-    if not request.permit.acts:
-        return
-    # A program that catches the error has another way: it would compute on a GPU instead of it.
-    if not ends_program():
-        return
     path = request.path or ""
     files = installed_copies(missing, path) if missing else newer_than_found(path)
     opened, _ = open_all(files)

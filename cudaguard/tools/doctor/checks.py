@@ -8,7 +8,7 @@ import sys
 
 from cudaguard import api  # noqa: F401  # hands the features to the core
 from cudaguard.api import active_rules
-from cudaguard.config import CONFIG_VARIABLE, MODE_VARIABLE, read_environment, read_file
+from cudaguard.config import CONFIG_VARIABLE, read_environment, read_file
 from cudaguard.core import decide
 from cudaguard.core.checks import Check
 from cudaguard.core.findings import Kind, listed
@@ -20,6 +20,7 @@ from cudaguard.errors import ConfigError, RuleError
 from cudaguard.features.gpu_architectures.checks import ending_words, machine_by_child
 from cudaguard.features.gpu_architectures.detector import findings_of
 from cudaguard.features.gpu_architectures.policy import Torch
+from cudaguard.model import MODE_VARIABLE
 from cudaguard.system.child import end_children, try_imports
 from cudaguard.system.facts import required_name
 from cudaguard.system.packages import Skipped

@@ -73,7 +73,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace) -> int:
     """Run the program and end as it does; on a usage error, return its status."""
-    from cudaguard.config import MODE_VARIABLE
+    from cudaguard.model import MODE_VARIABLE
     from cudaguard.system.processes import CANNOT_START
     from cudaguard.tools.run.supervise import IS_SUPPORTED, flush
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from cudaguard.errors import ConfigError
 from cudaguard.files import open_to_write, read_start
+from cudaguard.model import MODE_VARIABLE
 from cudaguard.system.shareable import program_alone
 from cudaguard.tools.common import BROKEN, UsageError, add_with_arguments
 
@@ -266,12 +267,11 @@ def guarded_environment(
     Raises:
         ConfigError: An unknown mode.
     """
-    from cudaguard import config
     from cudaguard.core.permit import mode_for_child
 
     chosen = mode_for_child(mode, environ)
     environment = dict(environ)
-    environment[config.MODE_VARIABLE] = chosen
+    environment[MODE_VARIABLE] = chosen
     environment[PREFIX_VARIABLE] = prefix
     if not prefix:  # for Pythons of environments that lack what we depend on
         from importlib.util import find_spec

@@ -30,7 +30,7 @@ def supervise(
     command: Sequence[str],
     environment: dict[str, str],
     timeout: float,
-    look: Callable[[bool], None],
+    look: Callable[[bool, int], None],
 ) -> tuple[int, int, bool, float]:
     """Run a program; return its id, status, whether its time was up, and the seconds it took."""
     for name in ("SIGINT", "SIGBREAK"):
@@ -56,6 +56,6 @@ def supervise(
         if status and pid != program.pid:
             journal.note("child", str(pid), details={"signal": max(-status, 0)})
         with suppress(Exception):  # whatever it is, the program's end is what counts
-            look(False)
+            look(False, program.pid)
     job.let_go()
     return program.pid, end_of(program.returncode), False, monotonic() - started

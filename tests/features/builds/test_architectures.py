@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from cudaguard.core.dispatch import Dispatch
+from cudaguard.core.registry import entry_of
 from cudaguard.features.builds.repair import MODULE, with_architectures
 from cudaguard.tools.known import RULES
 
@@ -40,7 +41,7 @@ def build():
         core = Dispatch()
         core.reporter.mode = mode
         (rule,) = (rule for rule in RULES if rule.id == "CG031")
-        request = core.repairs.request(rule, ("prepare_builds",), MODULE)
+        request = core.repairs.request(entry_of(rule), ("prepare_builds",), MODULE)
         found = with_architectures(request, original, request.permit)(["-O2"])
         return found, [repair.subject for repair in core.reporter.repairs]
 

@@ -210,6 +210,25 @@ def test_what_no_wheel_has_is_missing_as_before(scene):
     assert done.stdout == f"OSError {CUBLAS}\n"
 
 
+LOOKED = """
+import sys
+looked = []
+sys.setprofile(lambda frame, *_: looked.append(frame.f_code.co_name))
+{}
+sys.setprofile(None)
+print("installed_copies" in looked)
+"""
+
+
+@needs_tables
+def test_nothing_is_looked_for_where_the_error_is_caught(scene):
+    scene.consumer()
+    caught = "for _ in range(3):\n try: import consumer\n except ImportError: print('caught')"
+    done = scene.run(GUARD.format("fix"), LOOKED.format(caught))
+    assert done.stdout.split() == ["caught"] * 3 + ["False"]
+    assert scene.run(GUARD.format("fix"), LOOKED.format("import consumer")).stdout == "True\n"
+
+
 # --- installed elsewhere than in NVIDIA's wheels --------------------------------------------------
 
 ELSEWHERE = {
