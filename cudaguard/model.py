@@ -330,20 +330,34 @@ class Finding(Record):
             values["command"] = f"cudaguard explain {values['id']}"
 
     def __str__(self) -> str:
-        """Return a headline and labeled lines; what is empty is left out."""
-        return f"[{self.id}] {self._told()}"
+        """Return a headline, and below it what follows and labeled lines; what is empty is not."""
+        return self.told()
 
     def as_error(self) -> str:
         """Return what an error that is raised for it says: what, remedy and command."""
-        return self._told(leave_out=("evidence", "consequence"))
+        return self.told(leave_out=("", "because"))[len(self.id) + 3 :]
 
-    def _told(self, leave_out: tuple[str, ...] = ()) -> str:
-        from cudaguard.files.text import labeled, printable_part
+    def told(self, width: int = 0, first: int = 0, leave_out: tuple[str, ...] = ()) -> str:
+        """Return it as text.
 
-        lines = [self.what]
-        for label, texts in labeled(self.to_dict()):
-            lines += (f"  {label}: {text}" for text in texts if label not in leave_out)
-        return "\n".join(map(printable_part, lines))
+        Args:
+            width: Columns that it is wrapped to; 0 for whole lines.
+            first: Columns before its first line.
+            leave_out: Labels of what is not said.
+        """
+        from cudaguard.files.text import RULE_LINE, headline, paragraphs, printable, wrapped
+
+        what = printable(self.what)
+        what = what if leave_out else headline(what)[0]
+        lines = wrapped(f"[{self.id}] {what}", width, first, 2)
+        for label, lead, text in paragraphs(self.to_dict(), more=" (cudaguard.status().findings)"):
+            words, *rule = text.split(RULE_LINE)
+            of_text = width if label != "run" else 0
+            told = wrapped(words, of_text, 2 + len(lead), 2 + (len(lead) or 2))
+            if label not in leave_out:
+                lines += [f"  {lead}{told[0]}", *(" " * (2 + len(lead)) + one for one in told[1:])]
+                lines += [f"{RULE_LINE[1:]}{one}" for one in rule]
+        return "\n".join(lines)
 
 
 class Status(Record):

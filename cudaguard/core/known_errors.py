@@ -59,9 +59,9 @@ FILE = "known_errors.ini"
 GENERAL, VAGUE, LIKELY, CERTAIN = 0, 1, 2, 3
 _GRADES = {"general": GENERAL, "vague": VAGUE, "likely": LIKELY, "certain": CERTAIN}
 _SURE = {
-    GENERAL: ("a general answer: this message is not known, only its parts are",),
-    VAGUE: ("the message alone does not tell the cause",),
-    LIKELY: ("this is likely, and not certain",),
+    GENERAL: "A general answer: cudaguard knows the parts of this message only.",
+    VAGUE: "The message alone does not tell the cause.",
+    LIKELY: "This is likely, not certain.",
 }
 _AROUND = 2000  # characters on each side of a hint in which a message lies
 _MOST_PLACES = 12  # places of one hint that are looked at, from the last one on
@@ -140,8 +140,8 @@ class KnownError(Record):
         """Return a place of a text with what it means; its line is the first evidence."""
         line = line_at(text, begin).strip()
         line = line if len(line) <= 200 else f"{line[:197]}..."
-        sure = _SURE.get(self.certainty, ())
-        finding = finding.replace(evidence=(line, *finding.evidence, *sure))
+        follows = f"{_SURE.get(self.certainty, '')} {finding.consequence}".strip()
+        finding = finding.replace(evidence=(line, *finding.evidence), consequence=follows)
         return Hit(self, begin, end, finding)
 
 

@@ -179,7 +179,7 @@ def problem_of(file: ElfFile) -> tuple[str, str]:
     if not header:
         return "truncated", "it is empty"
     if header[:4] != _MAGIC[: len(header)]:
-        return "not-elf", "it is no ELF file"
+        return "not-elf", "it is not an ELF file"
     if len(header) < 64:
         return "truncated", f"it has {len(header)} bytes"
     if machine_of(header) != own_machine():

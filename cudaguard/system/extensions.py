@@ -228,9 +228,9 @@ def _torch_not_imported(case: _Case) -> tuple[str, str]:
 
 def _torch_flavor(case: _Case) -> tuple[str, str]:
     cuda, libraries = case.around.cuda, case.around.torch_libraries
-    others = (name for file, name in _ACCELERATORS.items() if file in libraries)
-    built_for = f"CUDA {cuda}" if cuda else next(others, "the CPU")
-    message = f"{case.file} needs {case.libraries}, but {case.torch} is a build for {built_for}"
+    others = (f"a build for {name}" for file, name in _ACCELERATORS.items() if file in libraries)
+    built = f"a build for CUDA {cuda}" if cuda else next(others, "CPU-only")
+    message = f"{case.file} needs {case.libraries}, but {case.torch} is {built}"
     if cuda:
         return message, f"install the torch that it was built for, or {_REBUILD}"
     return message, f"{_TORCH_CUDA}, or build the extension without CUDA"
@@ -312,7 +312,7 @@ def _older_library(case: _Case) -> tuple[str, str]:
     )
     remedy = (
         "unset LD_LIBRARY_PATH if it leads to another CUDA; or import this package before the one "
-        "with the older copy; or install both for one release"
+        "with the older copy; or install both for one version"
     )
     return message, remedy
 
@@ -397,7 +397,7 @@ def _unknown(case: _Case) -> tuple[str, str]:
 # Cause -> its message and remedy: texts with fields of `_Case`, or what makes them.
 CAUSES: dict[str, tuple[str, str] | Callable[[_Case], tuple[str, str]]] = {
     "truncated": (
-        "{file} is truncated ({found.detail}), probably by an interrupted build or copy",
+        "{file} is truncated, probably by an interrupted build or copy: {found.detail}",
         "delete the file, and build or install it again",
     ),
     "not-elf": (

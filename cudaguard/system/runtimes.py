@@ -26,7 +26,7 @@ class Runtime(Record):
     """
 
     title: str
-    danger: str = "functions can be missing, or behave as in the older release"
+    danger: str = "functions can be missing, or behave as in the older version"
     _: KW_ONLY
     wheel: str = ""
     part_of: str = ""

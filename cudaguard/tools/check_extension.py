@@ -238,7 +238,7 @@ def _write(results: Sequence[Result], page: Page) -> None:
             continue
         page.add(printable(_headline(one)), style=_STYLES[one.place])
         if not one.is_open:
-            page.add(printable(one.check.message), _INDENT)
+            page.labeled("because", printable(one.check.message), _INDENT)
             symbols = one.check.missing_symbols  # the first few stand in most messages
             if page.verbose:
                 for name, readable in symbols:
@@ -248,12 +248,12 @@ def _write(results: Sequence[Result], page: Page) -> None:
                 whose = ", with those of missing libraries" * bool(one.check.missing_libraries)
                 listed = page.listed([printable(readable) for _, readable in symbols], _SHOWN)
                 page.add(f"missing symbols{whose}: {listed}", _INDENT)
-            page.labeled("remedy", printable(one.check.remedy), _INDENT)
+            page.labeled("fix", printable(one.check.remedy), _INDENT)
         if page.verbose and not one.gpus:
             page.add(f"GPU code: {' '.join(one.architectures) or 'none'}", _INDENT)
         for gpu in one.gpus:
             page.add(printable(gpu.message), _INDENT)
-        page.labeled("remedy", printable(one.gpu_remedy), _INDENT)
+        page.labeled("fix", printable(one.gpu_remedy), _INDENT)
     style = _STYLES[min((one.place for one in results), default=_OPEN)]
     page.add(_summary(results), style=style)
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import textwrap
 from io import StringIO
 
-from cudaguard.files.text import RULE_LINE, labeled, printable, printable_part
+from cudaguard.files.text import FEW, LABELS, RULE_LINE, headline, paragraphs, printable, wrapped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,11 +19,8 @@ STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 34,
 _NARROWEST, _USUAL, _WIDEST = 40, 80, 120  # columns that text is wrapped to
 MOST = 5  # items of a list that are shown without --verbose
 HANGING = 2  # columns by which the second line of a paragraph is indented
-LABELS = ("evidence", "consequence", "remedy", "see", "run")  # of the parts of a finding
 COLOR = {"info": "blue", "warning": "yellow", "error": "red"}  # of severities
-# What stays in one line, so that it can be copied and searched for: what is quoted, and an error.
-_WHOLE = re.compile(r"""`[^`]*`|"[^"]*"|(?<!\S)\(?[\w.]*(?:Error|Exception|error|ERROR): .*""")
-_HELD = "\0"  # a blank within what stays in one line
+_PATH = re.compile(r"(?<![^\s('\"])(?:~|\.{0,2})/[\w.+@~-]+/[\w./+@~-]*\w(?::\d+)?")
 
 
 class Document(StringIO):
@@ -112,47 +108,42 @@ class Page:
         is not broken: a line of source, a command. The style `mark` is that of the first word of
         the lead alone. Other lines are indented by `hanging` columns, fewer in a narrow terminal.
         """
-        said = f"{text} {whole}".strip() if whole else text
-        if not (said or lead):
+        if not (text or whole or lead):
             return
-        first = indent + len(lead)
         rest = indent + (min(hanging, self.width // 5) if self.width else hanging)
-        lines = [said]
-        if self.width and first + len(said) > self.width:
-            held = _WHOLE.sub(lambda found: found[0].replace(" ", _HELD), text)
-            lines = textwrap.wrap(
-                f"{held} {whole.replace(' ', _HELD)}", self.width,
-                initial_indent=" " * first, subsequent_indent=" " * rest,
-                break_long_words=False, break_on_hyphens=False,
-            )  # fmt: skip
-            lines = [line.strip().replace(_HELD, " ") for line in lines]
-        if mark:
-            word, end, others = lead.partition(" ")
-            lead = f"{self.painted(word, mark)}{end}{others}"
-        self._lines.append(" " * indent + self.painted(f"{lead}{lines[0]}".rstrip(), style))
-        self._lines += [" " * rest + self.painted(line, style) for line in lines[1:]]
+        lines = wrapped(text, self.width, indent + len(lead), rest, whole)
+        word, end, others = lead.partition(" ")
+        lead = f"{self.painted(word, mark or style)}{end}{self.painted(others, style)}"
+        first, *others = (self.painted(line, style) for line in lines)
+        self._lines.append(" " * indent + f"{lead}{first}".rstrip())
+        self._lines += [" " * rest + line for line in others]
 
     def block(self, text: str, indent: int = 0, *, style: str = "") -> None:
         """Add lines as they are: source, a patch, the output of a program."""
         for line in text.split("\n"):
             self._lines.append(f"{' ' * indent}{self.painted(line, style)}" if line else "")
 
-    def labeled(self, label: str, text: str, indent: int) -> None:
-        """Add one part of something, if it is there, under its label; a command is not broken."""
+    def labeled(self, label: str, text: str, indent: int, lead: str | None = None) -> None:
+        """Add one part of something, if it is there, under its label; a command is not broken.
+
+        What stands before the text is its label, or what is given as `lead`.
+        """
         first, *rule = text.split(RULE_LINE)
+        lead = f"{label}: " if lead is None else lead
         if label == "run" and text:
-            self.add("", indent, whole=f"{label}: {text}")
+            self.add("", indent, whole=f"{lead}{text}", style="cyan")
         elif first:
-            self.add(first, indent, lead=f"{label}: ")
+            self.add(first, indent, lead=lead, hanging=len(lead) or HANGING)
         if rule:
             self.block("\n".join(rule), indent + 4)
 
     def items(self, label: str, items: Sequence[str], indent: int) -> None:
-        """Add the items of a list, each under the label; the first few of many."""
+        """Add the items of a list, the label before the first one; the first few of many."""
         shown, more = self.cut(items)
-        for item in shown:
-            self.labeled(label, item, indent) if label else self.add(item, indent)
-        self.add(more, indent)
+        lead = f"{label}: "
+        for item in (*shown, *filter(None, [more])):
+            self.labeled(label, item, indent, lead)
+            lead = " " * len(lead)
 
     def finding(
         self,
@@ -163,11 +154,13 @@ class Page:
         mark: str = "",
         parts: Sequence[str] = LABELS,
     ) -> None:
-        """Add a finding as `Finding.to_dict` returns it: what was found, then parts with labels."""
-        self.add(printable(finding["what"]), indent, lead=lead, mark=mark)
-        for label, texts in labeled(finding):
+        """Add a finding as `Finding.to_dict` returns it: the headline, then what stands below."""
+        self.add(
+            headline(printable(finding["what"]))[0], indent, lead=lead, mark=mark, style="bold"
+        )
+        for label, before, text in paragraphs(finding, 0 if self.verbose else FEW, " (--verbose)"):
             if label in parts:
-                self.items(label, [*map(printable_part, texts)], indent + HANGING)
+                self.labeled(label, text, indent + HANGING, before)
 
     def cut(
         self, items: Sequence[T], most: int = MOST, option: str = " (--verbose)"
@@ -185,6 +178,9 @@ class Page:
 
     def painted(self, text: str, style: str) -> str:
         """Return a text in a style, or as it is where the stream gets no color."""
-        if not (style and text) or self._stream is None or not has_color(self._stream):
+        if not text or self._stream is None or not has_color(self._stream):
             return text
-        return f"\033[{STYLES[style]}m{text}\033[0m"
+        if not style:
+            return _PATH.sub(lambda found: f"\033[{STYLES['dim']}m{found[0]}\033[0m", text)
+        codes = ";".join(str(STYLES[one]) for one in style.split())
+        return f"\033[{codes}m{text}\033[0m"

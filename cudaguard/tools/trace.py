@@ -401,7 +401,7 @@ def write(document: Mapping[str, Any], page: Page) -> None:
     ended, where = document["ended"], os.path.basename(document["summary"]["died_in"])
     inside = f" in {where}" if where else ""
     if ended["kind"] == "signal":
-        page.add(f"✗ died of {ended['signal']}{inside}", style="red")
+        page.add(f"✗ crashed ({ended['signal']}){inside}", style="red")
     elif ended["kind"] == "timeout":
         page.add(f"✗ timed out{inside}", style="red")
     elif ended["status"]:
@@ -440,7 +440,7 @@ def _line(row: Step, page: Page) -> tuple[str, str]:
     if row["brought"]:
         text += f" + {page.listed(row['brought'], option='')}"
     if kind in _LOADS and row["state"] == "done" and not row["mapped"]:
-        text += " (there already)"
+        text += " (already loaded)"
     if row["is_guards"]:
         text += " (for cudaguard itself)"
     if state:

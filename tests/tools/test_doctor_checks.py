@@ -46,7 +46,7 @@ def test_known_fault_is_told_with_its_cure(planted):
     status, findings = planted.one("CG901")
     (found,) = (one for one in findings if one["rule"] == "CG001")
     assert status == "warning"
-    assert found["what"].startswith("decord 0.6.0: decord puts its bundled libraries into")
+    assert found["what"].startswith("decord 0.6.0: decord exposes its old zlib and")
     assert found["command"] == "export CUDAGUARD=fix"
     assert "call cudaguard.install() first" in found["remedy"]
 
@@ -323,7 +323,7 @@ def test_one_name_that_leads_to_two_files(planted, build):
         f"{planted.folder}/alpha/lib/libcudnn.so.9.1.0: 9.1.0",
         f"{planted.folder}/beta/lib/libcudnn.so.9.5.0: 9.5.0",
     ]
-    assert "with alpha imported first, beta gets the older one" in found["consequence"]
+    assert "With alpha imported first, beta gets the older one" in found["consequence"]
     assert found["command"] == "cudaguard bisect --imports alpha,beta"
 
 
@@ -361,7 +361,7 @@ def test_two_distributions_that_overwrite_one_another(planted):
     (found,) = findings
     assert status == "fail"
     assert {"cupy-cuda12x", "cupy-cuda13x"} <= set(found["what"].split())
-    assert "cupy/_core/core.so and 1 more file," in found["what"]
+    assert "cupy/_core/core.so and 1 more file." in found["what"]
     assert "pip uninstall -y cupy-cuda12x && " in found["command"]
     assert found["command"].endswith("pip install --force-reinstall --no-deps cupy-cuda13x==13.6.0")
 
@@ -416,7 +416,7 @@ def test_pip_is_that_of_this_environment_also_where_it_is_not_activated(planted)
         told = ("--format", "json", "--only", "CG905")
         _, out, _ = planted.run(*told, env={"PATH": path})
         (found,) = json.loads(out)["checks"][0]["findings"]
-        assert "both contain tests/conftest.py, with different contents" in found["what"]
+        assert "overwrite files of each other: tests/conftest.py." in found["what"]
         assert found["severity"] == "info"
         return found["command"]
 

@@ -123,10 +123,10 @@ def test_text_has_all_of_a_warning_and_one_line_of_a_note():
         "broken   CG903  other (the check itself failed: oh)",
         "warning  CG901  title: 1 warning (looked at)",
         "  warning: what",
-        "    evidence: seen",
-        "    consequence: then",
-        "    remedy: cure",
-        "    see: https://example.org",
+        "    then",
+        "    because: seen",
+        "    fix: cure",
+        "    more: https://example.org",
         "    run: run it",
         "note     CG901  what",
         "",
@@ -134,7 +134,7 @@ def test_text_has_all_of_a_warning_and_one_line_of_a_note():
         "A broken check is a fault of cudaguard: please report it, with --bundle FILE.",
         "run: run it",
     ]
-    assert told(report, verbose=True).count("consequence: then") == 2
+    assert told(report, verbose=True).count("    then\n") == 2
 
 
 def test_what_is_fine_or_skipped_is_counted_and_listed_on_request():

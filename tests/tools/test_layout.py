@@ -81,10 +81,10 @@ def test_no_word_is_lost_and_no_line_too_long(text, wide, indent, lead):
 
 def test_lines_hang_below_their_lead(page):
     page = page(40)
-    page.add("one two three four five six seven eight nine", 2, lead="evidence: ")
+    page.add("one two three four five six seven eight nine", 2, lead="because: ")
     page.labeled("run", "a command that is longer than the line is wide, by far", 2)
     assert str(page).splitlines() == [
-        "  evidence: one two three four five six",
+        "  because: one two three four five six",
         "    seven eight nine",
         "  run: a command that is longer than the line is wide, by far",
     ]
@@ -103,8 +103,9 @@ def test_long_lists_are_cut_and_shown_on_request():
         page = Page()
         page.items("evidence", items[:count], 2)
         lines = str(page).splitlines()
-        assert [line for line in lines if "evidence" in line] == lines[:shown]
-        assert [line.strip() for line in lines[shown:]] == ([more] if more else [])
+        assert lines[0] == "  evidence: fact 0"
+        rest = items[1:shown] + ([more] if more else [])
+        assert lines[1:] == [f"            {item}" for item in rest]
         assert page.is_cut is bool(more)
     page = Page(verbose=True)
     page.items("evidence", items, 2)

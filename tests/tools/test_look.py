@@ -194,7 +194,7 @@ def test_program_that_dies(dying, screen, columns, command):
     elif command == "trace":
         assert shown.status == -signal.SIGSEGV
         assert shown.lines[-1] == "run: cudaguard run train.py"
-        assert "\x1b[31m✗ died of SIGSEGV" in shown.colored
+        assert "\x1b[31m✗ crashed (SIGSEGV)" in shown.colored
     assert any(line.lstrip().startswith("run: ") for line in shown.lines)
 
 
@@ -209,7 +209,7 @@ def test_words(screen, columns, command):
 def test_width_is_that_of_the_terminal_or_of_columns(screen):
     def widest(columns, **variables):
         shown = screen(columns, *CUDAGUARD, "explain", "CG001", **variables)
-        return max(len(line) for line in shown.lines if " see: " not in f" {line}")
+        return max(len(line) for line in shown.lines if " more: " not in f" {line}")
 
     assert 30 < widest(20) <= 40
     assert 50 < widest(60) <= 60

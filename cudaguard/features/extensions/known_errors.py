@@ -54,7 +54,7 @@ def _of_nvidia(known: KnownError, library: str, soname: str) -> Finding:
     if cuda:
         why = f"what needs it was built for CUDA {cuda}"
     elif number and number[0] not in "01":
-        why = f"what needs it was built for release {number.partition('.')[0]} of {stem}"
+        why = f"what needs it was built for version {number.partition('.')[0]} of {stem}"
     else:
         why = "what needs it has no copy of its own"
     package = requirement_of(soname)

@@ -48,7 +48,7 @@ def test_launcher_is_told_who_was_first(run, program):
     assert "[CG822] accelerate forks workers that use CUDA at " in ran.err
     assert f"kaolin initialized CUDA at {program.where('init')} while it was imported" in ran.err
     assert program.where("here") in ran.err
-    assert "see: https" in ran.err
+    assert "more: https" in ran.err
 
 
 def test_one_process_is_no_fork(run):

@@ -33,7 +33,7 @@ def test_file_with_a_fault(build, command):
     assert lines[1].startswith(
         f"    {path.name} was probably linked without one of its sources or libraries: "
     )
-    assert lines[2].startswith("    remedy: add the missing source file")
+    assert lines[2].startswith("    fix: add the missing source file")
     assert lines[3:] == ["1 checked: 1 would not load"]
 
 
