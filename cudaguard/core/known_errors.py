@@ -16,7 +16,7 @@ explained. An entry ``[CG...]`` has::
     fix       what to do
     guarded   what the guard does about it, for a program that has none
     run       what can be run at once
-    sure      ``likely`` or ``vague``; certain if it is not there
+    sure      ``likely``, ``vague`` or ``noise`` (harmless); certain if it is not there
     leads     ``yes`` if a native library prints it, and something else fails for it later
     symptom   what a reader sees: the heading of docs/troubleshooting.md that it stands under
     links     evidence
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 FILE = "known_errors.ini"
 # How sure an explanation is. What is vague tells that something died, and not of what; a general
 # one is put together from the parts of a message that has no entry.
-GENERAL, VAGUE, LIKELY, CERTAIN = 0, 1, 2, 3
-_GRADES = {"general": GENERAL, "vague": VAGUE, "likely": LIKELY, "certain": CERTAIN}
+_NOISE, GENERAL, VAGUE, LIKELY, CERTAIN = range(5)
+_GRADES = {"noise": _NOISE, "general": GENERAL, "vague": VAGUE, "likely": LIKELY, "certain": CERTAIN}
 _SURE = {
     GENERAL: "A general answer: cudaguard knows the parts of this message only.",
     VAGUE: "The message alone does not tell the cause.",

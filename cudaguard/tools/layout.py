@@ -114,9 +114,8 @@ class Page:
         lines = wrapped(text, self.width, indent + len(lead), rest, whole)
         word, end, others = lead.partition(" ")
         lead = f"{self.painted(word, mark or style)}{end}{self.painted(others, style)}"
-        first, *others = (self.painted(line, style) for line in lines)
-        self._lines.append(" " * indent + f"{lead}{first}".rstrip())
-        self._lines += [" " * rest + line for line in others]
+        self._lines.append(" " * indent + f"{lead}{self.painted(lines[0], style)}".rstrip())
+        self._lines += [" " * rest + self.painted(line, style) for line in lines[1:]]
 
     def block(self, text: str, indent: int = 0, *, style: str = "") -> None:
         """Add lines as they are: source, a patch, the output of a program."""

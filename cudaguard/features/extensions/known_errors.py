@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 _OWNERS = (
     ("CG867", re.compile(r"(?:lib)?(?:c10|torch(?:_cpu|_python|_global_deps)?|shm)\.(?:so|d[ly])")),
     ("CG882", re.compile(r"(?:lib)?(?:c10|torch)_(?:cuda|hip|xpu)\w{0,40}\.(?:so|dll)")),
-    # The driver's: see CG864. NCCL and musl's loader try others that need not be there.
-    ("", re.compile(r"(?:lib)?(?:cuda|nvidia-ml|nvcu\w{2,5}|nvml|nccl-\w{1,9})\.|ld-linux")),
+    # The driver's: see CG864. NCCL and musl's loader try others that need not be there. And CG708.
+    ("", re.compile(r"(?:lib)?(?:cuda|nvidia-ml|nvcu\w{2,5}|nvml|nccl-\w{1,9})\.|ld-linux|libbitsandbytes")),
 )  # fmt: skip
 
 
@@ -96,16 +96,15 @@ def of_windows(known: KnownError, match: re.Match[str]) -> Finding | None:
     """Return what a number or text of Windows' loader means: it may be in any language."""
     said = match.groupdict()
     words = {"library": said["library"]} if said["library"] else {}
-    around = match.string[match.start() : match.end() + 200]
-    if re.search(r"initialization routine|WinError (?:1114|998|193|1455)", match.string):
+    if re.search(r"WinError (?:1114|998|193|1455)", match.string):
         return None  # see CG755, CG753, CG757
-    if said.get("number") == "126" or "module could not be found" in around:
+    if said.get("number") == "126" or said.get("gone"):
         words["why"] = "it, or a DLL that it needs, is not there (error 126)"
         words["advice"] = (
             "install the Visual C++ redistributable and the CUDA that the package was built for; "
             "name its folder with os.add_dll_directory, since Python does not search PATH"
         )
-    elif said.get("number") == "127" or "procedure could not be found" in around:
+    elif said.get("number") == "127" or said.get("older"):
         words["why"] = "a DLL that it needs is there in an older copy, which was loaded first"
         words["advice"] = (
             "keep one CUDA on PATH; import torch before the other package; install builds for the "
