@@ -20,7 +20,7 @@ GENERAL_ID = "CG756"
 _FILE = os.path.join(os.path.dirname(__file__), "parts.ini")
 _LONGEST_LINE, _MOST_LINES = 1000, 200
 _SHORT = 40  # characters of a text that names a part of CUDA, and nothing else
-_OF_GPUS = re.compile(r"(?i)cuda|gpu|nccl|torch|jax|xla|dnn|vllm|sglang|engine ?core|workerproc|engine process")
+_OF_GPUS = re.compile(r"(?i)cuda|gpu|nccl|torch|jax|xla|dnn|vllm|sglang|engine ?core|workerproc")
 _FRAME = re.compile(r'\s|File "|Traceback|\^|#\d')
 
 

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 FILE = "known_errors.ini"
 # How sure an explanation is. What is vague tells that something died, and not of what; a general
 # one is put together from the parts of a message that has no entry.
-_NOISE, GENERAL, VAGUE, LIKELY, CERTAIN = range(5)
-_GRADES = {"noise": _NOISE, "general": GENERAL, "vague": VAGUE, "likely": LIKELY, "certain": CERTAIN}
+GENERAL, VAGUE, LIKELY, CERTAIN = 1, 2, 3, 4
+_GRADES = {"noise": 0, "general": GENERAL, "vague": VAGUE, "likely": LIKELY, "certain": CERTAIN}
 _SURE = {
     GENERAL: "A general answer: cudaguard knows the parts of this message only.",
     VAGUE: "The message alone does not tell the cause.",

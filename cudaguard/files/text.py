@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 LABELS = ("", "because", "fix", "more", "run")  # of what stands below a headline
 FEW = 3  # lines of evidence that are shown
-_LONGEST = 92  # characters of a headline, which has an id before it
+_SHORTEST, _LONGEST = 15, 92  # characters of a headline, which has an id before it
 _QUOTED = r"""(?<!\w)'[^']*'|`[^`]*`|"[^"]*"|\([^()]*\)"""
 # What stays in one line, so that it can be copied and searched for: what is quoted, and an error.
 _WHOLE = r"""`[^`]*`|"[^"]*"|(?<!\S)\(?[\w.]*(?:Error|Exception|error|ERROR): .*"""
@@ -63,6 +63,7 @@ def headline(what: str) -> tuple[str, str, str]:
 
     plain = re.sub(_QUOTED, lambda quoted: "x" * len(quoted[0]), what)
     ends = list(re.finditer(r"[.:;] |, (?=expected )", plain))
+    ends = [end for end in ends if end.start() >= _SHORTEST]
     if not ends:
         return what, "", ""
     last = [ends[0], *(end for end in ends if end.start() < _LONGEST)][-1]

@@ -408,6 +408,10 @@ CAUSES: dict[str, tuple[str, str] | Callable[[_Case], tuple[str, str]]] = {
         "{file} was built for another machine: {found.detail}",
         "install the package for this machine, or build it here",
     ),
+    "executable-stack": (
+        "{file} would be refused by this glibc (2.41 or newer): {found.detail}",
+        "update the package, or set GLIBC_TUNABLES=glibc.rtld.execstack=2 before Python starts",
+    ),
     "numpy-abi": (
         (
             "{file} was built for NumPy 1, but {found.detail} is installed: its import fails with "
@@ -487,8 +491,8 @@ def check_one_of_many(
     if found.is_fine and other and other != PYTHON:
         detail = f"its name says {other}, and an import does not even look at it"
         return judged(found._replace(problem="python-abi", detail=detail), modules)
-    numpy = (found.is_fine and _is_for_numpy_1(found.path) and Facts().version("numpy")) or ""
-    if numpy.partition(".")[0].isdecimal() and int(numpy.partition(".")[0]) > 1:
+    numpy = numpy_2() if found.is_fine else ""
+    if numpy and is_for_numpy_1(found.path):
         found = found._replace(problem="numpy-abi", detail=f"NumPy {numpy}")
     return judged(found, modules)
 
@@ -545,7 +549,14 @@ def torch_folder(path: str) -> str:
     return f"{match[1].decode('ascii')}/torch" if match else ""
 
 
-def _is_for_numpy_1(path: str) -> bool:
+def numpy_2() -> str:
+    """Return the version of NumPy if it is 2 or newer, else nothing."""
+    version = Facts().version("numpy") or ""
+    major = version.partition(".")[0]
+    return version if major.isdecimal() and int(major) > 1 else ""
+
+
+def is_for_numpy_1(path: str) -> bool:
     """Return True for an extension module that was compiled with the headers of NumPy 1.
 
     The name of what ``import_array()`` imports is compiled in. That of NumPy 2 names both.

@@ -282,6 +282,31 @@ def overwritten(
     )
 
 
+def doubled(one: Distribution, other: Distribution) -> Finding:
+    """One distribution is recorded twice in one folder."""
+    return Finding(
+        "CG905",
+        f"{one.name} is recorded twice: as {one.version} and as {other.version}.",
+        evidence=(one.metadata, other.metadata),
+        consequence="An update broke off. pip goes by one of them, and files of both may be there.",
+        remedy="delete both folders, then install the package again with --force-reinstall",
+        command=f"ls -ld {shlex.quote(one.metadata)} {shlex.quote(other.metadata)}",
+    )
+
+
+def altered(dist: Distribution, changed: Sequence[str]) -> Finding:
+    """Shared objects of a distribution are not as they were installed."""
+    return Finding(
+        "CG905",
+        f"{dist.name} {dist.version} is not as it was installed: its files were changed.",
+        evidence=changed,
+        consequence="It may fail to load, or crash: an installation broke off, another one "
+        "overwrote it, or a tool patched it.",
+        remedy="reinstall it",
+        command=f"pip install --force-reinstall --no-deps {dist.name}=={dist.version}",
+    )
+
+
 def metadata_unreadable(path: str, why: str) -> Finding:
     """Metadata cannot be used."""
     return Finding(

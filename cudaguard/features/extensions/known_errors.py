@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 _OWNERS = (
     ("CG867", re.compile(r"(?:lib)?(?:c10|torch(?:_cpu|_python|_global_deps)?|shm)\.(?:so|d[ly])")),
     ("CG882", re.compile(r"(?:lib)?(?:c10|torch)_(?:cuda|hip|xpu)\w{0,40}\.(?:so|dll)")),
-    # The driver's: see CG864. NCCL and musl's loader try others that need not be there. And CG708.
-    ("", re.compile(r"(?:lib)?(?:cuda|nvidia-ml|nvcu\w{2,5}|nvml|nccl-\w{1,9})\.|ld-linux|libbitsandbytes")),
+    ("CG708", re.compile("libbitsandbytes")),
+    # The driver's: see CG864. NCCL and musl's loader try others that need not be there.
+    ("", re.compile(r"(?:lib)?(?:cuda|nvidia-ml|nvcu\w{2,5}|nvml|nccl-\w{1,9})\.|ld-linux")),
 )  # fmt: skip
 
 

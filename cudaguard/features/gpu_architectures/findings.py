@@ -32,8 +32,8 @@ LACKS_CODE = Kind(
     "CG893",
     "a library has no code for a GPU",
     "CudaGuardWarning",
-    consequence=f"Every kernel that it compiled fails there with '{_FAILS}'. Another NVRTC, driver or CUDA "
-    "toolkit does not help.",
+    consequence=f"Its kernels fail there with '{_FAILS}'. Another NVRTC, driver or CUDA toolkit "
+    "does not help.",
     remedy="install a torch that was built for this GPU, or build it with TORCH_CUDA_ARCH_LIST",
     page="howto/architectures.md",
     links=("https://github.com/pytorch/pytorch/issues/150733",),

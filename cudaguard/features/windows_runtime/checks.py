@@ -20,7 +20,7 @@ def check(site: Site) -> Result:
     old: list[RuntimeCopy] = []
     clients, count = set[str](), 0
     for dist in site.installed.found:
-        for path, _ in listed_files(dist):
+        for path, *_ in listed_files(dist):
             if path.lower().endswith((".dll", ".pyd")):
                 name = os.path.normpath(os.path.join(dist.folder, path))
                 file, who, count = read_pe(name), f"{dist.name} {dist.version}", count + 1

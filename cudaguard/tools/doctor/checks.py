@@ -56,7 +56,9 @@ def known_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded:
     It is on where the guard is; everything is guarded if each Python here starts with the guard.
     """
     about, severity, command = ", ".join(versions) or rule.watch[0], "info", ""
-    what = f"{about}: {rule.title or rule.why}"
+    title = rule.title or rule.why
+    what = f"{about}{title.removeprefix(about.partition(' ')[0])}" if versions else title
+    what = what if what.startswith(f"{about} ") else f"{about}: {title}"
     # A rule about arrays or builds breaks no import.
     is_at_import = any(_LATER.isdisjoint(action) for action in rule.actions) or bool(rule.needs)
     if not install_call(rule):
