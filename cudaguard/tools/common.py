@@ -146,9 +146,20 @@ def add_format(parser: ArgumentParser) -> None:
     )
 
 
-def add_verbose(parser: ArgumentParser, what: str = "show long lists whole") -> None:
-    """Declare ``--verbose``."""
+def add_verbose(
+    parser: ArgumentParser,
+    what: str = "show long lists whole",
+    quiet: str = "no progress and no summary on standard error",
+) -> None:
+    """Declare ``--verbose`` and ``--quiet``."""
     parser.add_argument("-v", "--verbose", action="store_true", help=what)
+    parser.add_argument("-q", "--quiet", action="store_true", help=quiet)
+
+
+def add_config(parser: ArgumentParser) -> None:
+    """Declare ``--config``; see `execute`."""
+    meaning = "a cudaguard.toml (default: $CUDAGUARD_CONFIG)"
+    parser.add_argument("--config", dest="config_file", metavar="FILE", help=meaning)
 
 
 def add_with_arguments(parser: ArgumentParser) -> None:
@@ -177,6 +188,13 @@ def execute(args: Namespace) -> int:
     Raises:
         UsageError: The file cannot be written.
     """
+    config = getattr(args, "config_file", None)
+    if config is not None:  # for this process and its children
+        if not os.path.isfile(config):
+            raise UsageError(f"--config {config}: there is no such file")
+        os.environ["CUDAGUARD_CONFIG"] = os.path.abspath(config)
+    if getattr(args, "quiet", False):
+        Progress.is_shown = False
     path = getattr(args, "output", None)
     if getattr(args, "is_format_by_suffix", False) and args.format is None:
         args.format = "json" if (path or "").lower().endswith(".json") else "text"
@@ -293,8 +311,10 @@ class Progress:
     return and blanks do.
     """
 
+    is_shown = True
+
     def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = sys.stderr if stream is None else stream
+        self._stream = (sys.stderr if stream is None else stream) if self.is_shown else None
         self._rewrites = is_terminal(self._stream) and os.environ.get("TERM") != "dumb"
         self._shown = 0  # columns of the line that will be rewritten
 

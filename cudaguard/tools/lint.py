@@ -19,7 +19,17 @@ from cudaguard.system.facts import Facts
 from cudaguard.system.import_graph import ImportGraph
 from cudaguard.system.packages import key_of
 from cudaguard.system.source import Effect, Import, Source, files_below, read
-from cudaguard.tools.common import BROKEN, FOUND, OK, UsageError, add_format, json_text, note, show
+from cudaguard.tools.common import (
+    BROKEN,
+    FOUND,
+    OK,
+    UsageError,
+    add_format,
+    add_verbose,
+    json_text,
+    note,
+    show,
+)
 from cudaguard.tools.layout import Page
 
 TYPE_CHECKING = False
@@ -71,6 +81,7 @@ def configure(parser: ArgumentParser) -> None:
         default=[],
         help="a version to judge by (default: what the project pins, else what is installed here)",
     )
+    add_verbose(parser)
     add_format(parser)
 
 
@@ -113,7 +124,8 @@ def execute(args: Namespace) -> int:
             does = _DOES[data["guard"]].format(data["needed"]["module"])
             page.labeled("more", f"cudaguard {does}", _INDENT)
             show(str(page))
-        note("lint", f"{counted(len(found), 'findings')} in {counted(len(files), 'files')}")
+        if not args.quiet:
+            note("lint", f"{counted(len(found), 'findings')} in {counted(len(files), 'files')}")
     return BROKEN if unreadable else FOUND if found else OK
 
 

@@ -32,7 +32,16 @@ from cudaguard.files.text import printable_data
 from cudaguard.system.facts import Facts
 from cudaguard.system.processes import signal_name
 from cudaguard.system.runtimes import runtime_of, stem_of
-from cudaguard.tools.common import FORMATS, TIMEOUT, UsageError, add_verbose, json_text, note, say
+from cudaguard.tools.common import (
+    FORMATS,
+    TIMEOUT,
+    UsageError,
+    add_config,
+    add_verbose,
+    json_text,
+    note,
+    say,
+)
 from cudaguard.tools.layout import Page
 from cudaguard.tools.run import launch
 from cudaguard.tools.run.launch import program_of
@@ -91,6 +100,7 @@ def configure(parser: ArgumentParser) -> None:
         "end the program and what it has started after that time, with status 124",
     )
     add_verbose(parser, "show all imports and libraries")
+    add_config(parser)
 
 
 def execute(args: Namespace) -> int:

@@ -27,6 +27,7 @@ from cudaguard.tools.common import (
     OK,
     Progress,
     UsageError,
+    add_config,
     add_format,
     add_verbose,
     json_text,
@@ -94,6 +95,7 @@ def configure(parser: ArgumentParser) -> None:
         help="also write a report there, with system, Python, GPUs, driver, torch and packages",
     )  # fmt: skip
     add_verbose(parser, "show each check, all of each note, and long lists whole")
+    add_config(parser)
     add_format(parser)
 
 

@@ -14,7 +14,7 @@ from cudaguard.core.journal_reader import Signaled, lines_in, read_events, typed
 from cudaguard.core.record import FAULTS, JOURNAL
 from cudaguard.core.reports import PREREQUISITE, Repaired
 from cudaguard.files import open_to_read
-from cudaguard.tools.common import UsageError, add_verbose, note
+from cudaguard.tools.common import UsageError, add_config, add_verbose, note
 from cudaguard.tools.layout import Page
 from cudaguard.tools.run import launch
 
@@ -56,8 +56,8 @@ def configure(parser: ArgumentParser) -> None:
         "end the program and what it has started after that time, with status 124; the report "
         "says where it was",
     )
-    parser.add_argument("--quiet", action="store_true", help="say nothing of what was repaired")
-    add_verbose(parser)
+    add_verbose(parser, quiet="say nothing of what was repaired")
+    add_config(parser)
     parser.add_argument(
         "--exec",
         action="store_true",
