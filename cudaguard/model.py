@@ -331,33 +331,22 @@ class Finding(Record):
 
     def __str__(self) -> str:
         """Return a headline, and below it what follows and labeled lines; what is empty is not."""
-        return self.told()
+        return self._told(f"[{self.id}] ")
 
     def as_error(self) -> str:
         """Return what an error that is raised for it says: what, remedy and command."""
-        return self.told(leave_out=("", "because"))[len(self.id) + 3 :]
+        return self._told(parts=("fix", "more", "run"))
 
-    def told(self, width: int = 0, first: int = 0, leave_out: tuple[str, ...] = ()) -> str:
-        """Return it as text.
+    def told(self, width: int, before: str) -> str:
+        """Return it as text that is wrapped, for behind what stands before it."""
+        return self._told(f"{before}[{self.id}] ", width)[len(before) :]
 
-        Args:
-            width: Columns that it is wrapped to; 0 for whole lines.
-            first: Columns before its first line.
-            leave_out: Labels of what is not said.
-        """
-        from cudaguard.files.text import RULE_LINE, headline, paragraphs, printable, wrapped
+    def _told(self, lead: str = "", width: int = 0, **options: Any) -> str:
+        from cudaguard.files.layout import Page
 
-        what = printable(self.what)
-        what = what if leave_out else headline(what)[0]
-        lines = wrapped(f"[{self.id}] {what}", width, first, 2)
-        for label, lead, text in paragraphs(self.to_dict(), more=" (cudaguard.status().findings)"):
-            words, *rule = text.split(RULE_LINE)
-            of_text = width if label != "run" else 0
-            told = wrapped(words, of_text, 2 + len(lead), 2 + (len(lead) or 2))
-            if label not in leave_out:
-                lines += [f"  {lead}{told[0]}", *(" " * (2 + len(lead)) + one for one in told[1:])]
-                lines += [f"{RULE_LINE[1:]}{one}" for one in rule]
-        return "\n".join(lines)
+        page = Page(width=width, more="cudaguard.status().findings")
+        page.finding(self.to_dict(), lead, **options)
+        return str(page)
 
 
 class Status(Record):

@@ -125,7 +125,10 @@ class KnownError(Record):
 
     def with_words(self, **words: str) -> Finding:
         """Return what a message means, with what is to be named in the texts."""
-        words = {**self.nouns, **words}
+        # A noun may have another text where a group of the pattern fits: `why.gone`.
+        special = (name.partition(".") for name in self.nouns)
+        chosen = {n: self.nouns[f"{n}.{group}"] for n, _, group in special if group in words}
+        words = {**self.nouns, **chosen, **words}
         return Finding(
             self.id,
             self.what.format_map(words),

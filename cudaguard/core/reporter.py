@@ -151,7 +151,7 @@ def _warn(
     except own_errors(OSError, ValueError):  # no terminal: whole lines, for those who search
         columns = 0
     lead = f"{file}:{line}: {category.__name__}: "
-    text = finding.told(columns and max(40, min(columns, 120)), len(lead))
+    text = finding.told(columns and max(40, min(columns, 120)), lead)
     module = frame.f_globals.get("__name__") if frame else None
     if not isinstance(module, str):  # the user's filters may name one
         module = "cudaguard"

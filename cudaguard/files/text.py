@@ -8,18 +8,13 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from typing import Any, TypeVar
+    from collections.abc import Callable
+    from typing import TypeVar
 
     T = TypeVar("T")
 
-LABELS = ("", "because", "fix", "more", "run")  # of what stands below a headline
-FEW = 3  # lines of evidence that are shown
 _SHORTEST, _LONGEST = 15, 92  # characters of a headline, which has an id before it
 _QUOTED = r"""(?<!\w)'[^']*'|`[^`]*`|"[^"]*"|\([^()]*\)"""
-# What stays in one line, so that it can be copied and searched for: what is quoted, and an error.
-_WHOLE = r"""`[^`]*`|"[^"]*"|(?<!\S)\(?[\w.]*(?:Error|Exception|error|ERROR): .*"""
-_HELD = "\0"  # a blank within what stays in one line
 # Commands to GitHub, Azure and TeamCity, which they see at any place of a line. Those of GitHub
 # that begin with two colons count at the beginning, where a line may be broken.
 _COMMANDS = ("##[", "##vso[", "##teamcity[")
@@ -69,58 +64,6 @@ def headline(what: str) -> tuple[str, str, str]:
     last = [ends[0], *(end for end in ends if end.start() < _LONGEST)][-1]
     first, rest = what[: last.start()], what[last.end() :]
     return (f"{first}.", rest, "") if last[0] == ". " else (f"{first}.", "", rest)
-
-
-def paragraphs(
-    finding: Mapping[str, Any], few: int = FEW, more: str = ""
-) -> Iterator[tuple[str, str, str]]:
-    """Yield what stands below the headline of a finding: label, what stands before it, text.
-
-    Args:
-        finding: As a document has it; what is missing or empty is left out.
-        few: Lines of evidence, and addresses, that are shown; 0 for all.
-        more: Where the others are.
-    """
-    _, follows, reason = headline(printable(finding["what"]))
-    few += bool(few and reason)
-    for label, texts in zip(LABELS, (
-        (f"{follows} {finding.get('consequence') or ''}".strip(),),
-        (reason, *finding.get("evidence", ())),
-        (finding.get("remedy"),),
-        finding.get("links", ())[: 1 if few else None],
-        (finding.get("command"),),
-    )):  # fmt: skip
-        told = [printable_part(text) for text in texts if text]
-        if 0 < few < len(told):
-            told[few - 1 :] = [f"and {len(told) - few + 1} more{more}"]
-        for number, text in enumerate(told):
-            lead = f"{label}: " if label else ""
-            yield label, " " * len(lead) if number else lead, text
-
-
-def wrapped(text: str, width: int, first: int = 0, rest: int = 0, whole: str = "") -> list[str]:
-    """Return the lines of a paragraph, without their indents; what is quoted is not broken.
-
-    Args:
-        text: The words.
-        width: Columns; 0 leaves them in one line.
-        first: Columns before the first line.
-        rest: Columns before the others.
-        whole: What follows the words in one piece.
-    """
-    said = f"{text} {whole}".strip() if whole else text
-    if not width or first + len(said) <= width:
-        return [said]
-    import re
-    import textwrap
-
-    held = re.sub(_WHOLE, lambda found: found[0].replace(" ", _HELD), text)
-    lines = textwrap.wrap(
-        f"{held} {whole.replace(' ', _HELD)}", width,
-        initial_indent=" " * first, subsequent_indent=" " * rest,
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip
-    return [line.strip().replace(_HELD, " ") for line in lines]
 
 
 def printable_lines(text: str) -> str:

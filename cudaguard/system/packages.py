@@ -167,7 +167,7 @@ def listed_files(dist: Distribution) -> Iterator[tuple[str, str, str]]:
         if path[:1] == '"':
             path = path[1:-1].replace('""', '"')
         if path:
-            yield (path, *rest) if len(rest) == 2 else (path, "", "")
+            yield path, rest[0] if rest else "", rest[1] if rest[1:] else ""
 
 
 def shared_files(dists: Iterable[Distribution]) -> list[SharedFile]:

@@ -11,9 +11,9 @@ import os
 import sys
 from typing import NamedTuple
 
+from cudaguard.files.layout import Page
 from cudaguard.files.text import printable
-from cudaguard.tools.common import FOUND, OK, UsageError, add_format, add_verbose, json_text, show
-from cudaguard.tools.layout import Page
+from cudaguard.tools.common import FOUND, OK, UsageError, add_format, json_text, show
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,8 +92,7 @@ def configure(parser: ArgumentParser) -> None:
         "--gpu", action="append", default=[], metavar="SM",
         help="tell also whether there is code for this GPU, as in sm_90 or 9.0; may be repeated",
     )  # fmt: skip
-    add_verbose(parser, "show each file, each missing symbol, and long lists whole")
-    add_format(parser)
+    add_format(parser, "show each file, each missing symbol, and long lists whole")
 
 
 def execute(args: Namespace) -> int:

@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 
 from cudaguard.files import open_to_write, write_text
+from cudaguard.files.layout import Document, Page, columns_of, is_terminal
 from cudaguard.files.text import printable
-from cudaguard.tools.layout import Document, Page, columns_of, is_terminal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -132,8 +132,9 @@ class UsageError(Exception):
         self.wrong, self.right, self.command, self.status = wrong, right, command, status
 
 
-def add_format(parser: ArgumentParser) -> None:
-    """Declare ``--format`` and ``-o FILE``; see `execute`."""
+def add_format(parser: ArgumentParser, *verbose: str, config: bool = False) -> None:
+    """Declare ``--verbose``, ``--quiet``, ``--format`` and ``-o FILE``; see `execute`."""
+    add_verbose(parser, *verbose, config=config)
     parser.set_defaults(is_format_by_suffix=True)
     parser.add_argument(
         "--format", choices=FORMATS, help="default: text, or as the suffix of -o says"
@@ -150,16 +151,15 @@ def add_verbose(
     parser: ArgumentParser,
     what: str = "show long lists whole",
     quiet: str = "no progress and no summary on standard error",
+    *,
+    config: bool = False,
 ) -> None:
-    """Declare ``--verbose`` and ``--quiet``."""
+    """Declare ``--verbose``, ``--quiet`` and, if asked for, ``--config``; see `execute`."""
     parser.add_argument("-v", "--verbose", action="store_true", help=what)
     parser.add_argument("-q", "--quiet", action="store_true", help=quiet)
-
-
-def add_config(parser: ArgumentParser) -> None:
-    """Declare ``--config``; see `execute`."""
-    meaning = "a cudaguard.toml (default: $CUDAGUARD_CONFIG)"
-    parser.add_argument("--config", dest="config_file", metavar="FILE", help=meaning)
+    if config:
+        meaning = "a cudaguard.toml (default: $CUDAGUARD_CONFIG)"
+        parser.add_argument("--config", dest="config_file", metavar="FILE", help=meaning)
 
 
 def add_with_arguments(parser: ArgumentParser) -> None:

@@ -15,22 +15,12 @@ from typing import NamedTuple
 
 from cudaguard.core.findings import counted
 from cudaguard.files import LARGEST, read_bytes
+from cudaguard.files.layout import Page
 from cudaguard.system.facts import Facts
 from cudaguard.system.import_graph import ImportGraph
 from cudaguard.system.packages import key_of
 from cudaguard.system.source import Effect, Import, Source, files_below, read
-from cudaguard.tools.common import (
-    BROKEN,
-    FOUND,
-    OK,
-    UsageError,
-    add_format,
-    add_verbose,
-    json_text,
-    note,
-    show,
-)
-from cudaguard.tools.layout import Page
+from cudaguard.tools.common import BROKEN, FOUND, OK, UsageError, add_format, json_text, note, show
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,7 +71,6 @@ def configure(parser: ArgumentParser) -> None:
         default=[],
         help="a version to judge by (default: what the project pins, else what is installed here)",
     )
-    add_verbose(parser)
     add_format(parser)
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.findings import counted
+from cudaguard.files.layout import Page
 from cudaguard.files.text import printable
-from cudaguard.tools.common import FOUND, OK, add_format, add_verbose, json_text, note, show
-from cudaguard.tools.layout import Page
+from cudaguard.tools.common import FOUND, OK, add_format, json_text, note, show
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ def configure(parser: ArgumentParser) -> None:
     checking = tasks.add_parser("check", help="tell whether a configuration file can be used")
     checking.add_argument("file", nargs="+", help="cudaguard.toml, or one with [tool.cudaguard]")
     for task in (listing, checking):
-        add_verbose(task)
         add_format(task)
 
 

@@ -28,21 +28,12 @@ from cudaguard.core.record import JOURNAL
 from cudaguard.core.reports import Repaired
 from cudaguard.elf.library_facts import distributions_of, read_library, version_of
 from cudaguard.files import write_text
+from cudaguard.files.layout import Page
 from cudaguard.files.text import printable_data
 from cudaguard.system.facts import Facts
 from cudaguard.system.processes import signal_name
 from cudaguard.system.runtimes import runtime_of, stem_of
-from cudaguard.tools.common import (
-    FORMATS,
-    TIMEOUT,
-    UsageError,
-    add_config,
-    add_verbose,
-    json_text,
-    note,
-    say,
-)
-from cudaguard.tools.layout import Page
+from cudaguard.tools.common import FORMATS, TIMEOUT, UsageError, add_verbose, json_text, note, say
 from cudaguard.tools.run import launch
 from cudaguard.tools.run.launch import program_of
 from cudaguard.tools.run.record import faults_in
@@ -99,8 +90,7 @@ def configure(parser: ArgumentParser) -> None:
         "trace",
         "end the program and what it has started after that time, with status 124",
     )
-    add_verbose(parser, "show all imports and libraries")
-    add_config(parser)
+    add_verbose(parser, "show all imports and libraries", config=True)
 
 
 def execute(args: Namespace) -> int:

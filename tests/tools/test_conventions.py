@@ -136,8 +136,8 @@ def test_help_quiet_and_verbose_are_the_same_everywhere(command, capsys):
     parser = Parser()
     importlib.import_module(f"cudaguard.tools.{MODULES[command]}").configure(parser)
     tasks = [one.choices for one in parser._actions if isinstance(one.choices, dict)]
-    for parser in tasks[0].values() if tasks else [parser]:
-        assert {"-q", "--quiet", "-v", "--verbose"} <= parser._option_string_actions.keys()
+    for one in tasks[0].values() if tasks else [parser]:
+        assert {"-q", "--quiet", "-v", "--verbose"} <= one._option_string_actions.keys()
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ import pytest
 
 from cudaguard.core.checks import FAILED_ITSELF, CheckResult, status_of
 from cudaguard.features.duplicate_libraries.checks import cuda_of, overlaps
+from cudaguard.files.layout import Page
 from cudaguard.model import Finding
 from cudaguard.system.machine import look_at_driver
 from cudaguard.tools.doctor.checks import CHECKS, all_checks
 from cudaguard.tools.doctor.command import LEVELS, bundle, document, is_reached, lay_out
 from cudaguard.tools.known import DETECTORS, RULES
-from cudaguard.tools.layout import Page
 
 
 def finding(severity):

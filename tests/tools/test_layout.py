@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cudaguard.files.layout import MOST, Document, Page, has_color, width_of
 from cudaguard.files.text import RULE_LINE
 from cudaguard.model import Finding
 from cudaguard.tools.common import Progress
-from cudaguard.tools.layout import MOST, Document, Page, has_color, width_of
 
 
 class Screen(io.StringIO):

@@ -17,6 +17,7 @@ from cudaguard.features.duplicate_libraries import findings as wording
 from cudaguard.features.duplicate_libraries.copies import LIBRARY_PATH
 from cudaguard.features.duplicate_libraries.findings import Served
 from cudaguard.features.duplicate_libraries.judgement import is_older_release
+from cudaguard.files import open_file
 from cudaguard.system.packages import (
     Skipped,
     documents,
@@ -98,7 +99,7 @@ def _altered(site: Site, known: set[str]) -> Iterator[Finding]:
 def _hash_of(path: str) -> str:
     """Return the SHA-256 of a file as RECORD writes it."""
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
+    with open_file(path, "rb") as file:
         while part := file.read(1 << 20):
             digest.update(part)
     return base64.urlsafe_b64encode(digest.digest()).decode().rstrip("=")

@@ -299,7 +299,7 @@ def altered(dist: Distribution, changed: Sequence[str]) -> Finding:
     return Finding(
         "CG905",
         f"{dist.name} {dist.version} is not as it was installed: its files were changed.",
-        evidence=changed,
+        evidence=tuple(changed),
         consequence="It may fail to load, or crash: an installation broke off, another one "
         "overwrote it, or a tool patched it.",
         remedy="reinstall it",

@@ -93,27 +93,6 @@ def _remedy(library: str) -> str:
 # --- Others ---------------------------------------------------------------------------------------
 
 
-def of_windows(known: KnownError, match: re.Match[str]) -> Finding | None:
-    """Return what a number or text of Windows' loader means: it may be in any language."""
-    said = match.groupdict()
-    words = {"library": said["library"]} if said["library"] else {}
-    if re.search(r"WinError (?:1114|998|193|1455)", match.string):
-        return None  # see CG755, CG753, CG757
-    if said.get("number") == "126" or said.get("gone"):
-        words["why"] = "it, or a DLL that it needs, is not there (error 126)"
-        words["advice"] = (
-            "install the Visual C++ redistributable and the CUDA that the package was built for; "
-            "name its folder with os.add_dll_directory, since Python does not search PATH"
-        )
-    elif said.get("number") == "127" or said.get("older"):
-        words["why"] = "a DLL that it needs is there in an older copy, which was loaded first"
-        words["advice"] = (
-            "keep one CUDA on PATH; import torch before the other package; install builds for the "
-            "same minor version of CUDA"
-        )
-    return known.with_words(**words)
-
-
 _SONAME = re.compile(r"\blib[\w+-]{1,60}\.so(?:\.\d+)*")
 
 
@@ -145,6 +124,5 @@ KNOWN = known_in(
     vars(findings),
     **{id: partial(of_library, id) for id in ("CG867", "CG882", "CG868", "CG702")},
     **{id: partial(known_symbols.of_symbol, id) for id in known_symbols.IDS},
-    CG712=of_windows,
 )
 EXPLAINER = Explainer(KNOWN, with_files, ("CG868", known_symbols.OLDER_COPY))

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from cudaguard.core.findings import counted
 from cudaguard.files import LARGEST, read_bytes, write_text
+from cudaguard.files.layout import Page
 from cudaguard.files.text import printable_data
 from cudaguard.system.child import run_command, telling_lines
 from cudaguard.system.packages import LOCAL, STANDARD, distributions_of, origin_of
@@ -40,7 +41,6 @@ from cudaguard.tools.common import (
     save,
     show,
 )
-from cudaguard.tools.layout import Page
 from cudaguard.tools.run import launch
 
 TYPE_CHECKING = False

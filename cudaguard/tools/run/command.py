@@ -14,8 +14,8 @@ from cudaguard.core.journal_reader import Signaled, lines_in, read_events, typed
 from cudaguard.core.record import FAULTS, JOURNAL
 from cudaguard.core.reports import PREREQUISITE, Repaired
 from cudaguard.files import open_to_read
-from cudaguard.tools.common import UsageError, add_config, add_verbose, note
-from cudaguard.tools.layout import Page
+from cudaguard.files.layout import Page
+from cudaguard.tools.common import UsageError, add_verbose, note
 from cudaguard.tools.run import launch
 
 TYPE_CHECKING = False
@@ -56,8 +56,7 @@ def configure(parser: ArgumentParser) -> None:
         "end the program and what it has started after that time, with status 124; the report "
         "says where it was",
     )
-    add_verbose(parser, quiet="say nothing of what was repaired")
-    add_config(parser)
+    add_verbose(parser, quiet="say nothing of what was repaired", config=True)
     parser.add_argument(
         "--exec",
         action="store_true",
