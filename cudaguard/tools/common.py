@@ -314,7 +314,7 @@ class Progress:
     is_shown = True
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = (sys.stderr if stream is None else stream) if self.is_shown else None
+        self._stream = (stream or sys.stderr) if self.is_shown else Document()
         self._rewrites = is_terminal(self._stream) and os.environ.get("TERM") != "dumb"
         self._shown = 0  # columns of the line that will be rewritten
 

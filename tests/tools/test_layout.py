@@ -125,6 +125,32 @@ def test_finding_has_the_words_that_it_has_everywhere():
     assert str(page) == "found: what\\x1b[2J\n  run: run it"
 
 
+def test_finding_in_color(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    finding = Finding("CG901", "It broke.", evidence=("in /opt/a/b.so",), command="ls /opt/a")
+    page = Page(Screen())
+    page.finding(finding.to_dict(), "[CG901] ", mark="yellow")
+    assert str(page).splitlines() == [
+        "\x1b[33m[CG901]\x1b[0m \x1b[1mIt broke.\x1b[0m",
+        "  because: in \x1b[2m/opt/a/b.so\x1b[0m",
+        "  \x1b[36mrun: ls /opt/a\x1b[0m",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("what", "headline", "below"),
+    [
+        ("short: and whole.", "short: and whole.", []),
+        (f"It is not found: {'why ' * 30}", "It is not found.", [f"  because: {'why ' * 30}"[:-1]]),
+        (f"The program crashed. {'Then ' * 30}", "The program crashed.", [f"  {'Then ' * 30}"[:-1]]),
+        (f"'a quote: of {'words ' * 20}'", None, []),
+    ],
+)
+def test_long_text_is_split_where_its_reason_begins(what, headline, below):
+    assert str(Finding("X1", what)).splitlines() == [f"[X1] {headline or what}", *below]
+
+
 # --- color and progress ---------------------------------------------------------------------------
 
 CLOSED = io.StringIO()

@@ -217,6 +217,14 @@ def test_width_is_that_of_the_terminal_or_of_columns(screen):
     assert 60 < widest(300, COLUMNS="70") <= 70
 
 
+def test_warning_is_wrapped_on_a_terminal(screen):
+    code = "import cudaguard; cudaguard.install()"
+    shown = screen(60, sys.executable, "-c", code, CUDAGUARD_RULES="CG001")
+    assert len(shown.lines) > 4
+    assert max(map(len, shown.lines)) <= 60
+    assert not any("\x1b" in line for line in shown.colored.splitlines())
+
+
 SLEEPS = "print('rea' 'dy', flush=True); import time; time.sleep(60)"
 
 
