@@ -175,7 +175,7 @@ def _problem(args: Namespace) -> str:
 
 LONGEST_LIST = 8  # modules named in one sentence
 _INDENT = 2
-_LABEL = 7  # columns of a label
+_LABEL = 9  # columns of a label
 _UNEXPLAINED = ("unexplained", "together")  # verdicts without an order that works
 
 
@@ -216,7 +216,7 @@ def write(document: Mapping[str, Any], page: Page) -> None:
     lists = (("fails", document["failing"]), ("works", document["working"]), ("with", versions))
     said, more = page.cut(document["evidence"])
     lines = [(label, ", ".join(names), "") for label, names in lists]
-    lines += [("says", "", line) for line in said]  # verbatim, so that a search finds it
+    lines += [("because", "", line) for line in said]  # verbatim, so that a search finds it
     found = [line for line in (*lines, ("", more, "")) if line[1] or line[2]]
     for label, text, whole in found:
         lead = f"{f'{label}:' if label else '':<{_LABEL}}"
@@ -227,7 +227,7 @@ def write(document: Mapping[str, Any], page: Page) -> None:
         page.add(remark)
     if rule:
         page.blank()
-        page.add("The rule, for a cudaguard.toml:")
+        page.labeled("fix", "put this rule into a cudaguard.toml:", 0)
         page.blank()
         page.block(rule["toml"].rstrip(), 2 * _INDENT)
     if document["command"]:
