@@ -190,7 +190,7 @@ def test_program_that_dies(dying, screen, columns, command):
             "train.py crashed (SIGSEGV) in step_with_a_name_that_is_rather_long, at train.py:6."
             in said
         )
-        assert "\x1b[1m" in shown.colored
+        assert "\x1b[1;31m" in shown.colored
     elif command == "trace":
         assert shown.status == -signal.SIGSEGV
         assert shown.lines[-1] == "run: cudaguard run train.py"

@@ -178,7 +178,7 @@ def test_error_of_the_guard_is_not_explained_again(child, run, library):
             script, options=("--mode", mode), env={"PYTHONPATH": str(child.folder)}
         )
         assert document["error"]["text"].startswith("ExtensionError: ") is is_guards
-        assert ("because: [" in text) is not is_guards
+        assert (f"[{document['error']['finding']['id']}]" in text) is not is_guards
         assert document["command"] == f"cudaguard check-extension {path}"
 
 
