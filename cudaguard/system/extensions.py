@@ -491,8 +491,8 @@ def check_one_of_many(
     if found.is_fine and other and other != PYTHON:
         detail = f"its name says {other}, and an import does not even look at it"
         return judged(found._replace(problem="python-abi", detail=detail), modules)
-    numpy = numpy_2() if found.is_fine else ""
-    if numpy and is_for_numpy_1(found.path):
+    numpy = numpy_2() if found.is_fine and is_for_numpy_1(found.path) else ""
+    if numpy:
         found = found._replace(problem="numpy-abi", detail=f"NumPy {numpy}")
     return judged(found, modules)
 

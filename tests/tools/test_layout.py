@@ -143,7 +143,7 @@ def test_finding_in_color(monkeypatch):
     [
         ("short: and whole.", "short: and whole.", []),
         (f"It is not found: {'why ' * 30}", "It is not found.", [f"  because: {'why ' * 30}"[:-1]]),
-        (f"The program crashed. {'Then ' * 30}", "The program crashed.", [f"  {'Then ' * 30}"[:-1]]),
+        (f"The program died. {'Then ' * 24}", "The program died.", [f"  {'Then ' * 24}"[:-1]]),
         (f"'a quote: of {'words ' * 20}'", None, []),
     ],
 )
