@@ -219,7 +219,7 @@ def too_late_to_set(
     reader, _, event = moment.partition(" is ")
     return LATE_VARIABLE.found(
         f"{name} was {action} after {reader} was {event} and had read it.",
-        f"probably at {where}" if where else "",
+        f"probably changed at {where}" if where else "",
         f"this process uses {used}",
         said(first, where=True) if first is not None else "",
         command=f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}",
