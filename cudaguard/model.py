@@ -331,20 +331,23 @@ class Finding(Record):
             values["command"] = f"cudaguard explain {values['id']}"
 
     def __str__(self) -> str:
-        """Return a headline and labeled lines; what is empty is left out."""
-        return f"[{self.id}] {self._told()}"
+        """Return a headline, and below it what follows and labeled lines; what is empty is not."""
+        return self._told(f"[{self.id}] ")
 
     def as_error(self) -> str:
         """Return what an error that is raised for it says: what, remedy and command."""
-        return self._told(leave_out=("evidence", "consequence"))
+        return self._told(parts=("fix", "more", "run"))
 
-    def _told(self, leave_out: tuple[str, ...] = ()) -> str:
-        from cudaguard.files.text import labeled, printable_part
+    def told(self, width: int, before: str) -> str:
+        """Return it as text that is wrapped, for behind what stands before it."""
+        return self._told(f"{before}[{self.id}] ", width)[len(before) :]
 
-        lines = [self.what]
-        for label, texts in labeled(self.to_dict()):
-            lines += (f"  {label}: {text}" for text in texts if label not in leave_out)
-        return "\n".join(map(printable_part, lines))
+    def _told(self, lead: str = "", width: int = 0, **options: Any) -> str:
+        from cudaguard.files.layout import Page
+
+        page = Page(width=width, more="cudaguard.status().findings")
+        page.finding(self.to_dict(), lead, **options)
+        return str(page)
 
 
 class Status(Record):

@@ -59,7 +59,7 @@ class Kind(Record):
         off = f"silence it: {switch_off(self.id)}"
         return Finding(
             self.id,
-            f"{self.title[:1].upper()}{self.title[1:]}.",
+            f"{sentence(self.title)}.",
             severity="info",
             consequence=self.consequence,
             remedy=f"{self.remedy}; or {off}" if self.remedy else off,
@@ -186,14 +186,14 @@ PREREQUISITE_FAILED = Kind(
     "CG801",
     "a module that a rule needs first could not be imported",
     "ImportOrderWarning",
-    consequence="the module that needs it may crash, or give wrong results.",
+    consequence="The module that needs it may crash, or give wrong results.",
     remedy="install the module that the message names, or find out why its import fails",
     page="explanation/how-it-works.md",
 )
 TOO_LATE = Kind(
     "CG802",
     "the guard was installed after a module was imported",
-    consequence="what the module did while it was imported cannot be undone.",
+    consequence="What the module did while it was imported cannot be undone.",
     remedy="call cudaguard.install() on the first line of the program, or start it with "
     "CUDAGUARD=fix",
     page="howto/activation.md",
@@ -210,8 +210,8 @@ PLUGIN_FAILED = Kind(
     "CG805",
     "a rule plug-in could not be used",
     "CudaGuardWarning",
-    consequence="the plug-in's rules do not act.",
-    remedy="fix or uninstall the plug-in, or set CUDAGUARD_PLUGINS=0",
+    consequence="The plug-in's rules do not act.",
+    remedy="repair or uninstall the plug-in, or set CUDAGUARD_PLUGINS=0",
     page="reference/rules.md",
 )
 BAD_SETTING = Kind(
@@ -226,7 +226,7 @@ GUARD_FAILED = Kind(
     "CG807",
     "the guard itself failed",
     "CudaGuardWarning",
-    consequence="the program goes on unguarded at this point.",
+    consequence="The program goes on unguarded at this point.",
     remedy="report it with this text; CUDAGUARD=off switches the guard off",
     page="explanation/how-it-works.md",
 )
@@ -234,7 +234,7 @@ UNSUPPORTED = Kind(
     "CG809",
     "a repair is not supported on this platform",
     "SymbolScopeWarning",
-    consequence="the library is used unrepaired, with the fault that the rule describes.",
+    consequence="The library is used unrepaired, with the fault that the rule describes.",
     remedy="limit the rule to the platforms that support it, with when.platform",
     page="explanation/how-it-works.md",
 )
@@ -243,7 +243,7 @@ PAST_THE_GUARD = Kind(
     "a watched module was imported past the guard",
     "ImportOrderWarning",
     severity="info",
-    consequence="the rules for this module did not act.",
+    consequence="The rules for this module did not act.",
     remedy="import it with an import statement, and call cudaguard.install() after what adds "
     "import hooks; loaders without exec_module (zip files in 3.9) cannot be guarded",
     page="explanation/how-it-works.md",
@@ -275,7 +275,7 @@ def prerequisite_failed(rule: str, need: str, target: str, error: BaseException)
         f"{need} could not be imported before {target}, as rule {rule} requires.",
         f"{type(error).__name__}: {error}",
         rule=rule,
-        consequence=f"the import of {target} goes on without {need}; in mode 'strict' it fails.",
+        consequence=f"The import of {target} goes on without {need}; in mode 'strict' it fails.",
         remedy=f"find out why `import {need}` fails, or switch the rule off: {switch_off(rule)}",
         command=f'python -c "import {need}"',
     )
@@ -285,7 +285,8 @@ def contradiction(problem: str) -> Finding:
     """Rules ask for orders that cannot all be kept."""
     sides = (side.partition(" wants ")[0] for side in problem.split("; "))
     return CONTRADICTION.found(
-        f"Rules ask for contradicting import orders: {problem}.",
+        "Rules ask for contradicting import orders.",
+        *problem.split("; "),
         remedy="switch one of these rules off, for example "
         + switch_off(next(rule for rule in sides if rule != PYTHON)),
     )
@@ -304,15 +305,16 @@ def bad_setting(problem: str, *, stays_off: bool = False) -> Finding:
     """An environment variable or configuration file could not be used."""
     if not stays_off:
         return BAD_SETTING.found(problem)
-    off = "the guard stays off unless the program calls install() or guard()."
+    off = "The guard stays off unless the program calls install() or guard()."
     return BAD_SETTING.found(problem, consequence=off)
 
 
 def no_journal(path: str, error: Exception) -> Finding:
     """The journal cannot be written."""
     return BAD_SETTING.found(
-        f"cudaguard cannot write its journal to {path}: {error}.",
-        consequence="the guard works, but its events from here on are only in cudaguard.status().",
+        f"cudaguard cannot write its journal to {path}.",
+        str(error),
+        consequence="The guard works, but its events from here on are only in cudaguard.status().",
         remedy="make sure that the folder exists and can be written to, or name another file "
         "(CUDAGUARD_JOURNAL, or `journal` in the configuration file)",
     )
@@ -328,7 +330,7 @@ def log_failed(error: BaseException) -> Finding:
     return GUARD_FAILED.found(
         f"Python's logging raised {type(error).__name__} when cudaguard wrote to it.",
         _with_place(error),
-        consequence="the program and the guard go on. The log may lack what cudaguard did; "
+        consequence="The program and the guard go on. The log may lack what cudaguard did; "
         "cudaguard.status() has it.",
         remedy="correct the log handler or filter that raises",
     )
@@ -353,7 +355,7 @@ def past_the_guard(module: str) -> Finding:
     """A watched module is there, and we never saw it come."""
     return PAST_THE_GUARD.found(
         f"{module} was imported past cudaguard, probably by another import hook or by hand.",
-        consequence=f"the rules for {module} did not act.",
+        consequence=f"The rules for {module} did not act.",
     )
 
 
@@ -367,6 +369,11 @@ def _where(page: str) -> str:
     folders = (os.path.join(top, "share", "doc", "cudaguard") for top in schemes if top)
     pages = (os.path.join(top, page) for top in (os.path.join(above, "docs"), *folders) if page)
     return next(filter(os.path.isfile, pages), "")
+
+
+def sentence(text: str) -> str:
+    """Return a text with a capital letter."""
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def listed(names: Iterable[str]) -> str:

@@ -9,6 +9,7 @@ from math import log
 from cudaguard.core.error_texts import endings_of, is_passed_on, is_quiet, streams_of
 from cudaguard.core.known_errors import Hit, literal_in, sections_in
 from cudaguard.files import os
+from cudaguard.system.statuses import status_begun_by
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 GENERAL_ID = "CG756"
 _FILE = os.path.join(os.path.dirname(__file__), "parts.ini")
 _LONGEST_LINE, _MOST_LINES = 1000, 200
+_SHORT = 40  # characters of a text that names a part of CUDA, and nothing else
+_OF_GPUS = re.compile(r"(?i)cuda|gpu|nccl|torch|jax|xla|dnn|vllm|sglang|engine ?core|workerproc")
+_OF_KERNELS = re.compile(r"(?i)kernel|device|launch|memory access|misaligned|ptx|stream|peer")
 _FRAME = re.compile(r'\s|File "|Traceback|\^|#\d')
 
 
@@ -42,18 +46,31 @@ def general_in(text: str, known: Iterable[KnownError]) -> Hit | None:
         known: What is known; one of it has the words for this.
     """
     words = next(one for one in known if one.id == GENERAL_ID)
+    is_aftermath = False
     for stream in streams_of(text):
-        endings = endings_of(stream)
+        endings = endings_of(stream) or [range(len(stream))]
         part = next((one for one in endings if not is_passed_on(stream, one)), None)
-        if endings and part is None:
+        if part is None:
+            is_aftermath = is_aftermath or _OF_GPUS.search(stream) is not None
             continue
-        said = stream if part is None else stream[part.start : part.stop]
+        said = stream[part.start : part.stop]
         for line in said.splitlines()[-_MOST_LINES:][::-1]:
             is_message = len(line) <= _LONGEST_LINE and not _FRAME.match(line)
             found = _read(line, words) if is_message else None
             if found is not None:
                 return found
-    return None
+    if is_aftermath:
+        told = {"actor": "This line", "act": "something else has failed, which stands above it"}
+        return words.hit_in(text, 0, len(text), words.with_words(**told))
+    status = status_begun_by(text) if _OF_KERNELS.search(text) else None
+    if status is not None:
+        told = {"actor": status.title, "act": status.meaning, "advice": status.fix}
+        return words.hit_in(text, 0, len(text), words.with_words(**told))
+    actor = next((one for one in _parts()[0] if one[1].search(text)), None)
+    if actor is None or len(text) > _SHORT:
+        return None
+    unsaid = {"act": "something failed, but not what", "decides": actor[2], "actor": actor[0]}
+    return words.hit_in(text, 0, len(text), words.with_words(**unsaid))
 
 
 def _read(line: str, words: KnownError) -> Hit | None:

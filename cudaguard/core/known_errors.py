@@ -16,7 +16,7 @@ explained. An entry ``[CG...]`` has::
     fix       what to do
     guarded   what the guard does about it, for a program that has none
     run       what can be run at once
-    sure      ``likely`` or ``vague``; certain if it is not there
+    sure      ``likely``, ``vague`` or ``noise`` (harmless); certain if it is not there
     leads     ``yes`` if a native library prints it, and something else fails for it later
     symptom   what a reader sees: the heading of docs/troubleshooting.md that it stands under
     links     evidence
@@ -56,12 +56,12 @@ if TYPE_CHECKING:
 FILE = "known_errors.ini"
 # How sure an explanation is. What is vague tells that something died, and not of what; a general
 # one is put together from the parts of a message that has no entry.
-GENERAL, VAGUE, LIKELY, CERTAIN = 0, 1, 2, 3
-_GRADES = {"general": GENERAL, "vague": VAGUE, "likely": LIKELY, "certain": CERTAIN}
+GENERAL, VAGUE, LIKELY, CERTAIN = 1, 2, 3, 4
+_GRADES = {"noise": 0, "general": GENERAL, "vague": VAGUE, "likely": LIKELY, "certain": CERTAIN}
 _SURE = {
-    GENERAL: ("a general answer: this message is not known, only its parts are",),
-    VAGUE: ("the message alone does not tell the cause",),
-    LIKELY: ("this is likely, and not certain",),
+    GENERAL: "A general answer: cudaguard knows the parts of this message only.",
+    VAGUE: "The message alone does not tell the cause.",
+    LIKELY: "This is likely, not certain.",
 }
 _AROUND = 2000  # characters on each side of a hint in which a message lies
 _MOST_PLACES = 12  # places of one hint that are looked at, from the last one on
@@ -125,7 +125,10 @@ class KnownError(Record):
 
     def with_words(self, **words: str) -> Finding:
         """Return what a message means, with what is to be named in the texts."""
-        words = {**self.nouns, **words}
+        # A noun may have another text where a group of the pattern fits: `why.gone`.
+        special = (name.partition(".") for name in self.nouns)
+        chosen = {n: self.nouns[f"{n}.{group}"] for n, _, group in special if group in words}
+        words = {**self.nouns, **chosen, **words}
         return Finding(
             self.id,
             self.what.format_map(words),
@@ -140,8 +143,8 @@ class KnownError(Record):
         """Return a place of a text with what it means; its line is the first evidence."""
         line = line_at(text, begin).strip()
         line = line if len(line) <= 200 else f"{line[:197]}..."
-        sure = _SURE.get(self.certainty, ())
-        finding = finding.replace(evidence=(line, *finding.evidence, *sure))
+        follows = f"{_SURE.get(self.certainty, '')} {finding.consequence}".strip()
+        finding = finding.replace(evidence=(line, *finding.evidence), consequence=follows)
         return Hit(self, begin, end, finding)
 
 

@@ -69,7 +69,7 @@ class Channel:
         # A forked process that uses CUDA is where it hurts, and says so itself.
         is_here = self.is_main_process() or category is ForkWarning
         if is_here and not local_rank(os.environ) and not only_logged:
-            _warn(str(finding), category, frame)
+            _warn(finding, category, frame)
         else:
             log(str(finding), level="WARNING")
 
@@ -140,10 +140,18 @@ def log(text: str, *, level: str) -> None:
     logger.log(getattr(logging, level), printable_lines(text))
 
 
-def _warn(text: str, category: type[CudaGuardWarning], frame: FrameType | UserLine | None) -> None:
+def _warn(
+    finding: Finding, category: type[CudaGuardWarning], frame: FrameType | UserLine | None
+) -> None:
     import warnings
 
     file, line = (frame.f_code.co_filename, frame.f_lineno) if frame else ("<cudaguard>", 0)
+    try:
+        columns = os.get_terminal_size(2).columns
+    except own_errors(OSError, ValueError):  # no terminal: whole lines, for those who search
+        columns = 0
+    lead = f"{file}:{line}: {category.__name__}: "
+    text = finding.told(columns and max(40, min(columns, 120)), lead)
     module = frame.f_globals.get("__name__") if frame else None
     if not isinstance(module, str):  # the user's filters may name one
         module = "cudaguard"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from cudaguard.elf.process import identity, uses_glibc
-from cudaguard.elf.reader import PT_DYNAMIC, STEP, ElfFile, UnreadableError
+from cudaguard.elf.reader import PT_DYNAMIC, PT_GNU_STACK, STEP, ElfFile, UnreadableError
 from cudaguard.elf.search_path import (
     DT_FLAGS_1,
     Place,
@@ -42,9 +42,9 @@ class ExtensionCheck(Record):
         path: The file.
         cause: Why not: one of ``truncated``, ``not-elf``, ``wrong-machine``,
             ``torch-not-imported``, ``torch-flavor``, ``cuda-major``, ``library-missing``,
-            ``symbol-version``, ``python-abi``, ``numpy-abi``, ``older-library``,
-            ``cuda-not-linked``, ``cxx11-abi``, ``other-torch``, ``own-source-missing`` and
-            ``unknown``; None where `ok` is True.
+            ``symbol-version``, ``python-abi``, ``numpy-abi``, ``executable-stack``,
+            ``older-library``, ``cuda-not-linked``, ``cxx11-abi``, ``other-torch``,
+            ``own-source-missing`` and ``unknown``; None where `ok` is True.
         message: The same in words; empty where `ok` is True.
         missing_symbols: Pairs of a name that no library defines: mangled, as in the file, and
             readable, as in the source. All of them: where libraries are missing, what these would
@@ -179,7 +179,7 @@ def problem_of(file: ElfFile) -> tuple[str, str]:
     if not header:
         return "truncated", "it is empty"
     if header[:4] != _MAGIC[: len(header)]:
-        return "not-elf", "it is no ELF file"
+        return "not-elf", "it is not an ELF file"
     if len(header) < 64:
         return "truncated", f"it has {len(header)} bytes"
     if machine_of(header) != own_machine():
@@ -194,7 +194,21 @@ def problem_of(file: ElfFile) -> tuple[str, str]:
         return "not-elf", "it is an ELF file without anything for the loader (debug symbols?)"
     if flags & _NOT_FOR_DLOPEN:
         return "unknown", "it is marked as not to be opened by programs (DF_1_NOOPEN)"
+    if wants_executable_stack(file.segments) and refuses_executable_stacks():
+        return "executable-stack", "it asks for an executable stack"
     return "", ""
+
+
+def wants_executable_stack(segments: Iterable[tuple[int, ...]]) -> bool:
+    """Return True for a file that says so, or nothing of it, which means the same."""
+    return next((bool(flags & 1) for kind, flags, *_ in segments if kind == PT_GNU_STACK), True)
+
+
+def refuses_executable_stacks(libc: str = "") -> bool:
+    """Return True if dlopen() makes no stack executable, as of glibc 2.41 (its NEWS)."""
+    release = (libc or os.confstr("CS_GNU_LIBC_VERSION") or "").partition("glibc ")[2].split(".")
+    is_new = len(release) > 1 and tuple(map(int, release[:2])) >= (2, 41)
+    return is_new and "rtld.execstack=2" not in os.environ.get("GLIBC_TUNABLES", "")
 
 
 def _machine(header: bytes) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     # Given an address and a length: that many bytes, or an error.
     Read = Callable[[int, int], bytes]
 
-PT_LOAD, PT_DYNAMIC = 1, 2
+PT_LOAD, PT_DYNAMIC, PT_GNU_STACK = 1, 2, 0x6474E551
 _DT_NULL, _DT_NEEDED = 0, 1
 DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_HASH, DT_GNU_HASH = 5, 6, 10, 4, 0x6FFFFEF5
 DT_SONAME, DT_RPATH, DT_RUNPATH = 14, 15, 29

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import Any, TypeVar
+    from collections.abc import Callable
+    from typing import TypeVar
 
     T = TypeVar("T")
 
+_SHORTEST, _LONGEST = 15, 92  # characters of a headline, which has an id before it
+_QUOTED = r"""(?<!\w)'[^']*'|`[^`]*`|"[^"]*"|\([^()]*\)"""
 # Commands to GitHub, Azure and TeamCity, which they see at any place of a line. Those of GitHub
 # that begin with two colons count at the beginning, where a line may be broken.
 _COMMANDS = ("##[", "##vso[", "##teamcity[")
@@ -39,22 +41,24 @@ def printable_part(text: str) -> str:
     return RULE_LINE.join(map(printable, text.split(RULE_LINE)))
 
 
-def labeled(finding: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield the parts of a finding besides its headline, in order: a label, and the texts.
+def headline(what: str) -> tuple[str, str, str]:
+    """Return the headline for what was found, what follows from it, and its reason.
 
-    Args:
-        finding: As a document has it; what is missing or empty is left out.
+    A short text is the headline; of a long one, what stands before the last of its sentences, or
+    before a colon.
     """
-    for label, texts in (
-        ("evidence", finding.get("evidence", ())),
-        ("consequence", (finding.get("consequence"),)),
-        ("remedy", (finding.get("remedy"),)),
-        ("see", finding.get("links", ())[:1]),
-        ("run", (finding.get("command"),)),
-    ):
-        told = [text for text in texts if text]
-        if told:
-            yield label, told
+    if len(what) <= _LONGEST:
+        return what, "", ""
+    import re
+
+    plain = re.sub(_QUOTED, lambda quoted: "x" * len(quoted[0]), what)
+    ends = list(re.finditer(r"[.:;] |, (?=expected )", plain))
+    ends = [end for end in ends if end.start() >= _SHORTEST]
+    if not ends:
+        return what, "", ""
+    last = [ends[0], *(end for end in ends if end.start() < _LONGEST)][-1]
+    first, rest = what[: last.start()], what[last.end() :]
+    return (f"{first}.", rest, "") if last[0] == ". " else (f"{first}.", "", rest)
 
 
 def printable_lines(text: str) -> str:

@@ -228,9 +228,9 @@ def _torch_not_imported(case: _Case) -> tuple[str, str]:
 
 def _torch_flavor(case: _Case) -> tuple[str, str]:
     cuda, libraries = case.around.cuda, case.around.torch_libraries
-    others = (name for file, name in _ACCELERATORS.items() if file in libraries)
-    built_for = f"CUDA {cuda}" if cuda else next(others, "the CPU")
-    message = f"{case.file} needs {case.libraries}, but {case.torch} is a build for {built_for}"
+    others = (f"a build for {name}" for file, name in _ACCELERATORS.items() if file in libraries)
+    built = f"a build for CUDA {cuda}" if cuda else next(others, "CPU-only")
+    message = f"{case.file} needs {case.libraries}, but {case.torch} is {built}"
     if cuda:
         return message, f"install the torch that it was built for, or {_REBUILD}"
     return message, f"{_TORCH_CUDA}, or build the extension without CUDA"
@@ -312,7 +312,7 @@ def _older_library(case: _Case) -> tuple[str, str]:
     )
     remedy = (
         "unset LD_LIBRARY_PATH if it leads to another CUDA; or import this package before the one "
-        "with the older copy; or install both for one release"
+        "with the older copy; or install both for one version"
     )
     return message, remedy
 
@@ -397,7 +397,7 @@ def _unknown(case: _Case) -> tuple[str, str]:
 # Cause -> its message and remedy: texts with fields of `_Case`, or what makes them.
 CAUSES: dict[str, tuple[str, str] | Callable[[_Case], tuple[str, str]]] = {
     "truncated": (
-        "{file} is truncated ({found.detail}), probably by an interrupted build or copy",
+        "{file} is truncated, probably by an interrupted build or copy: {found.detail}",
         "delete the file, and build or install it again",
     ),
     "not-elf": (
@@ -407,6 +407,10 @@ CAUSES: dict[str, tuple[str, str] | Callable[[_Case], tuple[str, str]]] = {
     "wrong-machine": (
         "{file} was built for another machine: {found.detail}",
         "install the package for this machine, or build it here",
+    ),
+    "executable-stack": (
+        "{file} would be refused by this glibc (2.41 or newer): {found.detail}",
+        "update the package, or set GLIBC_TUNABLES=glibc.rtld.execstack=2 before Python starts",
     ),
     "numpy-abi": (
         (
@@ -487,8 +491,8 @@ def check_one_of_many(
     if found.is_fine and other and other != PYTHON:
         detail = f"its name says {other}, and an import does not even look at it"
         return judged(found._replace(problem="python-abi", detail=detail), modules)
-    numpy = (found.is_fine and _is_for_numpy_1(found.path) and Facts().version("numpy")) or ""
-    if numpy.partition(".")[0].isdecimal() and int(numpy.partition(".")[0]) > 1:
+    numpy = numpy_2() if found.is_fine and is_for_numpy_1(found.path) else ""
+    if numpy:
         found = found._replace(problem="numpy-abi", detail=f"NumPy {numpy}")
     return judged(found, modules)
 
@@ -545,7 +549,14 @@ def torch_folder(path: str) -> str:
     return f"{match[1].decode('ascii')}/torch" if match else ""
 
 
-def _is_for_numpy_1(path: str) -> bool:
+def numpy_2() -> str:
+    """Return the version of NumPy if it is 2 or newer, else nothing."""
+    version = Facts().version("numpy") or ""
+    major = version.partition(".")[0]
+    return version if major.isdecimal() and int(major) > 1 else ""
+
+
+def is_for_numpy_1(path: str) -> bool:
     """Return True for an extension module that was compiled with the headers of NumPy 1.
 
     The name of what ``import_array()`` imports is compiled in. That of NumPy 2 names both.

@@ -75,6 +75,7 @@ class Installed(NamedTuple):
     # The distributions; of two of one name the first on the path, as for ``import``
     found: list[Distribution]
     hidden: list[Distribution]  # the others, in further folders of the path
+    doubled: list[Distribution]  # the others, in the same folder
     unreadable: list[tuple[str, str]]  # (folder of the metadata, why they cannot be used)
 
 
@@ -82,6 +83,7 @@ def installed() -> Installed:
     """Return what is installed, what of it is hidden, and what cannot be read."""
     found: dict[str, Distribution] = {}
     hidden: list[Distribution] = []
+    doubled: list[Distribution] = []
     unreadable = []
     for one in metadata_library().distributions():
         try:
@@ -92,7 +94,9 @@ def installed() -> Installed:
         first = found.setdefault(dist.key, dist)
         if os.path.realpath(first.folder) != os.path.realpath(dist.folder):
             hidden.append(dist)
-    return Installed(list(found.values()), hidden, unreadable)
+        elif os.path.realpath(first.metadata) != os.path.realpath(dist.metadata):
+            doubled.append(dist)
+    return Installed(list(found.values()), hidden, doubled, unreadable)
 
 
 def _read(one: Any) -> Distribution:
@@ -133,14 +137,14 @@ def _source(direct_url: str | None) -> str:
     return unquote(url.path) if is_editable else ""
 
 
-def listed_files(dist: Distribution) -> Iterator[tuple[str, str]]:
-    """Yield (path, hash) of the files that a distribution lists, as it spells them."""
+def listed_files(dist: Distribution) -> Iterator[tuple[str, str, str]]:
+    """Yield (path, hash, size) of the files that a distribution lists, as it spells them."""
     for line in dist.record.splitlines():
         path, *rest = line.rsplit(",", 2)  # whatever the name holds: behind it are hash and size
         if path[:1] == '"':
             path = path[1:-1].replace('""', '"')
         if path:
-            yield path, rest[0] if rest else ""
+            yield path, rest[0] if rest else "", rest[1] if rest[1:] else ""
 
 
 def shared_files(dists: Iterable[Distribution]) -> list[SharedFile]:
@@ -155,7 +159,7 @@ def shared_files(dists: Iterable[Distribution]) -> list[SharedFile]:
 
 
 def _shared_objects(dist: Distribution) -> Iterator[str]:
-    for name, _ in listed_files(dist):
+    for name, *_ in listed_files(dist):
         if ".so" in name and is_shared_object(name):
             yield os.path.normpath(os.path.join(dist.folder, name))
     count = 0

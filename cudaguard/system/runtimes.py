@@ -18,7 +18,7 @@ class Runtime(Record):
 
     title: str  # what it is called in a message
     # What happens to those who get an older copy than they were built for
-    danger: str = "functions can be missing, or behave as in the older release"
+    danger: str = "functions can be missing, or behave as in the older version"
     _: KW_ONLY
     # The middle of the name of NVIDIA's package that has it, ``nvidia-<wheel>-cu12``
     wheel: str = ""

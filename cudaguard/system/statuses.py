@@ -127,6 +127,15 @@ def _by_words() -> dict[str, StatusCode]:
     return {words.lower(): one for one in reversed(table().statuses) for words in one.words}
 
 
+def status_begun_by(text: str) -> StatusCode | None:
+    """Return the status whose words begin with these, two at least; None if none do."""
+    said = text.strip(" .!\n").lower().removeprefix("an ")
+    is_enough = len(re.split("[ -]", said)) > 1
+    return next(
+        (one for words, one in _by_words().items() if is_enough and words.startswith(said)), None
+    )
+
+
 def statuses_in(text: str) -> Iterator[tuple[int, int, StatusCode]]:
     """Yield where a text tells of a status: begin, end, and the status.
 

@@ -11,9 +11,9 @@ import os
 import sys
 from typing import NamedTuple
 
+from cudaguard.files.layout import Page
 from cudaguard.files.text import printable
-from cudaguard.tools.common import FOUND, OK, UsageError, add_format, add_verbose, json_text, show
-from cudaguard.tools.layout import Page
+from cudaguard.tools.common import FOUND, OK, UsageError, add_format, json_text, show
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,8 +92,7 @@ def configure(parser: ArgumentParser) -> None:
         "--gpu", action="append", default=[], metavar="SM",
         help="tell also whether there is code for this GPU, as in sm_90 or 9.0; may be repeated",
     )  # fmt: skip
-    add_verbose(parser, "show each file, each missing symbol, and long lists whole")
-    add_format(parser)
+    add_format(parser, "show each file, each missing symbol, and long lists whole")
 
 
 def execute(args: Namespace) -> int:
@@ -238,7 +237,7 @@ def _write(results: Sequence[Result], page: Page) -> None:
             continue
         page.add(printable(_headline(one)), style=_STYLES[one.place])
         if not one.is_open:
-            page.add(printable(one.check.message), _INDENT)
+            page.labeled("because", printable(one.check.message), _INDENT)
             symbols = one.check.missing_symbols  # the first few stand in most messages
             if page.verbose:
                 for name, readable in symbols:
@@ -248,12 +247,12 @@ def _write(results: Sequence[Result], page: Page) -> None:
                 whose = ", with those of missing libraries" * bool(one.check.missing_libraries)
                 listed = page.listed([printable(readable) for _, readable in symbols], _SHOWN)
                 page.add(f"missing symbols{whose}: {listed}", _INDENT)
-            page.labeled("remedy", printable(one.check.remedy), _INDENT)
+            page.labeled("fix", printable(one.check.remedy), _INDENT)
         if page.verbose and not one.gpus:
             page.add(f"GPU code: {' '.join(one.architectures) or 'none'}", _INDENT)
         for gpu in one.gpus:
             page.add(printable(gpu.message), _INDENT)
-        page.labeled("remedy", printable(one.gpu_remedy), _INDENT)
+        page.labeled("fix", printable(one.gpu_remedy), _INDENT)
     style = _STYLES[min((one.place for one in results), default=_OPEN)]
     page.add(_summary(results), style=style)
 

@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 
 from cudaguard.files import open_to_write, write_text
+from cudaguard.files.layout import Document, Page, columns_of, is_terminal
 from cudaguard.files.text import printable
-from cudaguard.tools.layout import Document, Page, columns_of, is_terminal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -132,8 +132,9 @@ class UsageError(Exception):
         self.wrong, self.right, self.command, self.status = wrong, right, command, status
 
 
-def add_format(parser: ArgumentParser) -> None:
-    """Declare ``--format`` and ``-o FILE``; see `execute`."""
+def add_format(parser: ArgumentParser, *verbose: str, config: bool = False) -> None:
+    """Declare ``--verbose``, ``--quiet``, ``--format`` and ``-o FILE``; see `execute`."""
+    add_verbose(parser, *verbose, config=config)
     parser.set_defaults(is_format_by_suffix=True)
     parser.add_argument(
         "--format", choices=FORMATS, help="default: text, or as the suffix of -o says"
@@ -146,9 +147,19 @@ def add_format(parser: ArgumentParser) -> None:
     )
 
 
-def add_verbose(parser: ArgumentParser, what: str = "show long lists whole") -> None:
-    """Declare ``--verbose``."""
+def add_verbose(
+    parser: ArgumentParser,
+    what: str = "show long lists whole",
+    quiet: str = "no progress and no summary on standard error",
+    *,
+    config: bool = False,
+) -> None:
+    """Declare ``--verbose``, ``--quiet`` and, if asked for, ``--config``; see `execute`."""
     parser.add_argument("-v", "--verbose", action="store_true", help=what)
+    parser.add_argument("-q", "--quiet", action="store_true", help=quiet)
+    if config:
+        meaning = "a cudaguard.toml (default: $CUDAGUARD_CONFIG)"
+        parser.add_argument("--config", dest="config_file", metavar="FILE", help=meaning)
 
 
 def add_with_arguments(parser: ArgumentParser) -> None:
@@ -177,6 +188,13 @@ def execute(args: Namespace) -> int:
     Raises:
         UsageError: The file cannot be written.
     """
+    config = getattr(args, "config_file", None)
+    if config is not None:  # for this process and its children
+        if not os.path.isfile(config):
+            raise UsageError(f"--config {config}: there is no such file")
+        os.environ["CUDAGUARD_CONFIG"] = os.path.abspath(config)
+    if getattr(args, "quiet", False):
+        Progress.is_shown = False
     path = getattr(args, "output", None)
     if getattr(args, "is_format_by_suffix", False) and args.format is None:
         args.format = "json" if (path or "").lower().endswith(".json") else "text"
@@ -293,8 +311,10 @@ class Progress:
     return and blanks do.
     """
 
+    is_shown = True
+
     def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = sys.stderr if stream is None else stream
+        self._stream = (stream or sys.stderr) if self.is_shown else Document()
         self._rewrites = is_terminal(self._stream) and os.environ.get("TERM") != "dumb"
         self._shown = 0  # columns of the line that will be rewritten
 

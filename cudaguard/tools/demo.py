@@ -6,7 +6,7 @@ import os
 import sys
 
 from cudaguard.system.child import WITHOUT_FOLDER
-from cudaguard.tools.common import USAGE, note
+from cudaguard.tools.common import USAGE, add_verbose, note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ _TIME_LIMIT = 300  # seconds for one run of the program
 
 
 def configure(parser: ArgumentParser) -> None:
-    """Declare the arguments: there are none."""
+    """Declare the arguments."""
+    add_verbose(parser)
     parser.epilog = (
         "Example: cudaguard demo. Exit status: 0 the guard cured the fault, 1 it did not, 2 it "
         "cannot run here."

@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 
-from cudaguard.tools.common import FOUND, OK, add_format, add_verbose, json_text, note, show
+from cudaguard.tools.common import FOUND, OK, add_format, json_text, note, show
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "about", nargs="+", metavar="TEXT", help="a message, an id, or - to read from stdin"
     )
-    add_verbose(parser)
     add_format(parser)
 
 
@@ -48,8 +47,8 @@ def execute(args: Namespace) -> int:
     """Explain, and return the exit status."""
     from cudaguard.core.passing_errors import closest
     from cudaguard.core.patterns import closest_id
+    from cudaguard.files.layout import COLOR, Page
     from cudaguard.tools.known import explain, ids
-    from cudaguard.tools.layout import COLOR, Page
 
     text = " ".join(args.about)
     if text == "-":  # whatever a program says may come, in whatever encoding

@@ -46,7 +46,7 @@ def explain(about: BaseException | str) -> Finding | None:
         id = same_id(id, ids())
         if id:
             return _explain_id(id)
-    return explain_text(about, is_guarded=is_guarded)
+    return explain_text(about.replace("%20", " "), is_guarded=is_guarded)  # out of an address
 
 
 def ids() -> tuple[str, ...]:

@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 from cudaguard.core.findings import counted
 from cudaguard.files import LARGEST, read_bytes
+from cudaguard.files.layout import Page
 from cudaguard.system.facts import Facts
 from cudaguard.system.import_graph import ImportGraph
 from cudaguard.system.packages import key_of
 from cudaguard.system.source import Effect, Import, Source, module_of_file, problem_of, read
 from cudaguard.tools.common import BROKEN, FOUND, OK, UsageError, add_format, json_text, note, show
-from cudaguard.tools.layout import Page
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ exit status: 0 nothing found, 1 found, 2 wrong usage, 3 a file could not be read
 # What the guard does at the import that comes too early.
 _DOES = {
     "imports": "imports {0} first",
-    "warns": "warns only: that may never be imported, or depend on what is done in between",
+    "warns": "only warns: that may never be imported, or depend on what is done in between",
 }
 
 
@@ -112,12 +112,14 @@ def execute(args: Namespace) -> int:
         for one in found:
             page, data = Page(sys.stdout), printable_data(one)
             page.add(f"{data['path']}:{data['line']}: {data['rule']} {data['what']}", style="bold")
-            page.labeled("why", data["why"], _INDENT)
-            page.labeled("guard", _DOES[data["guard"]].format(data["needed"]["module"]), _INDENT)
+            page.labeled("because", data["why"], _INDENT)
             for number, line in enumerate(data["write"]):
-                page.add("", _INDENT, lead="       " if number else "write: ", whole=line)
+                page.add("", _INDENT, lead="     " if number else "fix: ", whole=line)
+            does = _DOES[data["guard"]].format(data["needed"]["module"])
+            page.labeled("more", f"cudaguard {does}", _INDENT)
             show(str(page))
-        note("lint", f"{counted(len(found), 'findings')} in {counted(len(files), 'files')}")
+        if not args.quiet:
+            note("lint", f"{counted(len(found), 'findings')} in {counted(len(files), 'files')}")
     return BROKEN if unreadable else FOUND if found else OK
 
 

@@ -5,6 +5,7 @@ The exit statuses are in `cudaguard.tools.common`; `run` ends as the program doe
 
 from __future__ import annotations
 
+import re
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 
@@ -61,6 +62,9 @@ MODULES = {
 }
 
 
+_ID = re.compile(r"CG\d{3}", re.IGNORECASE)
+
+
 class Parser(ArgumentParser):
     """A parser that raises `UsageError`, with what was probably meant."""
 
@@ -101,8 +105,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-    if words and words[0][:2].upper() == "CG" and words[0][2:].isdigit():
+    if words and _ID.fullmatch(words[0]):
         words.insert(0, "explain")
+    if words[:1] == ["help"]:
+        words = [*words[1:2], "--help"]
     own = list(words)  # without a program and its arguments, once that is known
     tool = words[0] if words and words[0] in MODULES else ""
     prepare_streams()
@@ -178,6 +184,9 @@ def _refuse(words: Sequence[str], own: Sequence[str], tool: str, error: UsageErr
     import shlex
 
     what, command = str(error), error.command
+    id = next((word for word in words if _ID.fullmatch(word) and word in what), "")
+    if id:  # one that this command does not know
+        command = f"{PROGRAM} explain {id.upper()}"
     if error.status == USAGE and not command:  # the line with what was probably meant, or the help
         command = " ".join(filter(None, (PROGRAM, tool, "--help")))
         # Of --option=value, each part may be wrong.

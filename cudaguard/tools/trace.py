@@ -28,12 +28,12 @@ from cudaguard.core.record import JOURNAL
 from cudaguard.core.reports import Repaired
 from cudaguard.elf.library_facts import distributions_of, read_library, version_of
 from cudaguard.files import write_text
+from cudaguard.files.layout import Page
 from cudaguard.files.text import printable_data
 from cudaguard.system.facts import Facts
 from cudaguard.system.processes import shell_status, signal_name
 from cudaguard.system.runtimes import runtime_of, stem_of
 from cudaguard.tools.common import FORMATS, TIMEOUT, UsageError, add_verbose, json_text, note, say
-from cudaguard.tools.layout import Page
 from cudaguard.tools.run import launch
 from cudaguard.tools.run.launch import program_of
 from cudaguard.tools.run.record import faults_in
@@ -90,7 +90,7 @@ def configure(parser: ArgumentParser) -> None:
         "trace",
         "end the program and what it has started after that time, with status 124",
     )
-    add_verbose(parser, "show all imports and libraries")
+    add_verbose(parser, "show all imports and libraries", config=True)
 
 
 def execute(args: Namespace) -> int:
@@ -401,7 +401,7 @@ def write(document: Mapping[str, Any], page: Page) -> None:
     ended, where = document["ended"], os.path.basename(document["summary"]["died_in"])
     inside = f" in {where}" if where else ""
     if ended["kind"] == "signal":
-        page.add(f"✗ died of {ended['signal']}{inside}", style="red")
+        page.add(f"✗ crashed ({ended['signal']}){inside}", style="red")
     elif ended["kind"] == "timeout":
         page.add(f"✗ timed out{inside}", style="red")
     elif ended["status"]:
@@ -440,7 +440,7 @@ def _line(row: Step, page: Page) -> tuple[str, str]:
     if row["brought"]:
         text += f" + {page.listed(row['brought'], option='')}"
     if kind in _LOADS and row["state"] == "done" and not row["mapped"]:
-        text += " (there already)"
+        text += " (already loaded)"
     if row["is_guards"]:
         text += " (for cudaguard itself)"
     if state:

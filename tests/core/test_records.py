@@ -143,7 +143,7 @@ def test_rule_that_a_remedy_shows_keeps_its_lines_and_nothing_else_does():
     finding = Finding("CG812", "liba\nb.so", severity="error", remedy=f"{rule}\n[CG001] forged")
     *_, last, command = lines = str(finding).splitlines()
     assert lines[0] == "[CG812] liba\\nb.so"
-    assert lines[1:3] == ["  remedy: save this rule:", "      [[rules]]"]
+    assert lines[1:3] == ["  fix: save this rule:", "      [[rules]]"]
     assert last == "      id = 'LOCAL1'\\n[CG001] forged"
     assert command == "  run: cudaguard explain CG812"
 

@@ -26,7 +26,7 @@ def test_devices_that_are_hidden_after_torch_has_initialized_cuda(program, start
     )
     assert ran.out == ["True 2.0"]
     assert ran.warned == ["CG819"]
-    assert f"set to '' (probably at {program.where('late')}) after CUDA was" in ran.err
+    assert f"probably changed at {program.where('late')}" in ran.err
 
 
 def test_devices_that_are_hidden_in_time(program):
@@ -55,7 +55,7 @@ def test_allocator_that_is_chosen_after_the_import_of_torch(program, torch):
     )
     assert ran.out == ["native 2.0"]
     assert ran.warned == ["CG819"]
-    assert f"(probably at {program.where('late')}) after" in ran.err
+    assert f"probably changed at {program.where('late')}" in ran.err
 
 
 def test_allocator_that_is_chosen_in_time(program):

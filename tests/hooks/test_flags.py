@@ -80,7 +80,7 @@ def test_extensions_of_a_watched_package_stay_local(loud, mode):
 def test_other_modes_tell_and_change_nothing(loud, mode):
     ran = run(loud, mode)
     assert ran.lines == ["1 True True", "['SCOPE1']"]
-    expected = "loud loads its extensions with RTLD_GLOBAL"
+    expected = "loud exposes its extensions to every library"
     assert (expected in ran.err) is (mode == "warn")
 
 

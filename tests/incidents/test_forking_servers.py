@@ -225,9 +225,9 @@ def test_worker_that_uses_cuda_says_once_who_initialized_it(server, initializer)
     (line,) = ran.ours
     place = f"{path.with_name('using.py')}:9"
     assert f"{place}: ForkWarning: [CG818] ctypes loads libcuda at {place} in a process" in line
-    (evidence,) = [each for each in ran.log.splitlines() if "evidence: " in each]
+    (evidence,) = [each for each in ran.log.splitlines() if "because: " in each]
     said = f"{initializer} initialized CUDA at {where(path, 'init')}"
-    assert evidence == f"  evidence: in parent process {ran.main}: {said}"
+    assert evidence == f"  because: in parent process {ran.main}: {said}"
     (worker,) = ran.workers
     assert worker != ran.main
     speaker = {"app.py": f"{worker} WARNING ", "tasks.py": "WARNING/ForkPoolWorker-1]"}[path.name]

@@ -55,9 +55,9 @@ def test_report_names_import_libraries_rule_remedy_and_command(child, cached_env
         "running: import triton at ",
         "in it load triton._C.libtriton from triton/_C/libtriton.so",
         f"{script}:3 in <module>: import triton._C.libtriton",
-        "rule: CG002 fits: tensorflow puts its LLVM into the global symbol scope, and triton",
+        "CG002 fits: tensorflow exposes its LLVM to every library loaded after it, and triton",
         "in the global symbol scope were tensorflow/libtensorflow_",
-        "remedy: run it in mode fix, or put `import cudaguard; cudaguard.install()` first: CG002",
+        "fix: run it in mode fix, or put `import cudaguard; cudaguard.install()` first: CG002",
         f"run: cudaguard bisect {script}",
     ):
         assert words in text, words

@@ -261,7 +261,9 @@ def test_it_is_told_of(run, modules, name):
     assert text == RIGHT
     (finding,) = json.loads(findings)
     assert (finding["id"], finding["severity"], finding["rule"]) == ("CG813", "warning", None)
-    assert finding["what"] == f"{name} exports its own C++ runtime."
+    assert (
+        finding["what"] == f"{name} exposes its own C++ runtime to every library loaded after it."
+    )
     line, file = finding["evidence"]
     assert file.startswith(f"{modules / name}.so does not need libstdc++.so.6")
     assert line == f"imported at {program}:2"

@@ -187,7 +187,7 @@ def test_extension_for_a_cuda_torch(extension, import_it, check, folder):
     assert "libc10_cuda.so: cannot open shared object file" in import_it(gpu, "off")
     green = import_it(gpu, "strict")
     assert "gpu.so needs libc10_cuda.so, but torch" in green
-    assert "is a build for the CPU" in green
+    assert "is CPU-only" in green
     assert check(gpu, "neither")[1] == "torch-flavor"  # to import torch would not help
     runtime = extension("runtime", *link, "-l:libcudart.so.12")
     assert "needs libcudart.so.12, but torch" in import_it(runtime, "strict")

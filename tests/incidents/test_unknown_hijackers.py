@@ -444,7 +444,7 @@ def test_rule_in_the_message_cures(case, name, way):
     case = case(name, way)
     done = case.run(WARN, RECORD, case.load, "record()", case.use)
     assert Outcome(done.returncode, done.stdout) == case.wrong
-    (printed,) = (part for part in done.stderr.split("  remedy: ") if "[[rules]]" in part)
+    (printed,) = (part for part in done.stderr.split("  fix: ") if "[[rules]]" in part)
     lines = [line for line in printed.splitlines()[1:] if line.startswith("      ")]
     rule = case.child.write("cudaguard.toml", "\n".join(lines))
     variables = {"CUDAGUARD_CONFIG": rule.name}

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from cudaguard.tools.main import COMMANDS, MODULES, Parser
+from cudaguard.tools.main import COMMANDS, MODULES, Parser, main
 
 from ..documents import valid
 
@@ -123,3 +123,41 @@ def test_every_json_document_begins_alike(root):
         for head in whole.get("oneOf", [whole]):
             assert list(head["properties"])[:3] == ["schema", "tool", "version"], path.name
             assert {"schema", "tool", "version"} <= set(head["required"])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_quiet_and_verbose_are_the_same_everywhere(command, capsys):
+    with pytest.raises(SystemExit):
+        main(["help", command])
+    said = capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    assert capsys.readouterr().out == said
+    parser = Parser()
+    importlib.import_module(f"cudaguard.tools.{MODULES[command]}").configure(parser)
+    tasks = [one.choices for one in parser._actions if isinstance(one.choices, dict)]
+    for one in tasks[0].values() if tasks else [parser]:
+        assert {"-q", "--quiet", "-v", "--verbose"} <= one._option_string_actions.keys()
+
+
+@pytest.mark.parametrize(
+    "words", ["run CG868", "bisect CG868", "check-extension CG868", "doctor --only CG868"]
+)
+def test_id_that_a_command_does_not_know_is_handed_to_explain(words, capsys):
+    assert main(words.split()) == 2
+    assert "run: cudaguard explain CG868\n" in capsys.readouterr().err
+
+
+def test_run_and_doctor_take_a_configuration_file(child):
+    child.write("mine.toml", 'disable = ["CG001"]\n')
+    code = "import cudaguard; print('CG001' in [r.id for r in cudaguard.status().rules])"
+    for options, is_on in (((), True), (("--config", "mine.toml"), False)):
+        done = child.command(sys.executable, "-m", "cudaguard", "run", *options, "-c", code)
+        assert done.stdout == f"{is_on}\n"
+    child.write("bad.toml", "nonsense = 1\n")
+    done = child.command(sys.executable, "-m", "cudaguard", "doctor", "--config", "bad.toml",
+                         "--only", "CG909", check=False)  # fmt: skip
+    assert "bad.toml" in done.stdout
+    wrong = child.command(sys.executable, "-m", "cudaguard", "run", "--config", "no.toml", "x.py",
+                          check=False)  # fmt: skip
+    assert (wrong.returncode, "there is no such file" in wrong.stderr) == (2, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shlex
@@ -9,9 +10,12 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+
+import cudaguard
 
 from ..features.extensions.conftest import Builder
 from .doctor import Planted
@@ -46,7 +50,7 @@ def test_known_fault_is_told_with_its_cure(planted):
     status, findings = planted.one("CG901")
     (found,) = (one for one in findings if one["rule"] == "CG001")
     assert status == "warning"
-    assert found["what"].startswith("decord 0.6.0: decord puts its bundled libraries into")
+    assert found["what"].startswith("decord 0.6.0 exposes its old zlib and")
     assert found["command"] == "export CUDAGUARD=fix"
     assert "call cudaguard.install() first" in found["remedy"]
 
@@ -323,7 +327,7 @@ def test_one_name_that_leads_to_two_files(planted, build):
         f"{planted.folder}/alpha/lib/libcudnn.so.9.1.0: 9.1.0",
         f"{planted.folder}/beta/lib/libcudnn.so.9.5.0: 9.5.0",
     ]
-    assert "with alpha imported first, beta gets the older one" in found["consequence"]
+    assert "With alpha imported first, beta gets the older one" in found["consequence"]
     assert found["command"] == "cudaguard bisect --imports alpha,beta"
 
 
@@ -345,6 +349,53 @@ def test_folder_of_the_variable_before_the_wheel(planted, build, tmp_path):
     assert "LD_LIBRARY_PATH" in found["remedy"]
 
 
+STACK = "int answer(void) { return 42; }"
+GLIBC_2_41 = """
+import os
+real = os.confstr
+os.confstr = lambda name: "glibc 2.41" if name == "CS_GNU_LIBC_VERSION" else real(name)
+"""
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_library_with_an_executable_stack(planted, build, marked):
+    """glibc before 2.41 takes it, and dlopen() of later ones does not: here is either."""
+    flag = f"-Wl,-z,{'' if marked else 'no'}execstack"
+    library = build("engine.libs/libengine-1.so", STACK, flag)
+    planted.distribution("engine", "1.0", files=("engine.libs/libengine-1.so",))
+    planted.distribution("torch", "2.6.0")
+    release = os.confstr("CS_GNU_LIBC_VERSION").partition(" ")[2].split(".")
+    is_refused = marked and tuple(map(int, release)) >= (2, 41)
+    with pytest.raises(OSError, match="executable stack") if is_refused else nullcontext():
+        ctypes.CDLL(str(library))
+    assert cudaguard.check_extension(library).ok is not is_refused
+    planted.write("sitecustomize.py", GLIBC_2_41)
+    _, findings = planted.one("CG902")
+    assert [one["what"].partition(": libengine-1.so ")[2] for one in findings] == [
+        "would be refused by this glibc (2.41 or newer): it asks for an executable stack."
+    ] * marked
+    tunables = {"GLIBC_TUNABLES": "glibc.rtld.execstack=2"}
+    assert planted.one("CG902", env=tunables)[1] == []
+
+
+def test_extension_for_numpy_1_that_links_neither_torch_nor_cuda(planted, build):
+    body = """
+    #include <stdio.h>
+    const char *says[] = {"numpy.core.multiarray failed to import",
+        "module compiled against ABI version 0x%x but this version of numpy is 0x%x"};
+    void *PyInit_fast(void) { puts(says[0]); puts(says[1]); return 0; }
+    """
+    build("fast.so", body)
+    planted.distribution("fast", "1.0", files=("fast.so",))
+    planted.distribution("torch", "2.6.0")
+    planted.distribution("numpy", "1.26.4")
+    assert planted.one("CG902")[1] == []
+    shutil.rmtree(planted.folder / "numpy-1.26.4.dist-info")
+    planted.distribution("numpy", "2.1.0")
+    (found,) = planted.one("CG902")[1]
+    assert "fast.so was built for NumPy 1, but NumPy 2.1.0 is installed" in found["what"]
+
+
 # --- CG905: distributions ----------------------------------------------------------------
 
 
@@ -361,9 +412,44 @@ def test_two_distributions_that_overwrite_one_another(planted):
     (found,) = findings
     assert status == "fail"
     assert {"cupy-cuda12x", "cupy-cuda13x"} <= set(found["what"].split())
-    assert "cupy/_core/core.so and 1 more file," in found["what"]
+    assert "cupy/_core/core.so and 1 more file." in found["what"]
     assert "pip uninstall -y cupy-cuda12x && " in found["command"]
     assert found["command"].endswith("pip install --force-reinstall --no-deps cupy-cuda13x==13.6.0")
+
+
+def test_distribution_that_is_recorded_twice(planted):
+    """As an update leaves it that broke off before the old record was deleted."""
+    planted.write("torch/version.py", "__version__ = '2.8.0'\n")
+    planted.distribution("torch", "2.8.0", files=("torch/version.py",))
+    planted.distribution("user", "1.0")
+    assert planted.one("CG905") == ("ok", [])
+    planted.distribution("torch", "2.6.0", files=("torch/version.py",))
+    status, (found,) = planted.one("CG905")
+    assert status == "warning"
+    assert found["what"].startswith("torch is recorded twice: as 2.")
+    assert sorted(map(os.path.basename, found["evidence"])) == [
+        "torch-2.6.0.dist-info", "torch-2.8.0.dist-info",
+    ]  # fmt: skip
+
+
+def test_native_file_that_is_not_as_it_was_installed(planted):
+    for name in ("cut.so", "patched.so", "lost.so", "text.py", "right.so"):
+        planted.write(f"engine/{name}", f"contents of {name}")
+    files = [
+        f"engine/{name}" for name in ("cut.so", "patched.so", "lost.so", "text.py", "right.so")
+    ]
+    planted.distribution("engine", "2.0", files=files)
+    assert planted.one("CG905") == ("ok", [])
+    planted.write("engine/cut.so", "cont")
+    planted.write("engine/patched.so", "contents of patches.so")
+    planted.write("engine/text.py", "# mine")  # whoever edits sources knows it
+    (planted.folder / "engine" / "lost.so").unlink()
+    status, (found,) = planted.one("CG905")
+    assert status == "warning"
+    assert found["command"].endswith("pip install --force-reinstall --no-deps engine==2.0")
+    assert [line.partition("/engine/")[2] for line in found["evidence"]] == [
+        "cut.so: 4 bytes, not 18", "patched.so: same size, other contents", "lost.so is missing",
+    ]  # fmt: skip
 
 
 def test_files_that_are_alike_or_made_to_be_shared(planted):
@@ -416,7 +502,7 @@ def test_pip_is_that_of_this_environment_also_where_it_is_not_activated(planted)
         told = ("--format", "json", "--only", "CG905")
         _, out, _ = planted.run(*told, env={"PATH": path})
         (found,) = json.loads(out)["checks"][0]["findings"]
-        assert "both contain tests/conftest.py, with different contents" in found["what"]
+        assert "overwrite files of each other: tests/conftest.py." in found["what"]
         assert found["severity"] == "info"
         return found["command"]
 

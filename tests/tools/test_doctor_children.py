@@ -15,12 +15,12 @@ from .doctor import DOCTOR
 from .doctor import planted as planted
 from .test_doctor_checks import decord
 
-ALONE = "`import torch`, alone and without the guard, "
+ALONE = ", alone and without the guard"
 ENDS = {
-    "while True: pass": "does not end within 4 s in the import of torch",
+    "while True: pass": "hangs (still running after 4 s) in the import of torch",
     "raise ImportError('not today')": "fails with ImportError: not today in the import of torch",
-    "import os; os._exit(7)": "ends with status 7 in the import of torch",
-    "import atexit, ctypes; atexit.register(ctypes.string_at, 0)": "dies of SIGSEGV when the "
+    "import os; os._exit(7)": "exits with status 7 in the import of torch",
+    "import atexit, ctypes; atexit.register(ctypes.string_at, 0)": "crashes (SIGSEGV) when the "
     "process ends",
     "print('cudaguard-doctor: import nonsense')\nprint('x' * 100000)": "",
     "import wave": "",  # not that of the working directory
@@ -36,7 +36,7 @@ def test_each_way_to_end(planted, child, source):
     env = {"CUDAGUARD": "fix"}
     status, findings = planted.one("CG912", "--deep", "--timeout", "4", env=env)
     assert [one["what"] for one in findings] == (
-        [f"{ALONE}{ENDS[source]}."] if ENDS[source] else []
+        [f"`import torch` {ENDS[source]}{ALONE}."] if ENDS[source] else []
     )
     assert status == ("fail" if findings else "ok")
 
@@ -71,7 +71,7 @@ def test_deep_tells_of_a_package_that_cannot_be_imported(planted):
     (found,) = checks["CG912"]["findings"]
     assert (status, checks["CG912"]["status"]) == (1, "fail")
     assert found["what"] == (
-        "`import decord`, alone and without the guard, dies of SIGSEGV in the import of decord."
+        "`import decord` crashes (SIGSEGV) in the import of decord, alone and without the guard."
     )
     assert "cudaguard explain -" in found["command"]
 
@@ -102,7 +102,7 @@ def test_nvml_that_hangs_makes_the_check_broken(planted, child):
     planted.write("pynvml.py", "while True: pass\n")
     status, checks = planted.checks("--only", "CG913", "--deep", "--timeout", "2")
     assert (status, checks["CG913"]["status"]) == (3, "broken")
-    assert "does not end within 2 s" in checks["CG913"]["reason"]
+    assert "hangs (still running after 2 s)" in checks["CG913"]["reason"]
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

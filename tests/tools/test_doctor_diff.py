@@ -7,12 +7,12 @@ import copy
 import pytest
 
 from cudaguard.core.checks import CheckResult
+from cudaguard.files.layout import Page
 from cudaguard.model import Finding
 from cudaguard.system.packages import Site
 from cudaguard.tools.common import UsageError, json_text
 from cudaguard.tools.doctor.command import bundle, document
 from cudaguard.tools.doctor.inventory import compare, facts_of, inventory, labels, read_facts, write
-from cudaguard.tools.layout import Page
 
 from ..documents import valid
 from .doctor import PURE

@@ -9,12 +9,12 @@ import pytest
 from cudaguard.core.checks import FAILED_ITSELF, CheckResult, status_of
 from cudaguard.features._index import IDS as DETECTORS
 from cudaguard.features.duplicate_libraries.checks import cuda_of, overlaps
+from cudaguard.files.layout import Page
 from cudaguard.model import Finding
 from cudaguard.system.machine import look_at_driver
 from cudaguard.tools.doctor.checks import CHECKS, all_checks
 from cudaguard.tools.doctor.command import LEVELS, bundle, document, is_reached, lay_out
 from cudaguard.tools.known import RULES
-from cudaguard.tools.layout import Page
 
 
 def finding(severity):
@@ -124,10 +124,10 @@ def test_text_has_all_of_a_warning_and_one_line_of_a_note():
         "broken   CG903  other (the check itself failed: oh)",
         "warning  CG901  title: 1 warning (looked at)",
         "  warning: what",
-        "    evidence: seen",
-        "    consequence: then",
-        "    remedy: cure",
-        "    see: https://example.org",
+        "    then",
+        "    because: seen",
+        "    fix: cure",
+        "    more: https://example.org",
         "    run: run it",
         "note     CG901  what",
         "",
@@ -135,7 +135,7 @@ def test_text_has_all_of_a_warning_and_one_line_of_a_note():
         "A broken check is a fault of cudaguard: please report it, with --bundle FILE.",
         "run: run it",
     ]
-    assert told(report, verbose=True).count("consequence: then") == 2
+    assert told(report, verbose=True).count("    then\n") == 2
 
 
 def test_what_is_fine_or_skipped_is_counted_and_listed_on_request():

@@ -311,7 +311,7 @@ def test_interrupted_wait_for_the_lock_of_a_build():
 def test_member_of_a_template_is_not_taken_for_the_template():
     name = "_ZN3c1015SmallVectorBaseIjE8grow_podEPKvmm"
     what = cudaguard.explain(f"x.so: undefined symbol: {name}").what
-    assert "needs c10::SmallVectorBase<...> of torch" in what
+    assert "does not find c10::SmallVectorBase<...> of torch" in what
 
 
 def test_command_that_knows_nothing():

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cudaguard.files.layout import MOST, Document, Page, has_color, width_of
 from cudaguard.files.text import RULE_LINE
 from cudaguard.model import Finding
 from cudaguard.tools.common import Progress
-from cudaguard.tools.layout import MOST, Document, Page, has_color, width_of
 
 
 class Screen(io.StringIO):
@@ -81,10 +81,10 @@ def test_no_word_is_lost_and_no_line_too_long(text, wide, indent, lead):
 
 def test_lines_hang_below_their_lead(page):
     page = page(40)
-    page.add("one two three four five six seven eight nine", 2, lead="evidence: ")
+    page.add("one two three four five six seven eight nine", 2, lead="because: ")
     page.labeled("run", "a command that is longer than the line is wide, by far", 2)
     assert str(page).splitlines() == [
-        "  evidence: one two three four five six",
+        "  because: one two three four five six",
         "    seven eight nine",
         "  run: a command that is longer than the line is wide, by far",
     ]
@@ -103,8 +103,9 @@ def test_long_lists_are_cut_and_shown_on_request():
         page = Page()
         page.items("evidence", items[:count], 2)
         lines = str(page).splitlines()
-        assert [line for line in lines if "evidence" in line] == lines[:shown]
-        assert [line.strip() for line in lines[shown:]] == ([more] if more else [])
+        assert lines[0] == "  evidence: fact 0"
+        rest = items[1:shown] + ([more] if more else [])
+        assert lines[1:] == [f"            {item}" for item in rest]
         assert page.is_cut is bool(more)
     page = Page(verbose=True)
     page.items("evidence", items, 2)
@@ -122,6 +123,32 @@ def test_finding_has_the_words_that_it_has_everywhere():
     page = Page()
     page.finding(finding.to_dict(), "found: ", parts=("run",))
     assert str(page) == "found: what\\x1b[2J\n  run: run it"
+
+
+def test_finding_in_color(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    finding = Finding("CG901", "It broke.", evidence=("in /opt/a/b.so",), command="ls /opt/a")
+    page = Page(Screen())
+    page.finding(finding.to_dict(), "[CG901] ", mark="yellow")
+    assert str(page).splitlines() == [
+        "\x1b[33m[CG901]\x1b[0m \x1b[1mIt broke.\x1b[0m",
+        "  because: in \x1b[2m/opt/a/b.so\x1b[0m",
+        "  \x1b[36mrun: ls /opt/a\x1b[0m",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("what", "headline", "below"),
+    [
+        ("short: and whole.", "short: and whole.", []),
+        (f"It is not found: {'why ' * 30}", "It is not found.", [f"  because: {'why ' * 30}"[:-1]]),
+        (f"The program died. {'Then ' * 24}", "The program died.", [f"  {'Then ' * 24}"[:-1]]),
+        (f"'a quote: of {'words ' * 20}'", None, []),
+    ],
+)
+def test_long_text_is_split_where_its_reason_begins(what, headline, below):
+    assert str(Finding("X1", what)).splitlines() == [f"[X1] {headline or what}", *below]
 
 
 # --- color and progress ---------------------------------------------------------------------------

@@ -41,11 +41,11 @@ def test_finding(lint, child):
         out
         == """\
 src/train.py:3: LOCAL1 decord is imported before cv2, which follows on line 4
-    why: decord spoils what cv2 needs
-    guard: imports cv2 first
-    write: import cv2
-           # isort: split
-           import decord
+    because: decord spoils what cv2 needs
+    fix: import cv2
+         # isort: split
+         import decord
+    more: cudaguard imports cv2 first
 """
     )
     assert err == "cudaguard lint: 1 finding in 3 files\n"
@@ -116,7 +116,7 @@ def test_modules_of_the_project_are_followed(lint, child):
     _, out, _ = lint("--format", "json", "tune.py", "src", config=None)
     assert [one["guard"] for one in valid("lint", out)["findings"]] == ["warns"]
     _, out, _ = lint("later.py", config=None)
-    assert "guard: warns only" in out
+    assert "more: cudaguard only warns" in out
 
 
 VERSIONS = """

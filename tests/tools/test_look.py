@@ -190,11 +190,11 @@ def test_program_that_dies(dying, screen, columns, command):
             "train.py crashed (SIGSEGV) in step_with_a_name_that_is_rather_long, at train.py:6."
             in said
         )
-        assert "\x1b[1m" in shown.colored
+        assert "\x1b[1;31m" in shown.colored
     elif command == "trace":
         assert shown.status == -signal.SIGSEGV
         assert shown.lines[-1] == "run: cudaguard run train.py"
-        assert "\x1b[31m✗ died of SIGSEGV" in shown.colored
+        assert "\x1b[31m✗ crashed (SIGSEGV)" in shown.colored
     assert any(line.lstrip().startswith("run: ") for line in shown.lines)
 
 
@@ -209,12 +209,20 @@ def test_words(screen, columns, command):
 def test_width_is_that_of_the_terminal_or_of_columns(screen):
     def widest(columns, **variables):
         shown = screen(columns, *CUDAGUARD, "explain", "CG001", **variables)
-        return max(len(line) for line in shown.lines if " see: " not in f" {line}")
+        return max(len(line) for line in shown.lines if " more: " not in f" {line}")
 
     assert 30 < widest(20) <= 40
     assert 50 < widest(60) <= 60
     assert 110 < widest(300) <= 120
     assert 60 < widest(300, COLUMNS="70") <= 70
+
+
+def test_warning_is_wrapped_on_a_terminal(screen):
+    code = "import cudaguard; cudaguard.install()"
+    shown = screen(60, sys.executable, "-c", code, CUDAGUARD_RULES="CG001")
+    assert len(shown.lines) > 4
+    assert max(map(len, shown.lines)) <= 60
+    assert not any("\x1b" in line for line in shown.colored.splitlines())
 
 
 SLEEPS = "print('rea' 'dy', flush=True); import time; time.sleep(60)"

@@ -120,7 +120,7 @@ def test_what_another_plug_in_has_imported_is_told_as_too_late(suite):
     told = section(text)
     assert first_seen(text) == {"CG802": []}
     assert "[CG802] target was imported before cudaguard could repair it (rule LOCAL1)." in told
-    assert "remedy: call cudaguard.install()" in told
+    assert "fix: call cudaguard.install()" in told
     assert "run: export CUDAGUARD=fix" in told
 
 
@@ -161,10 +161,10 @@ def test_findings_stand_in_the_summary_and_fail_a_strict_run(suite, mode, expect
     assert "1 passed" in text
     lines = section(text).splitlines()
     assert lines[0] == "[LOCAL2] faulty has a fault"
-    assert re.fullmatch(r"  evidence: imported at .*test_it.py:1", lines[1])
-    assert lines[2] == "  consequence: it computes wrong numbers"
+    assert lines[1] == "  it computes wrong numbers"
+    assert re.fullmatch(r"  because: imported at .*test_it.py:1", lines[2])
     assert lines[3].startswith(
-        "  remedy: silence this if it does not affect your program: CUDAGUARD_RULES=-LOCAL2"
+        "  fix: silence this if it does not affect your program: CUDAGUARD_RULES=-LOCAL2"
     )
     assert ("strict: a run with findings fails" in text) is (mode == "strict")
 

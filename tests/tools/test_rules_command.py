@@ -29,7 +29,7 @@ def test_list_has_every_rule_and_says_which_are_on(rules):
     status, lines, err = rules("list")
     assert (status, err) == (0, "")
     assert [line[:5] for line in lines] == sorted(rule.id for rule in RULES)
-    assert "CG001  on   automatic  decord puts" in lines[0]
+    assert "CG001  on   automatic  decord exposes" in lines[0]
     (off,) = [line for line in lines if line.startswith("CG013")]
     assert off.startswith("CG013  off  opt-in     pycuda.autoinit")
 

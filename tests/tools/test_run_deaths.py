@@ -153,7 +153,7 @@ def test_known_error_is_explained_once(child, run, mode):
     assert done.returncode == 1
     assert document["error"]["finding"]["id"] == "CG869"
     assert document["error"]["is_said"] is False
-    assert "error: [CG869] " in text
+    assert "because: [CG869] " in text
     assert f"{done.stderr}{text}".count("rebuild it against the installed torch") == 1
     assert document["mode"] == mode
     # No order of imports cures it.
@@ -178,7 +178,7 @@ def test_error_of_the_guard_is_not_explained_again(child, run, library):
             script, options=("--mode", mode), env={"PYTHONPATH": str(child.folder)}
         )
         assert document["error"]["text"].startswith("ExtensionError: ") is is_guards
-        assert ("error: [" in text) is not is_guards
+        assert (f"[{document['error']['finding']['id']}]" in text) is not is_guards
         assert document["command"] == f"cudaguard check-extension {path}"
 
 
@@ -291,8 +291,8 @@ def test_rule_that_fits(child, run, library, mode):
     (rule,) = document["rules"]
     assert (rule["id"], rule["is_certain"]) == ("LOCAL001", False)
     assert [os.path.basename(file) for file in rule["libraries"]] == ["libglob.so"]
-    assert "rule: LOCAL001 may fit: global takes over others" in text
-    assert "remedy: run it in mode fix, or put `import cudaguard; cudaguard.install()`" in text
+    assert "because: LOCAL001 may fit: global takes over others" in text
+    assert "fix: run it in mode fix, or put `import cudaguard; cudaguard.install()`" in text
     assert document["command"] == f"cudaguard bisect {script}"
 
 
@@ -312,7 +312,7 @@ def test_opt_in_rule_that_fits_cures_as_it_is_told(child, run, library):
     done, text, document = run(script, env=env)
     assert done.returncode == -signal.SIGABRT
     assert [(rule["id"], rule["is_certain"]) for rule in document["rules"]] == [("CG042", True)]
-    assert "rule: CG042 fits: " in text
+    assert "because: CG042 fits: " in text
     first = 'import cudaguard; cudaguard.install(enable=["CG042"])'
     assert f"put `{first}` first" in document["remedy"]
     script.write_text(f"{first}\nimport pymeshlab\nprint('cured')\n")

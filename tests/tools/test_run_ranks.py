@@ -124,7 +124,7 @@ def test_rank_that_is_killed_leaves_a_hint(job):
     _, text, document = job(CRASH.format(die="os.kill(os.getpid(), 9)"))
     assert document["process"]["rank"] == 1
     assert " was killed (SIGKILL) after importing ctypes, at train.py:2; launcher.py then" in text
-    assert "hint: killed by SIGKILL, sender unknown" in text
+    assert "because: killed by SIGKILL, sender unknown" in text
 
 
 def test_own_error_of_a_program_goes_before_that_of_its_ranks(job, child):
@@ -179,7 +179,7 @@ def test_command_whose_pythons_are_out_of_reach_leaves_a_hint(child, line):
     wrapper.chmod(0o755)
     done = child.command(*RUN, "./run.sh", check=False)
     assert done.returncode == -11
-    assert "hint: the command started no guarded Python" in done.stderr
+    assert "because: the command started no guarded Python" in done.stderr
 
 
 def test_time_limit_shows_all_ranks(job, child):

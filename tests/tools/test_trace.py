@@ -276,7 +276,7 @@ def test_library_whose_constructor_aborts(traced, child, library):
     assert document["processes"][0]["ended"] is None
     child.command(*TRACE, "-o", "t.txt", "main.py", check=False)
     text = (child.folder / "t.txt").read_text(encoding="utf-8")
-    assert "✗ died of SIGABRT in libcrashing.so\n" in text
+    assert "✗ crashed (SIGABRT) in libcrashing.so\n" in text
 
 
 def test_time_limit(traced, child):

@@ -19,7 +19,7 @@ WAITED = Kind(
     "an array was passed to a library that ignores its stream",
     _CATEGORY,
     severity="info",
-    consequence="without a wait it would read data before it is written. cudaguard waited for the "
+    consequence="Without a wait it would read data before it is written. cudaguard waited for the "
     "stream.",
     remedy="do nothing; or name the stream, if the array does not: normalize(..., stream=...)",
     page=_PAGE,
@@ -29,7 +29,7 @@ NOT_CONFORMING = Kind(
     "CG833",
     "an array interface does not conform to the specification",
     _CATEGORY,
-    consequence="some consumers may refuse it, others misread it.",
+    consequence="Some consumers may refuse it, others misread it.",
     remedy="correct the fields that the message names, or pass cudaguard.normalize(array)",
     page=_PAGE,
     links=(_LINK,),
@@ -39,7 +39,7 @@ CONVERTED = Kind(
     "an array was converted to a form that its reader accepts",
     _CATEGORY,
     severity="info",
-    consequence="the library received the same data in a form that it reads correctly.",
+    consequence="The library received the same data in a form that it reads correctly.",
     remedy="do nothing",
     page=_PAGE,
     links=(_LINK,),
@@ -48,7 +48,7 @@ AS_IT_IS = Kind(
     "CG835",
     "an array cannot be converted to a form that its reader accepts",
     _CATEGORY,
-    consequence="the library receives the array unchanged, and may refuse or misread it.",
+    consequence="The library receives the array unchanged, and may refuse or misread it.",
     remedy="correct the field that the message names, or pass a copy",
     page=_PAGE,
     links=(_LINK,),
@@ -56,7 +56,7 @@ AS_IT_IS = Kind(
 NO_ENTRY = Kind(
     "CG836",
     "a function that a rule names does not exist",
-    consequence="the rule does nothing in this release of the package.",
+    consequence="The rule does nothing in this version of the package.",
     remedy="update cudaguard if the rule is built in, else correct it; or switch the rule off",
     page="reference/rules.md",
 )
@@ -66,7 +66,7 @@ def waited(producer: str, consumer: str, stream: int) -> Finding:
     """The host waited for a stream that a consumer ignores; `producer` is the array's class."""
     return WAITED.found(
         f"{consumer} ignores the stream of {producer}: the host waited for stream {stream}.",
-        consequence=f"otherwise {consumer} could read the data before it is written.",
+        consequence=f"Otherwise {consumer} could read the data before it is written.",
         remedy="",
     )
 
@@ -92,7 +92,7 @@ def converted(producer: str, consumer: str, changes: str, rule: str, *, is_done:
         return CONVERTED.found(
             f"cudaguard corrected {producer} for {consumer}: {changes}.",
             rule=rule,
-            consequence=f"otherwise {consumer} may refuse or misread it.",
+            consequence=f"Otherwise {consumer} may refuse or misread it.",
             remedy="",
         )
     is_known = any(consumer == known.name for known in CONSUMERS)
@@ -111,7 +111,7 @@ def corrected(producer: str, changes: str, rule: str) -> Finding:
     return CONVERTED.found(
         f"cudaguard corrected the array interface of {producer}: {changes}.",
         rule=rule,
-        consequence="otherwise some libraries may refuse or misread it.",
+        consequence="Otherwise some libraries may refuse or misread it.",
         remedy="",
     )
 
@@ -133,7 +133,7 @@ def no_such_entry(rule: str, place: str, error: Exception) -> Finding:
         f"Rule {rule} names {place}, which does not exist here or cannot be replaced.",
         f"{type(error).__name__}: {error}",
         rule=rule,
-        consequence="arrays are passed unchanged.",
+        consequence="Arrays are passed unchanged.",
         remedy=f"{how}, or switch it off: CUDAGUARD_RULES=-{rule}",
     )
 

@@ -21,7 +21,7 @@ OVERWRITTEN = Kind(
     "the output of a CUDA graph was read after it was overwritten",
     "GraphWarning",
     severity="error",
-    consequence="torch notices this only in the first calls. Later the tensor silently holds "
+    consequence="Torch notices this only in the first calls. Later the tensor silently holds "
     "the results of another call.",
     remedy="keep a copy: y = f(x).clone(), or f = cudaguard.graph_safe(f); or compile with "
     "mode='max-autotune-no-cudagraphs'. cudagraph_mark_step_begin() does not help",
@@ -41,11 +41,11 @@ def overwritten(_: KnownError, hit: re.Match[str]) -> Finding:
     file, line, function = frames[-1] if frames else ("", "", "")
     producer = f"{file}:{line}" if file else ""
     made = f" that {function or 'a function'} made at {producer}" if producer else ""
-    what = "A later call of a compiled function with CUDA graphs overwrote a"
+    what = "A later call with CUDA graphs overwrote a"
     if hit["gradient"]:
         return OVERWRITTEN.found(
             f"{what} gradient{made}.",
-            consequence="the gradient holds the values of another call.",
+            consequence="The gradient holds the values of another call.",
             remedy="call optimizer.zero_grad(set_to_none=True) before each backward, or allocate "
             ".grad before the first compiled one",
         )

@@ -136,11 +136,11 @@ def _are_several(arguments: Arguments, keywords: Keywords) -> bool:
 
 _FORKED = (
     "forks workers that use CUDA",
-    "it refuses, or all CUDA calls in them fail: 'Cannot re-initialize CUDA in forked subprocess'.",
+    "It refuses, or all CUDA calls in them fail: 'Cannot re-initialize CUDA in forked subprocess'.",
 )
 _FOUND = (
     "found a CUDA context that it had not created",
-    "the worker keeps memory on that device, and may compute there instead of on its own.",
+    "The worker keeps memory on that device, and may compute there instead of on its own.",
     (
         "https://github.com/rapidsai/dask-cuda/issues/719",
         "https://github.com/rapidsai/dask-cuda/issues/867",
@@ -175,7 +175,7 @@ EXPECTATIONS = (
         "torch.cuda.memory",
         "change_current_allocator",
         "is asked for another allocator",
-        "torch refuses it: 'Cannot swap an already initialized allocator'.",
+        "Torch refuses it: 'Cannot swap an already initialized allocator'.",
         github("openvdb/fvdb-core/issues/105", "pytorch/pytorch/issues/140687"),
         lambda *_: _TORCH_CUDA.has_come(),
         "call change_current_allocator() before that, right after `import torch`",

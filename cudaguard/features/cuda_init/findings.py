@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from cudaguard.core.findings import FIX, Kind, of_rule, switch_off
+from cudaguard.core.findings import FIX, Kind, of_rule, sentence, switch_off
 from cudaguard.core.table import github
 
 TYPE_CHECKING = False
@@ -21,7 +21,7 @@ INITIALIZED = Kind(
     "CG814",
     "CUDA was initialized",
     "ContextWarning",
-    consequence="changes of CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER have no effect from here "
+    consequence="Changes of CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER have no effect from here "
     "on. Processes forked from this one cannot use CUDA.",
     remedy="set these variables before that line, and start CUDA workers with 'spawn' or "
     "'forkserver'",
@@ -31,7 +31,7 @@ CONTEXT = Kind(
     "CG815",
     "a CUDA context was created",
     "ContextWarning",
-    consequence="the context takes memory on that device, in each process.",
+    consequence="The context takes memory on that device, in each process.",
     remedy="choose the device before the first use of CUDA, if it is the wrong one",
     page=_PAGE,
 )
@@ -39,7 +39,7 @@ FOREIGN = Kind(
     "CG816",
     "libraries use different CUDA contexts",
     "ContextWarning",
-    consequence="streams, events and memory of one context are invalid in the other: calls may "
+    consequence="Streams, events and memory of one context are invalid in the other: calls may "
     "fail with 'invalid resource handle', compute zeros, or crash at exit.",
     remedy="use the primary context (cuDevicePrimaryCtxRetain), or pop the context around calls "
     "to other libraries",
@@ -50,8 +50,8 @@ NO_CONTEXT = Kind(
     "CG817",
     "a CUDA context could not be created",
     "ContextWarning",
-    consequence="libraries create a context when they need one, and may fail in the same way.",
-    remedy="fix the error in the evidence, or request no context: context='none' in the call or "
+    consequence="Libraries create a context when they need one, and may fail in the same way.",
+    remedy="correct what the error names, or request no context: context='none' in the call or "
     "the configuration file, or CUDAGUARD_CONTEXT=none",
     command="cudaguard doctor --deep --only CG913",
     page=_PAGE,
@@ -60,7 +60,7 @@ FORK = Kind(
     "CG818",
     "a forked process uses CUDA, which its parent had initialized",
     "ForkWarning",
-    consequence=f"every CUDA call fails in this process: 'initialization error', {_FORKED}",
+    consequence=f"Every CUDA call fails in this process: 'initialization error', {_FORKED}",
     remedy="start workers with 'spawn' (multiprocessing.set_start_method('spawn'), "
     "DataLoader(..., multiprocessing_context='spawn')), or initialize CUDA after the fork",
     page="howto/fork.md",
@@ -70,7 +70,7 @@ LATE_VARIABLE = Kind(
     "CG819",
     "an environment variable was set after it was read",
     "LateEnvironmentWarning",
-    consequence="the new value has no effect in this process, only in processes started later.",
+    consequence="The new value has no effect in this process, only in processes started later.",
     remedy="set it in the shell that starts the program, or at the top of the program",
     page=_PAGE,
     links=github("pytorch/pytorch/issues/159641"),
@@ -115,7 +115,7 @@ _HOW = {
 def _beginning(change: Change) -> str:
     """Return a clause as the beginning of a message; names stay as they are."""
     text = f"{said(change, where=True)}{_HOW[change.how]}"
-    return text if change.actor else f"{text[:1].upper()}{text[1:]}"
+    return text if change.actor else sentence(text)
 
 
 def initialized(change: Change, link: str = "") -> Finding:
@@ -135,9 +135,11 @@ def context_created(change: Change, devices: int, rank: int | None) -> Finding:
     if rank is None or rank == change.device or devices <= max(rank, 1):
         return CONTEXT.found(f"{_beginning(change)}.", severity="info", consequence="", remedy="")
     return CONTEXT.found(
-        f"{_beginning(change)}, but this process is local rank {rank}.",
+        f"{change.actor or sentence(_who(change))} created a context on device {change.device}, "
+        f"but this process is local rank {rank}.",
+        f"{said(change, where=True)}{_HOW[change.how]}",
         f"{devices} devices are visible",
-        consequence=f"each such rank takes some hundreds of MiB on device {change.device}, and may "
+        consequence=f"Each such rank takes some hundreds of MiB on device {change.device}, and may "
         "compute there.",
         remedy=f"call torch.cuda.set_device({rank}) before that line, or give each rank one device "
         "with CUDA_VISIBLE_DEVICES",
@@ -187,7 +189,7 @@ def worker_failed(first: Change, error: str) -> Finding:
         f"A forked worker used CUDA, which {_who(first)} had initialized{_at(first.where)} before "
         "the fork.",
         f"the worker: {error}",
-        consequence=f"every CUDA call fails in a forked worker: {_FORKED}",
+        consequence=f"Every CUDA call fails in a forked worker: {_FORKED}",
     )
 
 
@@ -195,8 +197,8 @@ def not_untouched(one: Expectation, changes: Sequence[Change], where: str) -> Fi
     """A library expects CUDA not to have been used where it is called, and it has been."""
     first, *later = changes
     return NOT_UNTOUCHED.found(
-        f"{one.module.partition('.')[0]} {one.does}{_at(where)}: {said(first, where=True)}"
-        f"{_HOW[first.how]}.",
+        f"{one.module.partition('.')[0]} {one.does}{_at(where)}: {said(first)} before.",
+        f"{said(first, where=True)}{_HOW[first.how]}",
         *(said(change, where=True) for change in later),
         consequence=one.consequence,
         remedy=one.remedy or NOT_UNTOUCHED.remedy,
@@ -211,8 +213,8 @@ def too_late_to_set(
     action = "unset" if value is None else f"set to {value!r}"
     reader, _, event = moment.partition(" is ")
     return LATE_VARIABLE.found(
-        f"{name} was {action}{f' (probably at {where})' if where else ''} after {reader} was "
-        f"{event} and had read it.",
+        f"{name} was {action} after {reader} was {event} and had read it.",
+        f"probably changed at {where}" if where else "",
         f"this process uses {used}",
         said(first, where=True) if first is not None else "",
         command=f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}",

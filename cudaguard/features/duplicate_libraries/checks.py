@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import re
 import sys
+import time
 
 from cudaguard.core.checks import Check
 from cudaguard.elf.library_facts import is_same_build, version_of
@@ -14,8 +17,10 @@ from cudaguard.features.duplicate_libraries import findings as wording
 from cudaguard.features.duplicate_libraries.copies import LIBRARY_PATH
 from cudaguard.features.duplicate_libraries.findings import Served
 from cudaguard.features.duplicate_libraries.judgement import is_older_release
+from cudaguard.files import open_file
 from cudaguard.system.packages import (
     Skipped,
+    documents,
     is_shared_object,
     key_of,
     listed_files,
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
 
 # The hash of an empty file in RECORD. Nobody misses one: a package without ``__init__.py`` works.
 EMPTY = "sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"
+_HASHING = 0.5  # seconds
 _OF_TORCH = ("libtorch", "libc10")
 _SUFFIX = re.compile(r"(?:-cu|-cuda)(\d\d)(?:\d|x)?$")
 # From CUDA 13 on these have no suffix, and their version is CUDA's.
@@ -49,14 +55,54 @@ def check_distributions(site: Site) -> Result:
     files = [
         (f"{dist.folder}/{path}", digest, dist.name)
         for dist in site.installed.found
-        for path, digest in listed_files(dist)
+        for path, digest, _ in listed_files(dist)
     ]
-    for pair, paths in overlaps(files).items():
+    found = overlaps(files)
+    for pair, paths in found.items():
         # What several distributions of one namespace contain on purpose.
         if not all(path.endswith("/__init__.py") for path in paths):
             findings.append(_overwritten(site, pair, paths, files))
     findings += _hidden_torch(site)
+    first = {dist.key: dist for dist in site.installed.found}
+    findings += (wording.doubled(first[dist.key], dist) for dist in site.installed.doubled)
+    findings += _altered(site, {path for paths in found.values() for path in paths})
     return findings, f"distributions: {len(site.installed.found)}"
+
+
+def _altered(site: Site, known: set[str]) -> Iterator[Finding]:
+    """Yield distributions whose shared objects are not as they were installed.
+
+    Sizes are compared first; then hashes, for a while. Conda relocates what it installs.
+    """
+    condas = {key_of(name) for name, *_ in documents(sys.prefix)}
+    until = time.monotonic() + _HASHING
+    for dist in site.installed.found:
+        changed = []
+        for name, digest, size in listed_files(dist) if dist.key not in condas else ():
+            path = os.path.join(dist.folder, name)
+            if not digest or not is_shared_object(name) or f"{dist.folder}/{name}" in known:
+                continue
+            try:
+                now = os.stat(path).st_size
+                if size.isdecimal() and now != int(size):
+                    changed.append(f"{path}: {now} bytes, not {size}")
+                elif time.monotonic() < until and f"sha256={_hash_of(path)}" != digest:
+                    changed.append(f"{path}: same size, other contents")
+            except FileNotFoundError:
+                changed.append(f"{path} is missing")
+            except OSError:  # not ours to read
+                continue
+        if changed:
+            yield wording.altered(dist, changed)
+
+
+def _hash_of(path: str) -> str:
+    """Return the SHA-256 of a file as RECORD writes it."""
+    digest = hashlib.sha256()
+    with open_file(path, "rb") as file:
+        while part := file.read(1 << 20):
+            digest.update(part)
+    return base64.urlsafe_b64encode(digest.digest()).decode().rstrip("=")
 
 
 def overlaps(files: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str], list[str]]:

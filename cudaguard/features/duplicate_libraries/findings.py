@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import site
 
-from cudaguard.core.findings import Kind, and_more
+from cudaguard.core.findings import Kind, and_more, sentence
 from cudaguard.core.rule_check import toml_text
 from cudaguard.files import os
 from cudaguard.files.text import RULE_LINE
@@ -39,8 +39,8 @@ OLDER = Kind(
     "CG823",
     "a library is older than a package was built for",
     "ImportOrderWarning",
-    consequence="packages that need the library may fail on the GPU, or run on the CPU.",
-    remedy="install the release that the package requires; others usually work with it too",
+    consequence="Packages that need the library may fail on the GPU, or run on the CPU.",
+    remedy="install the version that the package requires; others usually work with it too",
     page="howto/extensions.md",
     links=(
         "https://github.com/jax-ml/jax/issues/15268",
@@ -52,8 +52,8 @@ PAST_ENVIRONMENT = Kind(
     "CG826",
     "an older library was loaded than the environment has",
     "ImportOrderWarning",
-    consequence="packages that use the library get an older release than the environment has.",
-    remedy="upgrade cuda-pathfinder, or cuda-bindings: later releases search the environment first",
+    consequence="Packages that use the library get an older version than the environment has.",
+    remedy="upgrade cuda-pathfinder, or cuda-bindings: later versions search the environment first",
     page="howto/extensions.md",
     links=("https://github.com/NVIDIA/cuda-python/issues/839",),
 )
@@ -62,12 +62,12 @@ PAST_ENVIRONMENT = Kind(
 def older_first(first: Copy, second: Copy, remedy: str) -> Finding:
     """Two files of one name are loaded, and the older one was loaded first."""
     return TWO_FILES.found(
-        f"Two files of {first.runtime.title} are loaded, and the older one, {first.release_text}, "
-        f"is used as {first.soname}.",
+        f"Two files of {first.runtime.title} are loaded; the older, {first.release_text}, is used "
+        f"as {first.soname}.",
         _loaded(first),
         _loaded(second),
         _more_from(first),
-        consequence=f"every library that loads {first.soname} by name gets {first.release_text}: "
+        consequence=f"Every library that loads {first.soname} by name gets {first.release_text}: "
         f"{first.runtime.danger}.",
         remedy=remedy,
     )
@@ -81,7 +81,7 @@ def rivals(first: Copy, second: Copy) -> Finding:
         f"{what} of {first.runtime.rival} are loaded: {names}.",
         _loaded(first),
         _loaded(second),
-        consequence="the second one to initialize ends the process: 'OMP: Error #15'. With "
+        consequence="The second one to initialize ends the process: 'OMP: Error #15'. With "
         "KMP_DUPLICATE_LIB_OK set it may hang, crash or compute wrong numbers instead.",
         remedy="install both packages from one source (all by conda, or all by pip), or make one "
         "file a symbolic link to the other",
@@ -93,14 +93,13 @@ def mixed(one: Copy, other: Copy, remedy: str) -> Finding:
     """Parts of one library come from different folders; the other one has to fit the first."""
     title, danger = one.runtime.title, one.runtime.danger
     is_known = one.release and other.release
-    unknown = "" if is_known else "their releases are not known. "
-    parts = "parts" if is_known else "Parts"
+    unknown = "" if is_known else "Their versions are not known. "
     return TWO_FILES.found(
         f"Parts of {title} come from different folders: {os.path.dirname(one.path)} and "
         f"{os.path.dirname(other.path)}.",
         _loaded(one),
         _loaded(other),
-        consequence=f"{unknown}{parts} of different releases do not work together: {danger}.",
+        consequence=f"{unknown}Parts of different versions do not work together: {danger}.",
         remedy=remedy,
         links=_LINKS.get(title, ()),
     )
@@ -119,17 +118,17 @@ def another_file(stray: Stray, remedy: str) -> Finding:
     runtime, wanted = used.runtime, _with_release(meant)
     what = f"uses an older file of {runtime.title} than its run path names"
     where = f"its run path leads to {wanted}"
-    danger = f"{name} was probably built for a newer release"
+    danger = f"{name} was probably built for a newer version"
     if stray.is_part:
         older = "an older" if used.release and used.release < meant.release else "another"
         what = f"would open {older} file of {runtime.title} than the one beside it"
-        where, danger = f"beside it is {wanted}", "parts of different releases do not work together"
+        where, danger = f"beside it is {wanted}", "parts of different versions do not work together"
     return ANOTHER_FILE.found(
         f"{name} {what}: {used.path}.",
         _loaded(used),
         f"{stray.asking} {stray.how}, and {where}",
         _more_from(used),
-        consequence=f"{danger}: {runtime.danger}.",
+        consequence=f"{sentence(danger)}: {runtime.danger}.",
         remedy=remedy,
         links=_LINKS.get(runtime.title, ()),
     )
@@ -186,9 +185,9 @@ def past_environment(copy: Copy, later: str) -> Finding:
         f"{search} loaded {copy.path}, although this environment has {os.path.basename(later)}.",
         f"{copy.path} {copy.how}",
         later,
-        consequence=f"what loads {copy.runtime.title} by {search} gets an older release than the "
+        consequence=f"What loads {copy.runtime.title} by {search} gets an older version than the "
         "environment has.",
-        remedy=f"upgrade {dist} by pip or conda, whichever installed it: later releases search the "
+        remedy=f"upgrade {dist} by pip or conda, whichever installed it: later versions search the "
         "environment first",
         command=f"python -m pip show {dist}; conda list {dist}",
     )
@@ -217,7 +216,7 @@ def older_than_wanted(
 ) -> Finding:
     """The cuDNN that is loaded, or installed, is older than the one a package was built for."""
     version, least = ".".join(map(str, release)), ".".join(map(str, want.least))
-    remedy = "install the required release"
+    remedy = "install the required version"
     if loaded is not None and want.wheel and f"{os.sep}nvidia{os.sep}" not in loaded.path:
         remedy += f", and keep {os.path.dirname(loaded.path)} out of LD_LIBRARY_PATH"
     remedy += "; packages built for an earlier one usually work with it"
@@ -273,13 +272,38 @@ def overwritten(
         command += " ".join(map(shlex.quote, restored))
     return Finding(
         "CG905",
-        f"{first} and {second} both contain {files[0]}{more}, with different contents.",
+        f"{first} and {second} overwrite files of each other: {files[0]}{more}.",
         severity=severity,
         evidence=(*files[:_SHOWN], *and_more(len(files) - _SHOWN, "files")),
-        consequence="the one installed last overwrote files of the other. Uninstalling either "
+        consequence="The one installed last overwrote files of the other. Uninstalling either "
         "deletes files of both.",
         remedy=remedy,
         command=command,
+    )
+
+
+def doubled(one: Distribution, other: Distribution) -> Finding:
+    """One distribution is recorded twice in one folder."""
+    return Finding(
+        "CG905",
+        f"{one.name} is recorded twice: as {one.version} and as {other.version}.",
+        evidence=(one.metadata, other.metadata),
+        consequence="An update broke off. pip goes by one of them, and files of both may be there.",
+        remedy="delete both folders, then install the package again with --force-reinstall",
+        command=f"ls -ld {shlex.quote(one.metadata)} {shlex.quote(other.metadata)}",
+    )
+
+
+def altered(dist: Distribution, changed: Sequence[str]) -> Finding:
+    """Shared objects of a distribution are not as they were installed."""
+    return Finding(
+        "CG905",
+        f"{dist.name} {dist.version} is not as it was installed: its files were changed.",
+        evidence=tuple(changed),
+        consequence="It may fail to load, or crash: an installation broke off, another one "
+        "overwrote it, or a tool patched it.",
+        remedy="reinstall it",
+        command=f"pip install --force-reinstall --no-deps {dist.name}=={dist.version}",
     )
 
 
@@ -315,7 +339,7 @@ def hidden(torch: Distribution, other: Distribution, users: Sequence[str]) -> Fi
             f"hidden: {other.folder}",
             *(f"{user} links torch" for user in users[:_SHOWN]),
         ),
-        consequence="extensions built for the hidden torch may crash, or fail with 'undefined "
+        consequence="Extensions built for the hidden torch may crash, or fail with 'undefined "
         "symbol'.",
         remedy=f"{remedy}; or install {users[0]} in the same folder",
         command=command,
@@ -348,11 +372,11 @@ def two_files(name: str, older: Served, newer: Served, runtime: Runtime) -> Find
     modules = ",".join(dist.replace("-", "_").lower() for dist in (first, then))
     return Finding(
         "CG903",
-        f"{first} and {then} would load different files of {name} ({runtime.title}); the first "
-        "import decides for both.",
+        f"{first} and {then} would load different files of {name} ({runtime.title}).",
         evidence=(_served(older), _served(newer)),
-        consequence=f"with {first} imported first, {then} gets the older one: {runtime.danger}.",
-        remedy=f"import {then} before {first}, or install releases that use the same wheel",
+        consequence=f"The first import decides for both. With {first} imported first, {then} gets "
+        f"the older one: {runtime.danger}.",
+        remedy=f"import {then} before {first}, or install versions that use the same wheel",
         command=f"cudaguard bisect --imports {modules}",
     )
 
@@ -366,7 +390,7 @@ def astray(
         "CG903",
         f"{askers} would load {name} ({runtime.title}) from {folder} instead of {meant.dist}.",
         evidence=(_served(served), _served(meant)),
-        consequence=f"{runtime.danger}.",
+        consequence=f"{sentence(runtime.danger)}.",
         remedy=f"remove {folder} from LD_LIBRARY_PATH"
         if is_named
         else f"update or remove the {runtime.title} in {folder}, or install a {askers} that uses "

@@ -9,12 +9,16 @@ from contextlib import suppress
 from cudaguard.core.checks import Check
 from cudaguard.core.lifecycle import activation
 from cudaguard.core.patterns import matches, values_of
+from cudaguard.elf.forecast import refuses_executable_stacks, wants_executable_stack
+from cudaguard.elf.reader import ElfFile
 from cudaguard.features.extensions import findings as wording
 from cudaguard.system.extensions import (
     OF_TORCH,
     built_for_python,
     check_extension,
     check_one_of_many,
+    is_for_numpy_1,
+    numpy_2,
 )
 from cudaguard.system.name_owners import cuda_of
 from cudaguard.system.packages import Skipped
@@ -32,15 +36,24 @@ if TYPE_CHECKING:
 # What comes with the driver, and is nowhere without one.
 _DRIVER = {"libcuda.so.1", "libnvidia-ml.so.1"}
 # What is certain of a library, which may get its symbols from others once they are loaded.
-CERTAIN_OF_LIBRARIES = ("older-library", "symbol-version", "truncated", "wrong-machine")
+CERTAIN_OF_LIBRARIES = (
+    "older-library", "symbol-version", "truncated", "wrong-machine", "executable-stack",
+)  # fmt: skip
 _BESIDE_TORCH = "beside-torch"
 _LIBRARY = re.compile(r"lib.+\.so(?:\.\d+)*|.+\.dll", re.IGNORECASE)
 
 
 def check(site: Site) -> Result:
     """Look at those that link torch or CUDA, each as if what it needs first were imported."""
-    files = [file for file in site.shared_files if is_extension(file.path) and _is_for_cuda(file)]
-    libraries = [file for file in site.shared_files if _may_be_opened(file)]
+    stacks = {file.path for file in site.shared_files if _is_refused_for_its_stack(file.path)}
+    numpy = numpy_2()
+    files = [
+        file
+        for file in site.shared_files
+        if is_extension(file.path)
+        and (_is_for_cuda(file) or file.path in stacks or (numpy and is_for_numpy_1(file.path)))
+    ]
+    libraries = [file for file in site.shared_files if _may_be_opened(file, stacks)]
     for_other_pythons = _for_other_pythons(site.shared_files)
     if not files and not libraries and not for_other_pythons:
         raise Skipped("nothing that is installed links torch or CUDA")
@@ -121,10 +134,20 @@ def _for_other_pythons(files: Iterable[SharedFile]) -> dict[str, list[str]]:
     return {dist: paths for dist, paths in foreign.items() if dist not in fitting}
 
 
-def _may_be_opened(file: SharedFile) -> bool:
+def _may_be_opened(file: SharedFile, stacks: set[str]) -> bool:
     """Return True for a library for CUDA that its package may open itself, as by ctypes."""
     is_of_others = file.dist.startswith("nvidia-") or file.dist == "torch"
-    return is_library(file.path) and not is_of_others and _is_for_cuda(file)
+    is_meant = file.path in stacks or (not is_of_others and _is_for_cuda(file))
+    return is_library(file.path) and is_meant
+
+
+def _is_refused_for_its_stack(path: str) -> bool:
+    """Return True for a library that asks for an executable stack, where glibc gives none."""
+    if not refuses_executable_stacks():
+        return False
+    with suppress(OSError), ElfFile(path) as file:
+        return wants_executable_stack(file.segments)
+    return False
 
 
 def _is_for_torch(file: SharedFile) -> bool:
@@ -184,6 +207,7 @@ EXTENSIONS = Check(
     "CG902",
     "compiled extensions",
     "Extensions that link torch or CUDA are compared with the torch that is installed: the "
-    "libraries they need, and each symbol, from the files, as the dynamic loader would.",
+    "libraries they need, and each symbol, from the files, as the dynamic loader would. So are "
+    "those of any package that were built for NumPy 1, or that glibc refuses for their stack.",
     check,
 )

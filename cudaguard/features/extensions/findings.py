@@ -24,7 +24,7 @@ TRUNCATED = Kind(
     "an extension file is truncated",
     "ExtensionWarning",
     severity="error",
-    consequence="loading it would probably end the process with SIGBUS. Mode 'fix' refuses it.",
+    consequence="Loading it would probably end the process with SIGBUS. Mode 'fix' refuses it.",
     remedy="delete the file, and build or install it again",
     page="howto/extensions.md",
 )
@@ -33,7 +33,7 @@ REFUSED = Kind(
     "the dynamic loader refused an extension",
     "ExtensionWarning",
     severity="error",
-    consequence="the extension is not loaded.",
+    consequence="The extension is not loaded.",
     remedy="run cudaguard check-extension FILE, and follow its remedy",
     page="howto/extensions.md",
 )
@@ -42,7 +42,7 @@ NO_ROOM = Kind(
     "the dynamic loader had no room for thread-local variables",
     "ExtensionWarning",
     severity="error",
-    consequence="packages that need it cannot be imported in this process.",
+    consequence="Packages that need it cannot be imported in this process.",
     remedy="import what needs it first, before torch, TensorFlow and other large libraries; or set "
     "GLIBC_TUNABLES=glibc.rtld.optional_static_tls=16384 before Python starts (glibc 2.32 and "
     "later)",
@@ -69,16 +69,16 @@ def not_loaded(check: ExtensionCheck, said: str, where: str, *, is_import: bool)
         f"{'imported' if is_import else 'loaded'} at {where}" if where else "",
         f"the loader: {said}",
         check.path,
-        consequence="the import fails." if is_import else "the library is not loaded.",
+        consequence="The import fails." if is_import else "The library is not loaded.",
         remedy=check.remedy,
         command=f"cudaguard check-extension {shlex.quote(check.path)}",
     )
 
 
 def error_text(check: ExtensionCheck, said: str) -> str:
-    """Return what the error says: the cause, what to do, and the loader's own words."""
-    remedy = check.remedy and f"remedy: {check.remedy}"
-    return "\n  ".join(filter(None, (f"{check.message}.", remedy, said and f"the loader: {said}")))
+    """Return what the error says: the cause, the loader's own words, and what to do."""
+    because, fix = said and f"because: {said}", check.remedy and f"fix: {check.remedy}"
+    return "\n  ".join(filter(None, (f"{check.message}.", because, fix)))
 
 
 def no_room(victim: str, wanted: int, users: Sequence[tuple[int, str]], where: str) -> Finding:
@@ -89,7 +89,7 @@ def no_room(victim: str, wanted: int, users: Sequence[tuple[int, str]], where: s
     name = os.path.basename(victim)
     largest = listed([os.path.basename(file) for _, file in users[:_SHOWN]]) if users else "others"
     return NO_ROOM.found(
-        f"{name} was not loaded: {largest} took the room for thread-local variables.",
+        f"{name} was not loaded: {largest} used up the room for thread-local variables.",
         f"loaded at {where}" if where else "",
         f"{victim}: needs {wanted} bytes of static TLS" if wanted else "",
         *(f"{file}: {size} bytes of static TLS" for size, file in users[:_SHOWN]),
@@ -121,13 +121,13 @@ def would_not_load(
     symbols = dict.fromkeys(name for check in found for _, name in check.missing_symbols)
     others = f" (and {more} more)" if more else ""
     would = "would not load" if is_certain else "would probably not load"
-    consequence = f"importing it fails, or {dist} silently goes on without it."
+    consequence = f"Importing it fails, or {dist} silently goes on without it."
     remedy = first.remedy.replace("PACKAGE", dist)
     command = f"cudaguard check-extension {shlex.quote(first.path)}"
     if beside_torch:
         would = "would not load after `import torch`"
-        consequence = "importing it after torch fails. Imported before torch, it may break torch."
-        remedy = "install builds of both for the same release of CUDA"
+        consequence = "Importing it after torch fails. Imported before torch, it may break torch."
+        remedy = "install builds of both for the same version of CUDA"
         call = f"cudaguard.check_extension({first.path!r}, assume_imported=('torch',))"
         command = f"python -c {shlex.quote(f'import cudaguard; print({call}.message)')}"
     return Finding(
@@ -176,7 +176,7 @@ def for_other_python(paths: Sequence[str], dist: str, version: str) -> Finding:
         f"{dist} {version} was built for Python {listed(versions)}, but this is Python {PYTHON}.",
         severity="error",
         evidence=(*paths[:_SHOWN], *and_more(len(paths) - _SHOWN, "files")),
-        consequence="importing its compiled part fails with 'No module named ...'.",
+        consequence="Importing its compiled part fails with 'No module named ...'.",
         remedy=f"install {dist} for this Python{leave}, or start the program with Python "
         f"{' or '.join(versions)}",
         command=f"cudaguard check-extension {shlex.quote(paths[0])}",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _OWNERS = (
     ("CG867", re.compile(r"(?:lib)?(?:c10|torch(?:_cpu|_python|_global_deps)?|shm)\.(?:so|d[ly])")),
     ("CG882", re.compile(r"(?:lib)?(?:c10|torch)_(?:cuda|hip|xpu)\w{0,40}\.(?:so|dll)")),
+    ("CG708", re.compile("libbitsandbytes")),
     # The driver's: see CG864. NCCL and musl's loader try others that need not be there.
     ("", re.compile(r"(?:lib)?(?:cuda|nvidia-ml|nvcu\w{2,5}|nvml|nccl-\w{1,9})\.|ld-linux")),
 )  # fmt: skip
@@ -54,7 +55,7 @@ def _of_nvidia(known: KnownError, library: str, soname: str) -> Finding:
     if cuda:
         why = f"what needs it was built for CUDA {cuda}"
     elif number and number[0] not in "01":
-        why = f"what needs it was built for release {number.partition('.')[0]} of {stem}"
+        why = f"what needs it was built for version {number.partition('.')[0]} of {stem}"
     else:
         why = "what needs it has no copy of its own"
     package = requirement_of(soname)
@@ -92,34 +93,6 @@ def _remedy(library: str) -> str:
 # --- Others ---------------------------------------------------------------------------------------
 
 
-# How the numbers of what is not found end: errors, and exit statuses as people see them.
-_NOT_FOUND = ("126", "135", "15", "81", "E", "4", "2")
-
-
-def of_windows(known: KnownError, match: re.Match[str]) -> Finding | None:
-    """Return what a number or text of Windows' loader means: it may be in any language."""
-    said = {name: text for name, text in match.groupdict().items() if text}
-    words = {"library": said["library"]} if "library" in said else {}
-    around = match.string[max(0, match.start() - 200) : match.end() + 200]
-    shown = re.search(r"WinError (12[67])\b", around)
-    number = said.get("number", shown[1] if shown else "")
-    if re.search(r"initialization routine|WinError (?:1114|998|193|1455)", match.string):
-        return None  # see CG755, CG753, CG757
-    if number in _NOT_FOUND or "module could not be found" in around:
-        words["why"] = "it, or a DLL that it needs, is not there (error 126)"
-        words["advice"] = (
-            "install the Visual C++ redistributable and the CUDA that the package was built for; "
-            "name its folder with os.add_dll_directory, since Python does not search PATH"
-        )
-    elif number or "procedure could not be found" in around:
-        words["why"] = "a DLL that it needs is there in an older copy, which was loaded first"
-        words["advice"] = (
-            "keep one CUDA on PATH; import torch before the other package; install builds for the "
-            "same minor version of CUDA"
-        )
-    return known.with_words(**words)
-
-
 _SONAME = re.compile(r"\blib[\w+-]{1,60}\.so(?:\.\d+)*")
 
 
@@ -151,6 +124,5 @@ KNOWN = known_in(
     vars(findings),
     **{id: partial(of_library, id) for id in ("CG867", "CG882", "CG868", "CG702")},
     **{id: partial(known_symbols.of_symbol, id) for id in known_symbols.IDS},
-    CG712=of_windows,
 )
 EXPLAINER = Explainer(KNOWN, with_files, ("CG868", known_symbols.OLDER_COPY))

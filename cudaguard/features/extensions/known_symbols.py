@@ -96,7 +96,7 @@ def _judged(needer: str, name: str, version: str, owner: NameOwner) -> tuple[str
         )
     else:
         why = (
-            "another release of a library that it needs was loaded first, or it was built for "
+            "another version of a library that it needs was loaded first, or it was built for "
             "another one"
         )
     return NO_OWNER, {**words, "why": why}
@@ -120,5 +120,7 @@ def _why_other_torch(name: str) -> str:
     if _TYPES.match(name):
         return "it was built for another torch, or without linking torch's libraries"
     if name.startswith("_ZN3c104cuda") or "cuda" in name.lower():
-        return "it was built for another torch, or for one with CUDA where this is a build for CPUs"
+        return (
+            "it was built for another torch, or needs a torch with CUDA, and this one is CPU-only"
+        )
     return "it was built for another torch, or with the other C++ ABI"

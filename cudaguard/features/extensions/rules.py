@@ -7,7 +7,7 @@ from cudaguard.model import Rule
 RULES: tuple[Rule, ...] = (
     Rule(
         id="CG048",
-        title="torchcodec is not of a release that its README lists for this torch",
+        title="torchcodec's README lists another torch for this version of torchcodec",
         watch=("torchcodec",),
         when={
             "dists": {"torchcodec": "", "torch": ""},
@@ -26,7 +26,7 @@ RULES: tuple[Rule, ...] = (
         },
         grade="report",
         why=(
-            "Each release of torchcodec is made for certain releases of torch. With others it "
+            "Each version of torchcodec is made for certain versions of torch. With others it "
             "was reported to fail with 'Could not load libtorchcodec', caused by an undefined "
             "symbol such as torch_from_blob. Install a pair that its README lists."
         ),
@@ -38,7 +38,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         id="CG049",
-        title="USD from pip beside that of Isaac Sim",
+        title="usd-core from pip conflicts with Isaac Sim's own USD",
         watch=("isaacsim", "isaaclab", "omni.isaac"),
         dist=("usd-core", "usd-exchange"),
         grade="report",

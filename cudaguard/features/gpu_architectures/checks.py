@@ -55,10 +55,10 @@ def check(site: Site) -> Result:
 def ending_words(ending: Ending, limit: float) -> str:
     """Return how a child ended that failed, in a few words."""
     how = {
-        "signal": f"dies of {ending.text}",
-        "hang": f"does not end within {limit:g} s",
+        "signal": f"crashes ({ending.text})",
+        "hang": f"hangs (still running after {limit:g} s)",
         "error": f"fails with {ending.text}",
-        "exit": f"ends with status {ending.text}",
+        "exit": f"exits with status {ending.text}",
     }[ending.kind]
     return f"{how} {f'in the import of {ending.at}' if ending.at else 'when the process ends'}"
 

@@ -25,8 +25,8 @@ LACKS_CODE = Kind(
     "CG893",
     "a library has no code for a GPU",
     "CudaGuardWarning",
-    consequence=f"every kernel of torch fails there with '{_FAILS}'. Another NVRTC, driver or CUDA "
-    "toolkit does not help.",
+    consequence=f"Its kernels fail there with '{_FAILS}'. Another NVRTC, driver or CUDA toolkit "
+    "does not help.",
     remedy="install a torch that was built for this GPU, or build it with TORCH_CUDA_ARCH_LIST",
     page="howto/architectures.md",
     links=github("pytorch/pytorch/issues/150733"),
@@ -35,7 +35,7 @@ LACKS_COMPILER = Kind(
     "CG894",
     "NVRTC does not support a GPU",
     "CudaGuardWarning",
-    consequence="ordinary kernels run. The fusers of TorchScript and operators such as torch.prod "
+    consequence="Ordinary kernels run. The fusers of TorchScript and operators such as torch.prod "
     "compile at run time, and fail with 'nvrtc: error: invalid value for --gpu-architecture "
     "(-arch)'.",
     remedy="install an NVRTC of the same major version that supports the GPU, or a torch that was "
@@ -169,7 +169,7 @@ def no_code(
             *(f"{path}: {' '.join(code.architectures)}" for path, code in shown),
             *and_more(len(files) - _SHOWN, "files"),
         ),
-        consequence=f"its compiled kernels fail there with '{_FAILS}'.",
+        consequence=f"Its compiled kernels fail there with '{_FAILS}'.",
         remedy=build_remedy(dist, list(gpus)),
         command=f"cudaguard check-extension {options} --verbose {dist}",
         links=("https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility",),

@@ -17,7 +17,7 @@ SEARCH_PATH_TOO_LATE = Kind(
     "CG820",
     "LD_LIBRARY_PATH was changed after Python started",
     "LateEnvironmentWarning",
-    consequence="the dynamic loader reads LD_LIBRARY_PATH only once, when a process starts.",
+    consequence="The dynamic loader reads LD_LIBRARY_PATH only once, when a process starts.",
     remedy="set LD_LIBRARY_PATH before Python starts, or load the library by its path",
     page="howto/cuda.md",
 )

@@ -147,7 +147,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         id="CG046",
-        title="a library does not find another one that is installed, or finds an older one first",
+        title="a library cannot find another one that is installed, or finds an older one first",
         watch=("nvidia",),
         when={"platform": "linux"},
         # After the loader has refused it. Before, only where an installed library is seen to need
@@ -231,12 +231,12 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         id="CG035",
-        title="torch takes parts of another cuDNN from a folder of LD_LIBRARY_PATH",
+        title="torch takes parts of another cuDNN from LD_LIBRARY_PATH",
         watch=("torch",),
         when={"platform": "linux", "dists": {"torch": ">=2.2"}, "env": {"LD_LIBRARY_PATH": True}},
         # Nothing where cuDNN does not come from such a package, or where the other is newer.
         actions=({"preload": "nvidia/cudnn/lib/libcudnn*.so.[89]", "if_older": True},),
-        why="torch uses parts of two cuDNN releases, because libcudnn searches LD_LIBRARY_PATH "
+        why="torch uses parts of two cuDNN versions, because libcudnn searches LD_LIBRARY_PATH "
         "first. It fails with 'Could not load symbol cudnnGetLibConfig' or "
         "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH. Removing that folder from LD_LIBRARY_PATH is "
         "better.",
@@ -249,7 +249,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         id="CG068",
-        title="an OpenMP library comes when the room for thread-local variables is taken",
+        title="an OpenMP library is loaded after the room for thread-local variables is used up",
         watch=("torch", "tensorflow", "cv2", "mxnet", "sklearn", "xgboost", "lightgbm"),
         when={"platform": "linux", "machine": "aarch64"},
         # Only for packages that the lines which follow import: they would load it in any case.

@@ -8,6 +8,7 @@ from cudaguard.core.findings import (
     have_it_repaired,
     listed,
     of_rule,
+    sentence,
 )
 from cudaguard.core.patterns import matches
 from cudaguard.core.rule_check import toml_text
@@ -35,7 +36,7 @@ INTERPOSED = Kind(
     "CG812",
     "a library uses symbols of another library instead of its own",
     "SymbolScopeWarning",
-    consequence="it may crash, hang or compute wrong results.",
+    consequence="It may crash, hang or compute wrong results.",
     remedy="import that library after the others, or use the rule in the warning, which loads it "
     "with local scope",
     page="reference/rules.md",
@@ -44,7 +45,7 @@ STATIC_RUNTIME = Kind(
     "CG813",
     "an extension exports its own C++ runtime",
     "SymbolScopeWarning",
-    consequence="it and libraries that use libstdc++.so.6, such as torch, may mix two "
+    consequence="It and libraries that use libstdc++.so.6, such as torch, may mix two "
     "runtimes. Texts then come out empty or cut, or the program crashes.",
     remedy=RELINK,
     page="howto/extensions.md",
@@ -139,7 +140,7 @@ def interposed(
         *cause,
         *(_taken(file, by_file[file]) for file in files[:_MOST_FILES]),
         own_runtime(runtime) or (f"not repaired: {why}" if why else ""),
-        consequence=f"{dangers}." if dangers else INTERPOSED.consequence,
+        consequence=f"{sentence(dangers)}." if dangers else INTERPOSED.consequence,
         remedy=STAY_GLOBAL if runtime else remedy,
     )
 
@@ -231,7 +232,7 @@ def static_runtime(
     """An extension contains a C++ runtime of its own and exports it."""
     some, more = (f"{len(names)} objects", " ...") if names[1:] else ("1 object", "")
     return STATIC_RUNTIME.found(
-        f"{extension} exports its own C++ runtime.",
+        f"{extension} exposes its own C++ runtime to every library loaded after it.",
         f"imported at {where}" if where else "",
         f"{library} does not need libstdc++.so.6, and exports {some} of which the loader keeps one "
         f"for all libraries: {names[0]}{more}",
@@ -244,15 +245,15 @@ def static_runtime(
 
 def went_global(request: Request, subject: str, *, is_file: bool) -> Finding:
     """What a rule keeps local was loaded globally by a module, since the mode forbids repairs."""
-    actor = request.by.partition(".")[0] or "The program"
+    actor = request.by.partition(".")[0].replace("__main__", "") or "The program"
     remedy, command = have_it_repaired(request.rule)
     at = f": RTLD_GLOBAL requested at {request.where}" if request.where else ""
     return of_rule(
         request.rule,
-        f"{actor} loaded {subject} with RTLD_GLOBAL."
+        f"{actor} exposes {subject} to every library loaded after it."
         if is_file
-        else f"{request.name} loads its extensions with RTLD_GLOBAL.",
-        f"{request.name}{at}",
+        else f"{request.name} exposes its extensions to every library loaded after them.",
+        f"{request.name}{at or ': loaded with RTLD_GLOBAL'}",
         remedy=f"let cudaguard load it with local scope: {remedy}",
         command=command,
     )
@@ -262,7 +263,7 @@ def left_global(rule: Rule, subject: str, runtime: str, where: str) -> Finding:
     """What a rule keeps local was loaded globally, since local scope would break it."""
     return of_rule(
         rule,
-        f"{subject} stays in the global symbol scope: local scope would break its C++ runtime.",
+        f"{subject} stays exposed to later libraries: local scope would break its C++ runtime.",
         f"RTLD_GLOBAL requested at {where}" if where else "",
         own_runtime(runtime),
         remedy=STAY_GLOBAL,

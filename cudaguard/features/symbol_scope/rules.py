@@ -8,7 +8,7 @@ from cudaguard.model import Rule
 RULES: tuple[Rule, ...] = (
     Rule(
         id="CG001",
-        title="decord puts its bundled libraries into the global symbol scope",
+        title="decord exposes its old zlib and FFmpeg to every library loaded after it",
         watch=("decord",),
         dist=("decord<=0.6.0", "eva-decord"),
         when={"platform": "linux"},
@@ -30,7 +30,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         id="CG002",
-        title="tensorflow puts its LLVM into the global symbol scope, and triton aborts",
+        title="tensorflow exposes its LLVM to every library loaded after it, and triton aborts",
         watch=("tensorflow",),
         dist=("tensorflow>=2.20", "tensorflow-cpu>=2.20"),
         when={"platform": "linux", "dists": {"triton": ">=3.7"}},

@@ -23,7 +23,7 @@ def check(site: Site) -> Result:
     copies: dict[tuple[str, str], list[tuple[str, str]]] = {}  # name, machine -> file, distribution
     clients = set[str]()
     for dist in site.installed.found:
-        for path, _ in listed_files(dist):
+        for path, *_ in listed_files(dist):
             if path.lower().endswith((".dll", ".pyd")):
                 name = os.path.normpath(os.path.join(dist.folder, path))
                 file, who, base = (

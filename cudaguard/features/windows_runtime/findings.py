@@ -20,7 +20,7 @@ def older_beside(copy: RuntimeCopy, clients: list[str]) -> Finding:
         f"{copy.owner} has msvcp140.dll {_said(copy)}, and {listed(clients)} "
         f"need{'' if clients[1:] else 's'} 14.40 or newer.",
         evidence=(copy.path,),
-        consequence="if it comes first, the others crash, or fail with 'OSError: [WinError 1114]'.",
+        consequence="If it comes first, the others crash, or fail with 'OSError: [WinError 1114]'.",
         remedy="start the program with CUDAGUARD=fix, or import the others first",
         command=guarded_command(),
     )
@@ -65,8 +65,8 @@ def none_is_new_enough(
     there = f"the newest msvcp140.dll is {_said(copy)}, of {copy.owner}" if copy else ""
     return of_rule(
         rule,
-        f"{package} needs the C++ runtime of Windows in version 14.40 or newer"
-        f"{f'; {there}' if there else ', and there is none'}.",
+        f"{package} needs the C++ runtime of Windows in version 14.40 or newer; "
+        f"{there or 'there is none'}.",
         f"imported at {where}" if where else "",
         copy.path if copy else "",
         client,

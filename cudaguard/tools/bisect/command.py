@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from cudaguard.core.findings import counted
 from cudaguard.files import LARGEST, read_bytes, write_text
+from cudaguard.files.layout import Page
 from cudaguard.files.text import printable_data
 from cudaguard.system.child import run_command, telling_lines
 from cudaguard.system.packages import LOCAL, STANDARD, distributions_of, origin_of
@@ -25,7 +26,6 @@ from cudaguard.system.source import imports_of_file
 from cudaguard.tools import common
 from cudaguard.tools.bisect import search
 from cudaguard.tools.bisect.search import BAD, GOOD, UNSURE
-from cudaguard.tools.layout import Page
 from cudaguard.tools.run import launch
 
 TYPE_CHECKING = False
@@ -158,7 +158,7 @@ def _problem(args: Namespace) -> str:
 
 LONGEST_LIST = 8  # modules named in one sentence
 _INDENT = 2
-_LABEL = 7  # columns of a label
+_LABEL = 9  # columns of a label
 _UNEXPLAINED = ("unexplained", "together")  # verdicts without an order that works
 
 
@@ -199,7 +199,7 @@ def write(document: Mapping[str, Any], page: Page) -> None:
     lists = (("fails", document["failing"]), ("works", document["working"]), ("with", versions))
     said, more = page.cut(document["evidence"])
     lines = [(label, ", ".join(names), "") for label, names in lists]
-    lines += [("says", "", line) for line in said]  # verbatim, so that a search finds it
+    lines += [("because", "", line) for line in said]  # verbatim, so that a search finds it
     found = [line for line in (*lines, ("", more, "")) if line[1] or line[2]]
     for label, text, whole in found:
         lead = f"{f'{label}:' if label else '':<{_LABEL}}"
@@ -210,7 +210,7 @@ def write(document: Mapping[str, Any], page: Page) -> None:
         page.add(remark)
     if rule:
         page.blank()
-        page.add("The rule, for a cudaguard.toml:")
+        page.labeled("fix", "put this rule into a cudaguard.toml:", 0)
         page.blank()
         page.block(rule["toml"].rstrip(), 2 * _INDENT)
     if document["command"]:

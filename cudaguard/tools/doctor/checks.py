@@ -59,7 +59,9 @@ def known_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded:
     It is on where the guard is; everything is guarded if each Python here starts with the guard.
     """
     about, severity, command = ", ".join(versions) or rule.watch[0], "info", ""
-    what = f"{about}: {rule.title or rule.why}"
+    title = rule.title or rule.why
+    what = f"{about}{title.removeprefix(about.partition(' ')[0])}" if versions else title
+    what = what if what.startswith(f"{about} ") else f"{about}: {title}"
     # A rule about arrays or builds breaks no import.
     is_at_import = any(_LATER.isdisjoint(action) for action in rule.actions) or bool(rule.needs)
     if not install_call(rule):
@@ -67,7 +69,7 @@ def known_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded:
         remedy = "follow the advice of the rule: cudaguard cannot repair this"
         command = f"cudaguard explain {rule.id}"
     elif not is_on:
-        what = f"Rule {rule.id} for {about} is off: {rule.title or rule.why}"
+        what = f"Rule {rule.id} for {about} is off: {rule.title or rule.why}."
         remedy = "switch the rule on if you see this fault"
         if install_call(rule) != INSTALL:
             remedy += "; it is off because it has a cost"
@@ -165,7 +167,7 @@ def check_settings(site: Site) -> Result:
         findings.append(
             SETTING.found(
                 f"CUDAGUARD={value} is set, but this Python has no cudaguard.pth to read it.",
-                consequence="programs start without the guard.",
+                consequence="Programs start without the guard.",
                 remedy="install cudaguard in this environment, or start programs with "
                 "`cudaguard run`",
                 command="pip install --force-reinstall --no-deps cudaguard",
@@ -181,7 +183,7 @@ def check_settings(site: Site) -> Result:
                 SETTING.found(
                     f"The rule plug-in {entry.value} of {name} does not exist.",
                     f"sys.path has no module {module}",
-                    consequence="its rules do not act.",
+                    consequence="Its rules do not act.",
                     remedy="reinstall that distribution, uninstall it, or set CUDAGUARD_PLUGINS=0",
                     command=f"pip install --force-reinstall {name.partition('-')[0]}",
                 )
@@ -272,10 +274,10 @@ def check_alone(site: Site) -> Result:
             how = ending_words(ending, site.limit)
             end = "hang, or take longer" if ending.kind == "hang" else "fail"
             finding = IMPORT.found(
-                f"`import {name}`, alone and without the guard, {how}.",
+                f"`import {name}` {how}, alone and without the guard.",
                 *ending.said,
                 severity="error",
-                consequence=f"programs that import it first {end}.",
+                consequence=f"Programs that import it first {end}.",
                 remedy="run it with faulthandler, and let cudaguard explain the error",
                 command=f"python -X faulthandler -c 'import {name}' 2>&1 | cudaguard explain -",
             )
@@ -285,7 +287,7 @@ def check_alone(site: Site) -> Result:
             more = f", and creates a context on {count} GPU{'s' * (count > 1)}" if count else ""
             finding = IMPORT.found(
                 f"`import {name}` initializes CUDA{more}.",
-                consequence="processes forked afterwards cannot use CUDA. Later changes of "
+                consequence="Processes forked afterwards cannot use CUDA. Later changes of "
                 "CUDA_VISIBLE_DEVICES have no effect.",
                 remedy=f"import {name} late, in the process that uses it; start workers with "
                 "'spawn'",

@@ -17,6 +17,7 @@ import sysconfig
 from cudaguard.core import checks as core
 from cudaguard.core.checks import FAIL, FAILED_ITSELF, SKIPPED, STATUSES, WARNING
 from cudaguard.core.findings import counted
+from cudaguard.files.layout import COLOR, Page
 from cudaguard.files.text import printable_data, printable_lines
 from cudaguard.model import SEVERITIES
 from cudaguard.system.shareable import shareable
@@ -28,7 +29,6 @@ from cudaguard.tools.common import (
     Progress,
     UsageError,
     add_format,
-    add_verbose,
     json_text,
     named,
     note,
@@ -36,7 +36,6 @@ from cudaguard.tools.common import (
     say,
     show,
 )
-from cudaguard.tools.layout import COLOR, Page
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,8 +92,7 @@ def configure(parser: ArgumentParser) -> None:
         "--bundle", metavar="FILE",
         help="also write a report there, with system, Python, GPUs, driver, torch and packages",
     )  # fmt: skip
-    add_verbose(parser, "show each check, all of each note, and long lists whole")
-    add_format(parser)
+    add_format(parser, "show each check, all of each note, and long lists whole", config=True)
 
 
 def execute(args: Namespace) -> int:

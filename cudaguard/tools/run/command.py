@@ -15,9 +15,9 @@ from cudaguard.core.journal_reader import Signaled, Started, lines_in, read_even
 from cudaguard.core.record import FAULTS, JOURNAL
 from cudaguard.core.reports import PREREQUISITE, Repaired
 from cudaguard.files import open_to_read, os
+from cudaguard.files.layout import Page
 from cudaguard.system.processes import state
 from cudaguard.tools.common import UsageError, add_verbose, note
-from cudaguard.tools.layout import Page
 from cudaguard.tools.run import launch
 
 TYPE_CHECKING = False
@@ -62,8 +62,7 @@ def configure(parser: ArgumentParser) -> None:
         "end the program and what it has started after that time, with status 124; the report "
         "says where it was",
     )
-    parser.add_argument("--quiet", action="store_true", help="say nothing of what was repaired")
-    add_verbose(parser)
+    add_verbose(parser, quiet="say nothing of what was repaired", config=True)
     parser.add_argument(
         "--exec",
         action="store_true",

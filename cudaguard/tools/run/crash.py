@@ -13,13 +13,13 @@ from cudaguard.api import active_rules
 from cudaguard.core.journal_reader import read_events
 from cudaguard.core.record import JOURNAL
 from cudaguard.files import write_text
+from cudaguard.files.layout import MOST, Page
 from cudaguard.files.text import printable_data
 from cudaguard.system.facts import Facts
 from cudaguard.system.processes import oom_kills, shell_status, signal_name
 from cudaguard.system.shareable import shareable
 from cudaguard.system.source import imports_of_file
 from cudaguard.tools.common import TIMEOUT, json_text, say
-from cudaguard.tools.layout import MOST, Page
 from cudaguard.tools.run.launch import debugger, program_of
 from cudaguard.tools.run.record import faults_in
 from cudaguard.tools.run.story import (
@@ -72,37 +72,37 @@ def guard_will_do(rule: str, call: str) -> str:
 
 def write(document: dict[str, Any], page: Page) -> None:
     """Write the report in words: what has happened, causes and remedy, then all stacks."""
-    page.add(f"cudaguard {document['tool']}: {document['what']}.", style="bold")
+    style = "bold" if document["ended"]["kind"] == "exited" else "bold red"
+    page.add(f"cudaguard {document['tool']}: {document['what']}.", style=style)
+    causes, ids, remedy = [], [rule["id"] for rule in document["rules"]], document["remedy"]
     for rule in document["rules"]:
         fits = "fits" if rule["is_certain"] else "may fit"
-        page.labeled("rule", f"{rule['id']} {fits}: {rule['title'] or rule['why']}", _INDENT)
         libraries = page.listed([short(file) for file in rule["libraries"]])
-        page.add(f"in the global symbol scope were {libraries}" if libraries else "", 2 * _INDENT)
+        were = f"; in the global symbol scope were {libraries}" if libraries else ""
+        causes.append(f"{rule['id']} {fits}: {rule['title'] or rule['why']}{were}")
     error = document["error"]["finding"] if document["error"] is not None else None
     # An error of the guard's has said in the traceback what is wrong and what to do.
     name = document["error"]["text"].partition(":")[0] if error else ""
     if error is not None and not hasattr(errors, name):
-        parts = () if document["error"]["is_said"] else ("remedy",)
-        page.finding(error, f"error: [{error['id']}] ", _INDENT, parts=parts)
+        causes.append(f"[{error['id']}] {error['what']}")
+        remedy = remedy or ("" if document["error"]["is_said"] else error["remedy"])
     for finding in document["findings"]:
-        is_told_above = error is not None and error["id"] == finding["id"]
-        if finding["severity"] != "info" and not is_told_above:
-            evidence = [_IN_PACKAGES.sub(r"\1", item) for item in finding["evidence"]]
-            told = {**finding, "evidence": evidence}
-            page.finding(told, f"found: [{finding['id']}] ", _INDENT, parts=("evidence",))
+        if finding["severity"] != "info" and (error is None or error["id"] != finding["id"]):
+            causes.append(f"[{finding['id']}] {finding['what']}")
+            ids.append(finding["id"])
+            causes += (_IN_PACKAGES.sub(r"\1", item) for item in finding["evidence"])
+    library = document["library"]
+    of = f" of {library['distribution']}" if library and library["distribution"] else ""
+    causes += [f"library: {short(library['file'])}{of}"] if library else []
     lacking = []
     for one in document["not_found"]:
         where = f", requested at {short(one['where'])}" if one["where"] else ""
         lacking.append(f"{one['name']}{where}")
-    page.labeled("not found", page.listed(lacking), _INDENT)
+    causes += [f"not found: {page.listed(lacking)}"] if lacking else []
+    page.items("because", (*causes, *document["hints"]), _INDENT)
+    page.labeled("fix", remedy, _INDENT)
+    page.labeled("more", f"cudaguard explain {ids[0]}" if ids else "", _INDENT)
     page.labeled("repaired", page.listed(document["repairs"]), _INDENT)
-    library = document["library"]
-    of = f" of {library['distribution']}" if library and library["distribution"] else ""
-    page.labeled("library", f"{short(library['file'])}{of}" if library else "", _INDENT)
-    for hint in document["hints"]:
-        page.labeled("hint", hint, _INDENT)
-    page.labeled("remedy", document["remedy"], _INDENT)
-    page.labeled("run", document["command"], _INDENT)
     if document["debugger"]:
         page.add("", _INDENT, whole=f"C stack: {document['debugger']}")
     running = document["running"]
@@ -115,6 +115,7 @@ def write(document: dict[str, Any], page: Page) -> None:
     for other in others:
         add_stacks(page, f"{name_of(other)} was running", other)
     page.add(more, _INDENT)
+    page.labeled("run", document["command"], _INDENT)
 
 
 def _step(step: dict[str, Any]) -> str:

@@ -92,7 +92,7 @@ def split(arguments: Sequence[str], with_value: Sequence[str]) -> tuple[list[str
     while rest:
         word = rest[0]
         is_long = word.startswith("--") and word != "--"
-        if not (is_long or word in ("-h", "-v") or word[:2] in with_value):
+        if not (is_long or word in ("-h", "-v", "-q") or word[:2] in with_value):
             break
         count = 2 if word in with_value else 1
         own += rest[:count]

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.core.journal_reader import Line
+    from cudaguard.files.layout import Page
     from cudaguard.model import Finding, Rule
-    from cudaguard.tools.layout import Page
     from cudaguard.tools.run.launch import Program
     from cudaguard.tools.run.record import FaultDump, Frames
 

@@ -27,7 +27,7 @@ def test_warn_warns_and_changes_nothing(program):
     )
     assert done.stdout.splitlines() == ["target ORDER1"]
     assert "ImportOrderWarning: [ORDER1] target was imported before needed." in done.stderr
-    assert "consequence: target needs needed." in done.stderr
+    assert "  target needs needed." in done.stderr
 
 
 @pytest.mark.parametrize("mode", ["fix", "strict"])

@@ -293,9 +293,9 @@ def test_told_are_both_lines_and_what_to_move(run, child):
     done = run(files)
     said = done.stderr.replace(f"{child.folder}/", "")
     assert "[ORDER1] first was imported before second.\n" in said
-    assert "evidence: imported at engine.py:1\n" in said
-    assert "evidence: second is imported at model.py:3\n" in said
-    assert "remedy: import second before first" in said
+    assert "  because: imported at engine.py:1\n" in said
+    assert "           second is imported at model.py:3\n" in said
+    assert "fix: import second before first" in said
     assert "run: export CUDAGUARD_RULES=+ORDER1" in said
     assert said.count("[ORDER1]") == 1
     done = run(files, CUDAGUARD_RULES="+ORDER1")

@@ -54,7 +54,7 @@ def test_unknown_value_alone_means_one_report_and_no_guard(program):
     assert done.stderr.count("unknown mode 'nonsense'") == 1
     assert done.stderr.count("[CG806]") == 1
     assert "off, observe, warn, fix, strict" in done.stderr
-    assert "consequence: the guard stays off unless the program calls install()" in done.stderr
+    assert "  The guard stays off unless the program calls install()" in done.stderr
 
 
 def test_unknown_value_does_not_keep_a_block_from_working(program):

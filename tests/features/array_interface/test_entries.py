@@ -205,7 +205,7 @@ print(found())
         assert "program.py" in warning
         assert "ArrayInterfaceWarning: [CG835]" in warning
         assert "may not read the stream of " in warning
-        assert "evidence: stream is 0: it must be absent" in run.err
+        assert "because: stream is 0: it must be absent" in run.err
 
 
 @pytest.mark.parametrize(

@@ -74,8 +74,7 @@ def test_text_of_torch_is_read(text, made):
     finding = overwritten(text)
     assert (finding.id, finding.severity) == ("CG851", "error")
     assert finding.what == (
-        "A later call of a compiled function with CUDA graphs overwrote a tensor"
-        f"{' that ' if made else ''}{made}."
+        f"A later call with CUDA graphs overwrote a tensor{' that ' if made else ''}{made}."
     )
     assert "cudaguard.graph_safe(f)" in finding.remedy
     assert "cudagraph_mark_step_begin() does not help" in finding.remedy
@@ -208,7 +207,7 @@ def consume(mode, error):
     print([f.id for f in cudaguard.status().findings])
 """
 NOTE = (
-    "cudaguard [CG851] A later call of a compiled function with CUDA graphs overwrote a tensor "
+    "cudaguard [CG851] A later call with CUDA graphs overwrote a tensor "
     "that attend made at /srv/block.py:7."
 )
 
@@ -244,6 +243,6 @@ def test_error_that_ends_a_program_under_run(child):
     done = child.command(*run, check=False)
     assert done.returncode == 1
     assert "RuntimeError: Error: accessing tensor output of CUDAGraphs" in done.stderr
-    words = "[CG851] A later call of a compiled function with CUDA graphs overwrote a tensor"
+    words = "[CG851] A later call with CUDA graphs overwrote a tensor"
     assert done.stderr.count(words) == 1
     assert "\ncudaguard run: " not in done.stderr  # there is no more to say

@@ -289,8 +289,7 @@ def test_two_files_the_older_one_first(scene):
     assert ran.ids == [("CG842", "warning")]
     found = ran.only
     assert found["what"] == (
-        "Two files of the CUDA runtime are loaded, and the older one, 12.1.105, is used as "
-        f"{CUDART}."
+        f"Two files of the CUDA runtime are loaded; the older, 12.1.105, is used as {CUDART}."
     )
     first, second, _ = found["evidence"]
     program = f"{scene.folder}/program.py"

@@ -18,10 +18,7 @@ except Exception as error:
 for finding in cudaguard.status().findings:
     print("finding", finding.id)
 """
-TOLD = (
-    "ExtensionWarning: [CG841] plugin.so was probably linked without its CUDA object file: no "
-    "library of torch, CUDA or Python defines `frob_cuda`"
-)
+TOLD = "ExtensionWarning: [CG841] plugin.so was probably linked without its CUDA object file."
 # As torch has it: the line that is told is the one that calls this.
 TORCH = """
 import contextlib, ctypes

@@ -120,7 +120,7 @@ def said(found, around):
 
 def test_words_for_a_torch_of_another_flavor():
     message, remedy = said(libraries("libc10_cuda.so"), CPU_TORCH)
-    assert "but torch 2.13.0+cpu is a build for the CPU" in message
+    assert "but torch 2.13.0+cpu is CPU-only" in message
     assert "install a CUDA build of torch" in remedy
     assert "is a build for CUDA 13.0" in said(libraries("libc10_hip.so"), GPU_TORCH)[0]
 

@@ -31,9 +31,9 @@ def test_file_with_a_fault(build, command):
     assert (status, told) == (1, "")
     assert lines[0] == f"{path}: would NOT load [own-source-missing]"
     assert lines[1].startswith(
-        f"    {path.name} was probably linked without one of its sources or libraries: "
+        f"    because: {path.name} was probably linked without one of its sources or libraries: "
     )
-    assert lines[2].startswith("    remedy: add the missing source file")
+    assert lines[2].startswith("    fix: add the missing source file")
     assert lines[3:] == ["1 checked: 1 would not load"]
 
 

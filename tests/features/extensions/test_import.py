@@ -42,8 +42,8 @@ def test_error_of_strict_says_why_and_keeps_the_words_of_the_loader(build, attem
     assert lines[1].startswith("ImportError(")
     assert "undefined symbol: frobnicate_cuda" in lines[1]
     assert lines[2].startswith(f"{path.name} was probably linked without its CUDA object file: ")
-    assert lines[3].startswith("  remedy: rebuild it with nvcc on PATH")
-    assert lines[4] == f"  the loader: {path}: undefined symbol: frobnicate_cuda"
+    assert lines[3] == f"  because: {path}: undefined symbol: frobnicate_cuda"
+    assert lines[4].startswith("  fix: rebuild it with nvcc on PATH")
     assert lines[5:] == []
     assert told == ""
 

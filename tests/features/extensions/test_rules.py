@@ -23,7 +23,7 @@ def test_torchcodec_and_torch(child, pair):
     if pair in FITS:
         assert said == ""
     else:
-        title = "torchcodec is not of a release that its README lists for this torch"
+        title = "torchcodec's README lists another torch for this version of torchcodec"
         assert f"[CG048] {title}\n" in said
         assert f"installed: torchcodec {codec}, torch {torch}\n" in said
         assert "Install a pair that its README lists" in said

@@ -53,7 +53,7 @@ try:
     import consumer
     print("consumer", consumer.ask())
 except ImportError as error:
-    print("ImportError", str(error).rpartition(": ")[2])
+    print("ImportError", str(error).rpartition("undefined symbol: ")[2].split()[0])
 """
 RED, GREEN = "ImportError foo_register", "consumer 2"
 START = "import runner; runner.start()"

@@ -32,7 +32,7 @@ def test_library_that_lies_in_a_late_folder_is_told_of(scene):
     ran = scene.bare("import ctypes, cudaguard; cudaguard.install()", CHANGE, LOAD, FOUND)
     assert ran.lines[0].startswith("refused: liblate.so.1: cannot open shared object file")
     assert ran.lines[1] == "['CG820']"
-    assert f"{TOLD}liblate.so.1 was not found: " in ran.err
+    assert f"{TOLD}liblate.so.1 was not found.\n" in ran.err
     assert "ctypes.CDLL('" in ran.err
 
 

@@ -24,7 +24,7 @@ def case_error_of_torch_is_explained():
     assert str(error) == text
     (note,) = error.__notes__
     assert note.startswith(
-        "cudaguard [CG851] A later call of a compiled function with CUDA graphs overwrote a tensor "
+        "cudaguard [CG851] A later call with CUDA graphs overwrote a tensor "
         "that g made at /a/block.py:7."
     )
     text = CUDAGraphTreeManager.format_dealloc_msg(TRACE, is_grad_output=True)

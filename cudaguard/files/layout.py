@@ -7,7 +7,7 @@ import re
 import textwrap
 from io import StringIO
 
-from cudaguard.files.text import RULE_LINE, labeled, printable, printable_part
+from cudaguard.files.text import RULE_LINE, headline, printable, printable_part
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,11 +20,13 @@ STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 34,
 _NARROWEST, _USUAL, _WIDEST = 40, 80, 120  # columns that text is wrapped to
 MOST = 5  # items of a list that are shown without --verbose
 HANGING = 2  # columns by which the second line of a paragraph is indented
-LABELS = ("evidence", "consequence", "remedy", "see", "run")  # of the parts of a finding
+LABELS = ("", "because", "fix", "more", "run")  # of what stands below a headline
+FEW = 3  # lines of evidence that are shown without --verbose
 COLOR = {"info": "blue", "warning": "yellow", "error": "red"}  # of severities
 # What stays in one line, so that it can be copied and searched for: what is quoted, and an error.
 _WHOLE = re.compile(r"""`[^`]*`|"[^"]*"|(?<!\S)\(?[\w.]*(?:Error|Exception|error|ERROR): .*""")
 _HELD = "\0"  # a blank within what stays in one line
+_PATH = re.compile(r"(?<![^\s('\"])(?:~|\.{0,2})/[\w.+@~-]+/[\w./+@~-]*\w(?::\d+)?")
 
 
 class Document(StringIO):
@@ -76,12 +78,20 @@ def columns_of(stream: TextIO) -> int:
 class Page:
     """Text for one stream, a paragraph at a time; without a stream, for a file.
 
-    A verbose one shows lists whole; `is_cut` is True once a list was not.
+    A verbose one shows lists whole, which are elsewhere (`more`) else; `is_cut` is True once a list
+    was not.
     """
 
-    def __init__(self, stream: TextIO | None = None, *, verbose: bool = False) -> None:
-        self.verbose = verbose
-        self.width = width_of(stream)
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        *,
+        verbose: bool = False,
+        width: int = 0,
+        more: str = "--verbose",
+    ) -> None:
+        self.verbose, self._more = verbose, more
+        self.width = width or width_of(stream)
         self._stream = stream
         self.is_cut = False
         self._lines: list[str] = []
@@ -112,13 +122,11 @@ class Page:
         is not broken: a line of source, a command. The style `mark` is that of the first word of
         the lead alone. Other lines are indented by `hanging` columns, fewer in a narrow terminal.
         """
-        said = f"{text} {whole}".strip() if whole else text
-        if not (said or lead):
+        if not (text or whole or lead):
             return
-        first = indent + len(lead)
         rest = indent + (min(hanging, self.width // 5) if self.width else hanging)
-        lines = [said]
-        if self.width and first + len(said) > self.width:
+        first, lines = indent + len(lead), [f"{text} {whole}".strip() if whole else text]
+        if self.width and first + len(lines[0]) > self.width:
             held = _WHOLE.sub(lambda found: found[0].replace(" ", _HELD), text)
             lines = textwrap.wrap(
                 f"{held} {whole.replace(' ', _HELD)}", self.width,
@@ -126,10 +134,9 @@ class Page:
                 break_long_words=False, break_on_hyphens=False,
             )  # fmt: skip
             lines = [line.strip().replace(_HELD, " ") for line in lines]
-        if mark:
-            word, end, others = lead.partition(" ")
-            lead = f"{self.painted(word, mark)}{end}{others}"
-        self._lines.append(" " * indent + self.painted(f"{lead}{lines[0]}".rstrip(), style))
+        word, end, others = lead.partition(" ")
+        lead = f"{self.painted(word, mark or style)}{end}{self.painted(others, style)}"
+        self._lines.append(" " * indent + f"{lead}{self.painted(lines[0], style)}".rstrip())
         self._lines += [" " * rest + self.painted(line, style) for line in lines[1:]]
 
     def block(self, text: str, indent: int = 0, *, style: str = "") -> None:
@@ -137,22 +144,27 @@ class Page:
         for line in text.split("\n"):
             self._lines.append(f"{' ' * indent}{self.painted(line, style)}" if line else "")
 
-    def labeled(self, label: str, text: str, indent: int) -> None:
-        """Add one part of something, if it is there, under its label; a command is not broken."""
+    def labeled(self, label: str, text: str, indent: int, lead: str | None = None) -> None:
+        """Add one part of something, if it is there, under its label; a command is not broken.
+
+        What stands before the text is its label, or what is given as `lead`.
+        """
         first, *rule = text.split(RULE_LINE)
+        lead = f"{label}: " if lead is None else lead
         if label == "run" and text:
-            self.add("", indent, whole=f"{label}: {text}")
+            self.add("", indent, whole=f"{lead}{text}", style="cyan")
         elif first:
-            self.add(first, indent, lead=f"{label}: ")
+            self.add(first, indent, lead=lead, hanging=len(lead) or HANGING)
         if rule:
             self.block("\n".join(rule), indent + 4)
 
-    def items(self, label: str, items: Sequence[str], indent: int) -> None:
-        """Add the items of a list, each under the label; the first few of many."""
-        shown, more = self.cut(items)
-        for item in shown:
-            self.labeled(label, item, indent) if label else self.add(item, indent)
-        self.add(more, indent)
+    def items(self, label: str, items: Sequence[str], indent: int, most: int = MOST) -> None:
+        """Add the items of a list, the label before the first one; the first few of many."""
+        shown, more = self.cut(items, most)
+        lead = f"{label}: " if label else ""
+        for item in (*shown, *filter(None, [more])):
+            self.labeled(label, item, indent, lead)
+            lead = " " * len(lead)
 
     def finding(
         self,
@@ -163,28 +175,45 @@ class Page:
         mark: str = "",
         parts: Sequence[str] = LABELS,
     ) -> None:
-        """Add a finding as `Finding.to_dict` returns it: what was found, then parts with labels."""
-        self.add(printable(finding["what"]), indent, lead=lead, mark=mark)
-        for label, texts in labeled(finding):
+        """Add a finding as `Finding.to_dict` returns it: the headline, then what stands below.
+
+        Where reasons are no part of it, all that was found is the headline.
+        """
+        what = printable(finding["what"])
+        told, follows, reason = headline(what) if "because" in parts else (what, "", "")
+        self.add(told, indent, lead=lead, mark=mark, style="bold")
+        links = finding.get("links", ())
+        for label, texts in zip(LABELS, (
+            (f"{follows} {finding.get('consequence') or ''}".strip(),),
+            (reason, *finding.get("evidence", ())),
+            (finding.get("remedy"),),
+            links if self.verbose else links[:1],
+            (finding.get("command"),),
+        )):  # fmt: skip
             if label in parts:
-                self.items(label, [*map(printable_part, texts)], indent + HANGING)
+                found = [printable_part(text) for text in texts if text]
+                self.items(label, found, indent + HANGING, FEW - 1 + bool(reason))
 
     def cut(
-        self, items: Sequence[T], most: int = MOST, option: str = " (--verbose)"
+        self, items: Sequence[T], most: int = MOST, option: str | None = None
     ) -> tuple[Sequence[T], str]:
         """Return the items that are shown, and how many there are besides, in words."""
         if self.verbose or len(items) <= most + 1:  # "and 1 more" takes as much room as that one
             return items, ""
         self.is_cut = True
+        option = f" ({self._more})" if option is None else option
         return items[:most], f"and {len(items) - most} more{option}"
 
-    def listed(self, items: Sequence[str], most: int = MOST, option: str = " (--verbose)") -> str:
+    def listed(self, items: Sequence[str], most: int = MOST, option: str | None = None) -> str:
         """Return items as words in a row, the first few of many."""
         shown, more = self.cut(items, most, option)
         return f"{', '.join(shown)} {more}".rstrip()
 
     def painted(self, text: str, style: str) -> str:
         """Return a text in a style, or as it is where the stream gets no color."""
-        if not (style and text) or self._stream is None or not has_color(self._stream):
+        if not text or self._stream is None or not has_color(self._stream):
             return text
-        return f"\033[{STYLES[style]}m{text}\033[0m"
+        if not style:
+            return _PATH.sub(lambda found: f"\033[{STYLES['dim']}m{found[0]}\033[0m", text)
+        codes = ";".join(str(STYLES[one]) for one in style.split())
+        return f"\033[{codes}m{text}\033[0m"
