@@ -39,7 +39,7 @@ CEILINGS = {
     "lines of the package": 34130,
     "modules of the package": 195,
     "lines of data in the package": 1880,
-    "lines of the tests": 44026,
+    "lines of the tests": 44028,
     "lines loaded by install()": 844,
     "lines loaded by install(); import ctypes": 1235,
 }
