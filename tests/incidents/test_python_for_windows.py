@@ -147,6 +147,8 @@ def test_commands(windows):
     checked = windows("PyQt6 optree", *cudaguard, "check-extension", "PyQt6", "optree", check=False)
     assert "QtCore.pyd needs icuuc.dll, which Windows would not find" in checked.stdout
     assert "_C.cp311-win_amd64.pyd" not in checked.stdout  # in order
+    refused = windows("PyQt6", "-c", f"{GUARD}import PyQt6.QtCore", check=False).stderr
+    assert "[CG841] QtCore.pyd needs icuuc.dll, which Windows would not find." in refused
 
 
 # --- Programs that end badly, and the commands that say how ---------------------------------------
