@@ -74,20 +74,20 @@ class Detection:
         from cudaguard.system.loader_list import LoaderNews
 
         self.has_begun = True
-        self._list = LoaderNews.everything
-        self._list.counters = self._core.kernel.counters
+        news = self._list = LoaderNews.everything  # another thread may forget it meanwhile
+        news.counters = self._core.kernel.counters
         if known is not None and known.last:
-            self._list.begin_at(known.last, known.counted[2])
-        self._news = self._list.look()
+            news.begin_at(known.last, known.counted[2])
+        self._news = news.look()
         for entry in self._listeners("begin"):
             try:
                 self._tell(entry, "begin")
             except BaseException:  # the program's: it has ended the look, not a fault of ours
                 if entry not in self._made or self._made[entry] is not None:
                     self._begin_anew()
-                self._list.go_on()
+                news.go_on()
                 raise
-        self._list.go_on()
+        news.go_on()
 
     def _begin_anew(self) -> None:
         """Begin again at the next load: something of the program's has ended the first look."""
