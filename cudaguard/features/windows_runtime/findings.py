@@ -33,7 +33,7 @@ def lacking_beside(owner: str, copy: str, user: str, file: str, function: str) -
         "CG920",
         f"{owner} has a {name} without functions that {user} needs.",
         evidence=(copy, f"{file} needs {function}"),
-        consequence=f"if {owner} comes first, {user} fails with 'The specified procedure could not "
+        consequence=f"If {owner} comes first, {user} fails with 'The specified procedure could not "
         "be found' ([WinError 127]).",
         remedy=f"install versions with the same {name}, or import one of them only",
         command=f"cudaguard check-extension {file}",
