@@ -103,7 +103,7 @@ def test_hang_is_told_with_its_cause(child, hang, start):
     assert ended.returncode == -signal.SIGTERM  # it has gone on
     assert (ended.stdout, ended.stderr) == ("", "")
     assert re.search(besides or "Python stack", said[-1]), said[-1]
-    assert ("hint: " in said[-1]) == bool(besides)
+    assert ("because: " in said[-1]) == bool(besides)
     assert start == RUN or "(loader)" in said[-1] or "loader" not in code + module
 
 
