@@ -97,14 +97,12 @@ NOT_LOADED, MISMATCH = 9, 18  # nvmlReturn_t
 
 
 def look_at_machine(root: str = "/") -> dict[str, Any]:
-    """Return what is known of this machine.
+    """Return what is known of this machine; what is not is empty or 0.
 
-    Returns:
-        ``nvml``: ``ok``, ``missing``, or NVML's own words for why it does not work; ``gpus``: name
-        and compute capability of each GPU that NVML lists; ``driver_version``: of the kernel's
-        half, as in ``580.65.06``; ``supported``: newest CUDA version of the driver, 12040 for 12.4;
-        ``driver_library``: a libcuda.so.1 where drivers are installed; ``problems``: what is wrong,
-        and what to do about it, in words. What is not known is empty or 0.
+    ``nvml``: ``ok``, ``missing``, or NVML's own words for why it does not work; ``gpus``: name and
+    compute capability of each GPU that NVML lists; ``driver_version``: of the kernel's half, as in
+    ``580.65.06``; ``supported``: newest CUDA version of the driver, 12040 for 12.4;
+    ``driver_library``: a libcuda.so.1 where drivers are installed; ``problems``: in words.
     """
     library = next((p for p in DRIVER_PLACES if os.path.exists(os.path.join(root, p[1:]))), "")
     machine = {**_ask_nvml(), "driver_library": library}

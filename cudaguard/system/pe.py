@@ -39,21 +39,14 @@ _BUDGET = 1 << 25
 
 
 class PeFile(Record):
-    """What is known of a file; all empty if it is no PE file, or cannot be read.
+    """What is known of a file; all empty if it is no PE file, or cannot be read."""
 
-    Args:
-        machine: Of the processor: a value of `MACHINES`, or a number.
-        linker: The version of the linker that made it, as in (14, 42).
-        version: The file version of its version resource, four numbers.
-        imports: The libraries that it needs, in lower case.
-        locks_without_init: True if it locks mutexes that it has not initialized, as what MSVC
-            14.40 and newer make of ``std::mutex``. An older ``msvcp140.dll`` reads address 0 then.
-    """
-
-    machine: str = ""
-    linker: tuple[int, ...] = ()
-    version: tuple[int, ...] = ()
-    imports: tuple[str, ...] = ()
+    machine: str = ""  # a value of `MACHINES`, or a number
+    linker: tuple[int, ...] = ()  # the version of that which made it, as in (14, 42)
+    version: tuple[int, ...] = ()  # of its version resource, four numbers
+    imports: tuple[str, ...] = ()  # the libraries that it needs, in lower case
+    # It locks mutexes that it has not initialized, as what MSVC 14.40 and newer make of
+    # ``std::mutex``. An older ``msvcp140.dll`` reads address 0 then.
     locks_without_init: bool = False
 
 
@@ -107,12 +100,7 @@ def system_folder() -> str:
 
 
 def in_wheels(name: str, folders: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield (file, distribution) of the DLLs that wheels list.
-
-    Args:
-        name: Name of the file, in lower case; empty for any.
-        folders: Where distributions are installed.
-    """
+    """Yield (file, distribution) of the DLLs of a name in lower case, or any, that wheels list."""
     wanted = name.encode() or b".dll"
     for folder in dict.fromkeys(folders):
         try:

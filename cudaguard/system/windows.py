@@ -33,8 +33,7 @@ def end_of(status: int) -> int:
 class Job:
     """A group of processes, which end when this process ends, however it does.
 
-    Args:
-        is_quiet: True to show no dialog for one that crashes, and to leave no dump.
+    A quiet one shows no dialog for a process that crashes, and leaves no dump.
     """
 
     def __init__(self, *, is_quiet: bool = False) -> None:
