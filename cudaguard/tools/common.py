@@ -184,9 +184,6 @@ def execute(args: Namespace) -> int:
     """Execute a command; what it shows goes to the file of ``-o``, if it has that.
 
     The suffix of that file says the format, where ``--format`` does not.
-
-    Raises:
-        UsageError: The file cannot be written.
     """
     config = getattr(args, "config_file", None)
     if config is not None:  # for this process and its children

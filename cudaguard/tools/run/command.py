@@ -134,12 +134,10 @@ class Deaths:
         self._is_ending = False
 
     def look(self, is_ending: bool, program: int, about: int = 0) -> None:
-        """Tell who has died since the last time.
+        """Tell who has died since the last time, but for the process that a report is `about`.
 
-        Args:
-            is_ending: True if the program is asked to end now, and may kill what it has started.
-            program: The process of the program itself, whose end is told by a report.
-            about: The process that a report is about: nothing is told of it here.
+        A report tells of the end of the program itself; one that `is_ending` is asked to end now,
+        and may kill what it has started.
         """
         self._dead.add(program)
         data, crashed = self._new(self._seen), self._crashed()

@@ -218,10 +218,7 @@ def lines_of_process(lines: Sequence[Line], pid: int, deepest: int = 5) -> list[
 def story_of(lines: Sequence[Line], pid: int, thread: int = 0) -> Story:
     """Return what a process did last, in the last of the programs that it was.
 
-    Args:
-        lines: The journal of all processes.
-        pid: The process.
-        thread: The thread that died, if that is known: what others were importing was not it.
+    What others were importing than the `thread` that died, if that is known, was not it.
     """
     mode = last = cuda = forked = ""
     error: Raised | None = None
@@ -384,14 +381,11 @@ class Sources:
     """Frames as the report has them; those of the program's own files with their lines.
 
     No line of another file is shown: a process that has given up its rights can still write to
-    what faulthandler has open, and name a file there that it may not read.
+    what faulthandler has open, and name a file there that it may not read. The scripts that other
+    processes of the run were started with are the program's too.
 
-    Args:
-        program: The program.
-        frames: Where it died, innermost first; the outermost that can be that of ``-m MODULE``, by
-            its name, has the file of the module, which is not imported to find it.
-        processes: Those of the run; the scripts that they were started with are the program's too.
-        shows_lines: False for a report that others may read.
+    The frames come innermost first; the outermost that can be that of ``-m MODULE``, by its name,
+    has the file of the module, which is not imported to find it.
     """
 
     def __init__(
