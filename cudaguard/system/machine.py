@@ -44,7 +44,7 @@ class DriverFiles(NamedTuple):
 def look_at_driver(root: str = "/") -> DriverFiles:
     """Return what files tell of the driver."""
     library = library_file(LIBRARY)
-    said = _SAID.search(_content(os.path.join(root, "proc/driver/nvidia/version")))
+    said = _SAID.search(start_of(root, "proc/driver/nvidia/version"))
     return DriverFiles(
         said[1] if said else "",
         library,
@@ -64,14 +64,15 @@ def library_file(name: str) -> str:
 
 
 def _is_gpu(device: str) -> bool:
-    vendor, kind = (_content(os.path.join(device, name)) for name in ("vendor", "class"))
+    vendor, kind = (start_of(device, name) for name in ("vendor", "class"))
     return vendor.strip() == _NVIDIA and kind.startswith(_DISPLAY)
 
 
-def _content(path: str) -> str:
+def start_of(root: str, path: str) -> str:
+    """Return the beginning of a text; nothing of a file that cannot be read."""
     try:
-        return read_start(path, 1 << 12).decode("utf-8", "replace")
-    except own_errors(OSError):
+        return read_start(os.path.join(root, path), 1 << 16).decode("utf-8", "replace")
+    except own_errors(OSError, ValueError):
         return ""
 
 

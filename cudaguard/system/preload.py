@@ -119,9 +119,10 @@ def _in_toolkits(name: str) -> Iterator[str]:
         yield f"{home}/lib64/{name}"
 
 
-def distributions() -> Iterator[tuple[str, str]]:
-    """Yield the folders of metadata: the folder of sys.path, and the name."""
-    for folder in [one for one in sys.path if isinstance(one, str) and one]:
+def distributions(folders: Iterable[str] | None = None) -> Iterator[tuple[str, str]]:
+    """Yield the folders of metadata: the folder, by default of sys.path, and the name."""
+    entries = sys.path if folders is None else folders
+    for folder in [one for one in entries if isinstance(one, str) and one]:
         try:
             names = sorted(os.listdir(folder))
         except own_errors(OSError):  # a zip file, or none

@@ -81,14 +81,9 @@ def state(pid: int) -> str:
 
 def handles(pid: int, number: int) -> bool:
     """Return True if a process has a handler of its own for a signal."""
-    try:
-        with open(f"/proc/{pid}/status", encoding="utf-8") as file:
-            for line in file:
-                if line.startswith("SigCgt:"):
-                    return bool(int(line.split()[1], 16) >> (number - 1) & 1)
-    except own_errors(OSError, ValueError):
-        return False
-    return False
+    status = _lines(f"/proc/{pid}/status")
+    caught = next((line for line in status if line.startswith("SigCgt:")), "SigCgt: 0")
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
 
 # Exit statuses of Windows with which crashed processes end -> what they mean.
