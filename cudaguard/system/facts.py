@@ -41,11 +41,9 @@ class Facts:
     @property
     def machine(self) -> str:
         """Hardware name, as in ``x86_64``."""
-        return (
-            os.uname().machine
-            if hasattr(os, "uname")
-            else os.environ.get("PROCESSOR_ARCHITECTURE", "")
-        )
+        if hasattr(os, "uname"):
+            return os.uname().machine
+        return os.environ.get("PROCESSOR_ARCHITECTURE", "")
 
     @property
     def environ(self) -> Mapping[str, str]:
@@ -260,6 +258,4 @@ def _real(folder: str) -> str:
 def _folders(module: object) -> list[str]:
     folders = peek(module, "__path__")
     # Only lists: the path of a namespace package asks foreign finders when it is read.
-    return (
-        [entry for entry in folders if isinstance(entry, str)] if isinstance(folders, list) else []
-    )
+    return [one for one in folders if isinstance(one, str)] if isinstance(folders, list) else []

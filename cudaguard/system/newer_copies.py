@@ -17,14 +17,7 @@ from cudaguard.elf.search_path import Place, SearchPath
 from cudaguard.elf.symbols import SharedObject, Wanted
 from cudaguard.files import os, own_errors
 from cudaguard.model import NamedTuple
-from cudaguard.system.preload import (
-    CUDA_FOLDERS,
-    below,
-    distributions,
-    is_mapped,
-    name_of,
-    text_of,
-)
+from cudaguard.system.preload import CUDA_FOLDERS, below, distributions, is_mapped, name_of, text_of
 from cudaguard.system.runtimes import runtime_of, stem_of
 
 TYPE_CHECKING = False

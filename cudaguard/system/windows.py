@@ -40,10 +40,8 @@ class Job:
         windll: Any = ctypes.WinDLL  # type: ignore[attr-defined,unused-ignore]  # on Windows only
         self._api: Any = __import__("_winapi")
         self._kernel32, self._ntdll, pointer = windll("kernel32"), windll("ntdll"), ctypes.c_void_p
-        create_job, create_port = (
-            self._kernel32.CreateJobObjectW,
-            self._kernel32.CreateIoCompletionPort,
-        )
+        create_job = self._kernel32.CreateJobObjectW
+        create_port = self._kernel32.CreateIoCompletionPort
         create_job.restype = create_port.restype = pointer
         self._job = pointer(create_job(None, None))
         self._port = pointer(create_port(pointer(-1), None, None, 1))
