@@ -56,18 +56,13 @@ def configure(parser: ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("--mode", help="off, observe, warn, fix or strict (default: as configured)")
     parser.add_argument("--report", metavar="FILE", help="write how it ended to FILE, as JSON")
-    launch.configure(
-        parser,
-        "run",
-        "end the program and what it has started after that time, with status 124; the report "
-        "says where it was",
-    )
+    late = "end the program and what it has started after that time, with status 124"
+    launch.configure(parser, "run", f"{late}; the report says where it was")
     add_verbose(parser, quiet="say nothing of what was repaired", config=True)
     parser.add_argument(
-        "--exec",
-        action="store_true",
+        "--exec", action="store_true",
         help="become the program instead of its parent: the guard is up, there is no report",
-    )
+    )  # fmt: skip
 
 
 def execute(args: Namespace) -> int:

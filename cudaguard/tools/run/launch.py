@@ -225,10 +225,10 @@ def _path_of(word: str, environ: Mapping[str, str]) -> str:
 def guarded_environment(
     mode: str | None, environ: Mapping[str, str], prefix: str = sys.prefix
 ) -> dict[str, str]:
-    """Return the environment that puts the guard up in the Pythons of a ``sys.prefix``, or in all.
+    """Return an environment, completed so that the Pythons of a prefix (empty: all) are guarded.
 
-    The mode None is that of the environment or the configuration file; ``CUDAGUARD=off`` in
-    `environ`, which to start from, beats any.
+    The mode None stands for that of the environment or the configuration file; ``CUDAGUARD=off`` in
+    the environment beats any.
     """
     from cudaguard.core.permit import mode_for_child
 

@@ -346,10 +346,8 @@ def fitting(rules: Iterable[Rule], story: Story, cured: Container[str] = ()) -> 
             continue
         names = (*rule.watch, *rule.needs, *rule.when.get("dists", {}))
         is_certain = suspect in {name.partition(".")[0] for name in names}
-        takes_over = (
-            bool(actions_of(rule, "load_local")) and watched[0].partition(".")[0] != suspect
-        )
-        if is_certain or takes_over:
+        is_other = watched[0].partition(".")[0] != suspect
+        if is_certain or (is_other and actions_of(rule, "load_local")):
             patterns = values_of(rule, "load_local")
             files = [file for file in story.mapped if matches(file.rpartition("/")[2], patterns)]
             found.append(Fit(rule, is_certain, tuple(files), call))
@@ -420,15 +418,8 @@ class Sources:
             is_own = is_code and file == "<string>"
             if self.script:
                 is_own = os.path.abspath(file) == script
-            found.append(
-                {
-                    "file": file,
-                    "line": line,
-                    "function": function,
-                    "source": "".join(lines).strip(),
-                    "is_program": is_own,
-                }
-            )
+            place = {"file": file, "line": line, "function": function}
+            found.append({**place, "source": "".join(lines).strip(), "is_program": is_own})
         return found
 
     def threads(self, fault: FaultDump) -> list[dict[str, Any]]:
@@ -491,9 +482,8 @@ def lines_of(stack: Sequence[Frame]) -> list[str]:
                 folded = 0
             if frame is not None:
                 source = f": {frame['source']}" if frame["source"] else ""
-                lines.append(
-                    f"{short(frame['file'])}:{frame['line']} in {frame['function']}{source}"
-                )
+                where = f"{short(frame['file'])}:{frame['line']}"
+                lines.append(f"{where} in {frame['function']}{source}")
     return lines
 
 

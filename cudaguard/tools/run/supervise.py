@@ -274,10 +274,8 @@ def _alive() -> list[int]:
 
 
 def _kill(pid: int, number: int) -> None:
-    try:
+    with suppress(OSError):  # it has ended, or changed its user
         os.kill(pid, number)
-    except OSError:  # it has ended, or changed its user
-        return
 
 
 # --- the end ------------------------------------------------------------------------
@@ -318,8 +316,6 @@ def _end_as(ended: ProgramEnd) -> int:
 def flush() -> None:
     """Write out what this process has printed; one that was started without streams has none."""
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with suppress(OSError, ValueError):  # nobody reads it any more
             if stream is not None:
                 stream.flush()
-        except (OSError, ValueError):  # nobody reads it any more
-            continue
