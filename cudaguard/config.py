@@ -70,11 +70,7 @@ class Settings(Record):
 
 
 def parse_mode(value: object, source: str) -> Mode:
-    """Return the mode that `value` names.
-
-    Raises:
-        ConfigError: if it names none; the message lists the valid words.
-    """
+    """Return the mode that `value` names."""
     mode = _MODE_WORDS.get(value.strip().lower()) if isinstance(value, str) else None
     if mode is None:
         raise ConfigError(
@@ -88,9 +84,6 @@ def parse_context(value: object, source: str) -> str:
     """Return ``none``, ``auto``, or a device in words: an ordinal, a UUID or a PCI bus id.
 
     Whether there is such a device is not known here.
-
-    Raises:
-        ConfigError: if it can be none of these.
     """
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_DEVICES:
         return str(value)
@@ -105,11 +98,7 @@ def parse_context(value: object, source: str) -> str:
 
 
 def parse_watch(value: object, source: str) -> tuple[str, ...]:
-    """Return module names; the name ``*`` stands for every top-level module.
-
-    Raises:
-        ConfigError: if the value is neither ``all`` nor a list of module names.
-    """
+    """Return module names; the name ``*`` stands for every top-level module, as ``all`` does."""
     if isinstance(value, str):
         value = value.replace(",", " ").split()
     if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
@@ -121,11 +110,7 @@ def parse_watch(value: object, source: str) -> tuple[str, ...]:
 
 
 def parse_switches(enable: object, disable: object, source: str) -> dict[str, bool]:
-    """Return rule id -> wanted state from two lists of ids.
-
-    Raises:
-        ConfigError: if one is not a list of ids, or an id stands in both.
-    """
+    """Return rule id -> wanted state from two lists of ids; none may stand in both."""
     switches: dict[str, bool] = {}
     for name, value, state in (("enable", enable, True), ("disable", disable, False)):
         if isinstance(value, str) or not isinstance(value, (list, tuple, set, frozenset)):
@@ -175,11 +160,7 @@ def read_environment(environ: Mapping[str, str]) -> tuple[Settings, list[str]]:
 
 
 def read_file(path: object) -> Settings:
-    """Read a configuration file: ``cudaguard.toml``, or any TOML file with ``[tool.cudaguard]``.
-
-    Raises:
-        ConfigError: naming the file, the key, and what was expected.
-    """
+    """Read a configuration file: ``cudaguard.toml``, or any TOML file with ``[tool.cudaguard]``."""
     try:
         name = os.path.expanduser(os.fsdecode(path))  # type: ignore[arg-type]  # refused below
         text = read_bytes(name, FILE_LIMIT).decode("utf-8-sig")

@@ -91,15 +91,9 @@ _owners: dict[int, int] = {}
 
 
 def open_to_read(path: Path, *, may_be_link: bool = True) -> int:
-    """Return a descriptor of a regular file.
+    """Return a descriptor of a regular file; a link may be refused, whatever it leads to.
 
-    Args:
-        path: The file.
-        may_be_link: False to refuse a link, whatever it leads to.
-
-    Raises:
-        OSError: It cannot be opened, or is something else.
-        ValueError: That is no path.
+    Raises OSError if it cannot be opened, or is something else; ValueError if that is no path.
     """
     # Before it is opened: that alone wakes the writer of a pipe, or rewinds a tape.
     kind = os.stat(path, follow_symlinks=may_be_link).st_mode
@@ -109,16 +103,7 @@ def open_to_read(path: Path, *, may_be_link: bool = True) -> int:
 
 
 def read_bytes(path: Path, most: int) -> bytes:
-    """Return what is in a regular file.
-
-    Args:
-        path: The file.
-        most: Bytes; a larger file is refused.
-
-    Raises:
-        OSError: It cannot be read, is no regular file, or is larger.
-        ValueError: That is no path.
-    """
+    """Return what is in a regular file, of so many bytes at most; raises as `open_to_read`."""
     data = read_start(path, most + 1)
     if len(data) > most:
         raise OSError(_INVALID, f"larger than {most} bytes", os.fspath(path))
@@ -140,14 +125,8 @@ def open_to_write(path: Path, flags: int = O_CREAT) -> int:
     """Return a descriptor of a regular file of this user's, or of a standard stream.
 
     A file that somebody else has put there, or a link to one of the user's, is not written to.
-
-    Args:
-        path: The file.
-        flags: Besides those for writing: ``O_CREAT``, ``O_APPEND``, ``O_TRUNC``, ``O_EXCL``.
-
-    Raises:
-        OSError: It cannot be opened, or is something else.
-        ValueError: That is no path.
+    Flags besides those for writing: ``O_CREAT``, ``O_APPEND``, ``O_TRUNC``, ``O_EXCL``. Raises as
+    `open_to_read` does.
     """
     how = O_WRONLY | _SAFE | flags & ~(O_CREAT | O_TRUNC)
     if os.fspath(path).rpartition("/")[0] in _STREAMS:

@@ -56,12 +56,8 @@ _reapers: set[int] = set()  # of the children that run now
 def _child(work: Callable[[], object]) -> Iterator[int]:
     """Run a function in a child. At the end of the block, kill it and all that it has started.
 
-    Yields:
-        A descriptor that tells how the child has ended, as ``os.waitpid`` does, when nothing of it
-        is left.
-
-    Raises:
-        OSError: There can be no further process.
+    What is yielded is a descriptor that tells how the child has ended, as ``os.waitpid`` does, when
+    nothing of it is left. Raises OSError if there can be no further process.
     """
     import warnings
 
@@ -164,31 +160,19 @@ def _bury(ended: dict[int, int]) -> bool:
 
 
 class Failure(NamedTuple):
-    """How a child failed.
+    """How a child failed."""
 
-    Args:
-        kind: ``signal``, ``hang``, ``error`` (an exception) or ``exit``; empty if all is well.
-        text: The signal, the last line of the error, or the exit status.
-    """
-
-    kind: str
-    text: str
+    kind: str  # ``signal``, ``hang``, ``error`` (an exception) or ``exit``; empty if all is well
+    text: str  # the signal, the last line of the error, or the exit status
 
 
 class Ended(Record):
-    """How a command ended.
+    """How a command ended."""
 
-    Args:
-        status: Exit status; negative, the signal that ended it; None, it ran into the limit.
-        output: The end of what it wrote to standard output.
-        errors: The end of what it wrote to standard error.
-        seconds: How long it ran.
-    """
-
-    status: int | None
-    output: str
-    errors: str
-    seconds: float
+    status: int | None  # negative, the signal that ended it; None, it ran into the limit
+    output: str  # the end of what it wrote to standard output
+    errors: str  # the same of standard error
+    seconds: float  # how long it ran
 
     def failure(self) -> Failure:
         """Return how it failed, if it did."""
@@ -203,17 +187,10 @@ class Ended(Record):
 
 
 def run_command(command: Sequence[str], environ: Mapping[str, str], limit: float) -> Ended:
-    """Run a command to its end, or to the limit, and kill whatever it leaves behind.
+    """Run a command to its end, or to the limit of seconds, and kill whatever it leaves behind.
 
-    It has no input and leaves no core file. One that cannot be started has status 127.
-
-    Args:
-        command: The command and its arguments.
-        environ: The environment of the child.
-        limit: Seconds.
-
-    Raises:
-        OSError: There can be no further process.
+    It has no input and leaves no core file. One that cannot be started has status 127; an OSError
+    says that there can be no further process.
     """
     started = monotonic()
     if os.name == "nt":
@@ -260,8 +237,7 @@ def _read(
 ) -> tuple[bytes | None, tuple[str, str]]:
     """Read until nothing is left of a child, or the deadline has come.
 
-    Returns:
-        What the reaper has told, None before it has; the ends of the streams.
+    Return what the reaper has told, None before it has; and the ends of the streams.
     """
     import selectors
 
@@ -306,9 +282,7 @@ def error_of(errors: str) -> str:
 def telling_lines(errors: str, runner: str = "<string>") -> tuple[str, ...]:
     """Return the lines that tell most: what a library said before it died, and where.
 
-    Args:
-        errors: What a child has written to standard error.
-        runner: The file of ours that the child runs, whose frames tell nothing.
+    The frames of `runner`, the file of ours that the child runs, tell nothing.
     """
 
     def kept(frame: re.Match[str]) -> str:
@@ -368,39 +342,23 @@ _note("imported")
 
 
 class Ending(NamedTuple):
-    """How a child ended that was to import modules.
+    """How a child ended that was to import modules."""
 
-    Args:
-        kind: As of `Failure`.
-        text: As of `Failure`.
-        at: The module that was being imported; empty if all were, and the end of the process is
-            what failed.
-        said: What it said last on standard error.
-        seconds: How long it took.
-        answer: What the code that was added has noted.
-    """
-
-    kind: str
+    kind: str  # this and the next one: as of `Failure`
     text: str
+    # The module that was being imported; empty if all were, and the end of the process failed
     at: str
-    said: tuple[str, ...]
-    seconds: float
-    answer: Any = None
+    said: tuple[str, ...]  # last, on standard error
+    seconds: float  # how long it took
+    answer: Any = None  # what the code that was added has noted
 
 
 def try_imports(
     names: Sequence[str], environ: Mapping[str, str], limit: float, *, code: str = ""
 ) -> Ending:
-    """Import modules in this order, in a child.
+    """Import modules in this order, in a child; an OSError says that none can be started.
 
-    Args:
-        names: The modules.
-        environ: The environment.
-        limit: Seconds.
-        code: Run after the imports; it may ``_note("answer " + json)``.
-
-    Raises:
-        OSError: No child can be started.
+    `code` is run after the imports; it may ``_note("answer " + json)``.
     """
     last = _OURSELVES + code if code else ""
     program = _IMPORTS.format(sign=SIGN, names=tuple(names), last=last)
@@ -424,28 +382,19 @@ def try_imports(
 
 
 class NoAnswer(NamedTuple):
-    """In place of what a function returns.
+    """In place of what a function returns."""
 
-    Args:
-        why: Why there is nothing, as in ``it has not ended within 30 s``.
-        seconds: How long it was waited for.
-        is_late: True if its time was up.
-    """
-
-    why: str
-    seconds: float
-    is_late: bool
+    why: str  # why there is nothing, as in ``it has not ended within 30 s``
+    seconds: float  # how long it was waited for
+    is_late: bool  # its time was up
 
 
 def run_in_fork(tasks: Sequence[Callable[[], Any]], limit: float) -> Iterator[Any]:
     """Yield what each function returns, or `NoAnswer`; the others are run all the same.
 
-    What they return is pickled, and what they change here is lost.
-
-    Args:
-        tasks: The functions. One that is stuck is given up together with its process, so that the
-            next one finds nothing of what the others have kept for it.
-        limit: Seconds for each.
+    What they return is pickled, and what they change here is lost. One that is stuck for `limit`
+    seconds is given up together with its process, so that the next one finds nothing of what the
+    others have kept for it.
     """
     from multiprocessing import Pipe
 

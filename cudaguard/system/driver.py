@@ -99,11 +99,7 @@ class Driver:
         )
 
     def load(self) -> None:
-        """Load the driver library, as the program has asked for CUDA; it is not initialized.
-
-        Raises:
-            OSError: There is none, or it cannot be loaded.
-        """
+        """Load the driver library, without initializing it; OSError where that is impossible."""
         import _ctypes
 
         if not self._handle:

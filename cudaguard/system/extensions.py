@@ -50,12 +50,7 @@ _WELL_KNOWN = (RUNTIME, OTHER)
 
 
 def cause_of(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lack, ...]]:
-    """Return the cause for which an extension would not load, and what it is about.
-
-    Args:
-        found: What the loader would meet. Not fine, or there is no cause.
-        around: What extensions are built for here.
-    """
+    """Return the cause for which an extension that is not fine would not load, and what about."""
     if found.problem:
         return found.problem, ()
     if found.libraries:  # a missing library has missing symbols follow
@@ -193,15 +188,7 @@ def words_for(
     around: Surroundings,
     readable: Mapping[str, str],
 ) -> tuple[str, str]:
-    """Return the message and the remedy for a cause.
-
-    Args:
-        cause: One of `CAUSES`.
-        about: The libraries, versions or symbols that it is about.
-        found: What the loader would meet.
-        around: What extensions are built for here.
-        readable: Symbol -> how it stands in the source.
-    """
+    """Return the message and the remedy for one of `CAUSES`; `readable`: symbols as in a source."""
     names = list(dict.fromkeys(lack.name for lack in about))
     case = _Case(
         os.path.basename(found.path),
@@ -400,10 +387,7 @@ CAUSES: dict[str, tuple[str, str] | Callable[[_Case], tuple[str, str]]] = {
         "{file} is truncated, probably by an interrupted build or copy: {found.detail}",
         "delete the file, and build or install it again",
     ),
-    "not-elf": (
-        "{file} is not a loadable library: {found.detail}",
-        "build or install it again",
-    ),
+    "not-elf": ("{file} is not a loadable library: {found.detail}", "build or install it again"),
     "wrong-machine": (
         "{file} was built for another machine: {found.detail}",
         "install the package for this machine, or build it here",
@@ -478,13 +462,7 @@ def check_extension(
 def check_one_of_many(
     path: str, modules: tuple[str, ...], settled: dict[object, Settled] | None
 ) -> ExtensionCheck:
-    """Check an extension as `check_extension` does, remembering what others need as well.
-
-    Args:
-        path: The extension.
-        modules: Are taken for imported.
-        settled: As for `cudaguard.elf.forecast.forecast`.
-    """
+    """Check as `check_extension` does, with what `forecast` has `settled` for others as well."""
     files = [file for module in modules for file in extensions_of(module)]
     found = forecast(path, files, settled)
     other = built_for_python(found.path)
@@ -498,12 +476,7 @@ def check_one_of_many(
 
 
 def judged(found: Forecast, given: tuple[str, ...] = ()) -> ExtensionCheck:
-    """Return the check that follows from a forecast.
-
-    Args:
-        found: What the loader would meet.
-        given: Modules that are taken for imported.
-    """
+    """Return the check that follows from a forecast; `given`: modules taken for imported."""
     if found.is_fine:
         return ExtensionCheck(True, found.path)
     if found.problem == "not-elf":

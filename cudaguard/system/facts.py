@@ -41,11 +41,9 @@ class Facts:
     @property
     def machine(self) -> str:
         """Hardware name, as in ``x86_64``."""
-        return (
-            os.uname().machine
-            if hasattr(os, "uname")
-            else os.environ.get("PROCESSOR_ARCHITECTURE", "")
-        )
+        if hasattr(os, "uname"):
+            return os.uname().machine
+        return os.environ.get("PROCESSOR_ARCHITECTURE", "")
 
     @property
     def environ(self) -> Mapping[str, str]:
@@ -113,16 +111,10 @@ def _of(name: str, what: str) -> Any:
 
 
 def distribution(library: Any, name: str) -> Distribution:
-    """Return an installed distribution, as `bounded` does.
+    """Return an installed distribution, as `bounded` does, or raise PackageNotFoundError.
 
     ``distribution`` of Python 3.15 and importlib_metadata reads the metadata to choose one.
-
-    Args:
-        library: ``importlib.metadata``, or what it is made from.
-        name: The distribution's name.
-
-    Raises:
-        PackageNotFoundError: It is not installed.
+    `library` is ``importlib.metadata``, or what it is made from.
     """
     for one in library.Distribution.discover(name=name):
         return bounded(one)
@@ -206,11 +198,7 @@ def _requirement(text: str) -> Requirement:
 
 
 def _part_of_packaging(name: str) -> ModuleType:
-    """Return a module of ``packaging``.
-
-    Raises:
-        ImportError: It is not there, or broken: our failure, whatever it is that it raises.
-    """
+    """Return a module of ``packaging``; an ImportError of ours, whatever a broken one raises."""
     try:
         return __import__(f"packaging.{name}", fromlist=("__name__",))  # the part, not the whole
     except program_errors(Exception) as error:
@@ -244,10 +232,7 @@ class Packages:
         """Return the top-level package whose folders a library lies in, empty if none has it.
 
         ``decord/libdecord.so`` and ``decord.libs/libz.so``, where wheels keep what they bundle,
-        both belong to ``decord``.
-
-        Args:
-            path: The library's file, links resolved.
+        both belong to ``decord``. The links of the path are resolved.
         """
         for name, folder in self._others:
             if path.startswith(folder):
@@ -273,6 +258,4 @@ def _real(folder: str) -> str:
 def _folders(module: object) -> list[str]:
     folders = peek(module, "__path__")
     # Only lists: the path of a namespace package asks foreign finders when it is read.
-    return (
-        [entry for entry in folders if isinstance(entry, str)] if isinstance(folders, list) else []
-    )
+    return [one for one in folders if isinstance(one, str)] if isinstance(folders, list) else []

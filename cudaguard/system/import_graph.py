@@ -56,25 +56,19 @@ _kept: dict[str, tuple[object, _Source]] = {}  # by file, with its time and size
 class ImportGraph:
     """The modules that others lead to: those of the program, and the top of installed packages.
 
-    Args:
-        wanted: What is looked for. A source in which nothing leads to one of them is parsed only
-            where it matters what else it does.
-        roots: Where to begin.
-        loaded: Modules that are there, and are not executed again.
-        watched: The package that is imported now: what it does is not what others depend on.
-        path: Where modules are searched; None for where Python does.
-        is_whole: Is all read that the roots lead to, whatever that costs?
+    A source in which nothing leads to what is wanted is parsed only where it matters what else it
+    does.
     """
 
     def __init__(
         self,
         wanted: Iterable[str],
         roots: Iterable[Module],
-        loaded: Container[str] = (),
-        watched: str = "",
-        path: Sequence[str] | None = None,
+        loaded: Container[str] = (),  # are there, and not executed again
+        watched: str = "",  # is imported now: what it does is not what others depend on
+        path: Sequence[str] | None = None,  # None for where Python searches
         *,
-        is_whole: bool = False,
+        is_whole: bool = False,  # is all read that the roots lead to, whatever that costs?
     ) -> None:
         self._words = [name.rpartition(".")[2].encode() for name in wanted]
         self._loaded, self._path, self._watched = loaded, path, watched.partition(".")[0]

@@ -30,16 +30,11 @@ _WORDS = 16  # bytes: address and length of the search list
 
 
 class LoaderList:
-    """What the dynamic loader has mapped.
-
-    Attributes:
-        news: Counts the looks that have found something changed.
-        scope: The program's search list, the address of an entry per 8 bytes; empty if it cannot
-            be read.
-    """
+    """What the dynamic loader has mapped."""
 
     def __init__(self) -> None:
-        self.news = 0
+        self.news = 0  # counts the looks that have found something changed
+        # The program's search list, the address of an entry per 8 bytes; empty if it is unreadable.
         self.scope = b""
         self._first = self._scope_at = 0
         self._parts: Parts = []
@@ -55,11 +50,9 @@ class LoaderList:
         self._begins_at = (0, 0)
 
     def begin_at(self, last: int, members: int) -> None:
-        """Show the list as it was when an entry was the last, until `go_on` is called.
+        """Show the list as it was when an entry (by address) was the last, until `go_on` is called.
 
-        Args:
-            last: Address of the entry.
-            members: How many entries the search list had then.
+        The search list had so many `members` then.
         """
         self._begins_at = last, members
 

@@ -44,7 +44,7 @@ class DriverFiles(NamedTuple):
 def look_at_driver(root: str = "/") -> DriverFiles:
     """Return what files tell of the driver."""
     library = library_file(LIBRARY)
-    said = _SAID.search(_content(os.path.join(root, "proc/driver/nvidia/version")))
+    said = _SAID.search(start_of(root, "proc/driver/nvidia/version"))
     return DriverFiles(
         said[1] if said else "",
         library,
@@ -64,14 +64,15 @@ def library_file(name: str) -> str:
 
 
 def _is_gpu(device: str) -> bool:
-    vendor, kind = (_content(os.path.join(device, name)) for name in ("vendor", "class"))
+    vendor, kind = (start_of(device, name) for name in ("vendor", "class"))
     return vendor.strip() == _NVIDIA and kind.startswith(_DISPLAY)
 
 
-def _content(path: str) -> str:
+def start_of(root: str, path: str) -> str:
+    """Return the beginning of a text; nothing of a file that cannot be read."""
     try:
-        return read_start(path, 1 << 12).decode("utf-8", "replace")
-    except own_errors(OSError):
+        return read_start(os.path.join(root, path), 1 << 16).decode("utf-8", "replace")
+    except own_errors(OSError, ValueError):
         return ""
 
 
@@ -97,14 +98,12 @@ NOT_LOADED, MISMATCH = 9, 18  # nvmlReturn_t
 
 
 def look_at_machine(root: str = "/") -> dict[str, Any]:
-    """Return what is known of this machine.
+    """Return what is known of this machine; what is not is empty or 0.
 
-    Returns:
-        ``nvml``: ``ok``, ``missing``, or NVML's own words for why it does not work; ``gpus``: name
-        and compute capability of each GPU that NVML lists; ``driver_version``: of the kernel's
-        half, as in ``580.65.06``; ``supported``: newest CUDA version of the driver, 12040 for 12.4;
-        ``driver_library``: a libcuda.so.1 where drivers are installed; ``problems``: what is wrong,
-        and what to do about it, in words. What is not known is empty or 0.
+    ``nvml``: ``ok``, ``missing``, or NVML's own words for why it does not work; ``gpus``: name and
+    compute capability of each GPU that NVML lists; ``driver_version``: of the kernel's half, as in
+    ``580.65.06``; ``supported``: newest CUDA version of the driver, 12040 for 12.4;
+    ``driver_library``: a libcuda.so.1 where drivers are installed; ``problems``: in words.
     """
     library = next((p for p in DRIVER_PLACES if os.path.exists(os.path.join(root, p[1:]))), "")
     machine = {**_ask_nvml(), "driver_library": library}

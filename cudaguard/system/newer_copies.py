@@ -17,14 +17,7 @@ from cudaguard.elf.search_path import Place, SearchPath
 from cudaguard.elf.symbols import SharedObject, Wanted
 from cudaguard.files import os, own_errors
 from cudaguard.model import NamedTuple
-from cudaguard.system.preload import (
-    CUDA_FOLDERS,
-    below,
-    distributions,
-    is_mapped,
-    name_of,
-    text_of,
-)
+from cudaguard.system.preload import CUDA_FOLDERS, below, distributions, is_mapped, name_of, text_of
 from cudaguard.system.runtimes import runtime_of, stem_of
 
 TYPE_CHECKING = False
@@ -50,9 +43,6 @@ def newer_than_found(path: str) -> tuple[str, ...]:
     """Return libraries that have what the ones that the loader finds lack, for a refused library.
 
     None where an older one is mapped: it stays, and a second one would help nobody.
-
-    Args:
-        path: The library that was refused for a symbol, or a version of symbols.
     """
     found = forecast(path)
     lacking = {*found.versions, *found.symbols}
@@ -71,28 +61,19 @@ def newer_than_found(path: str) -> tuple[str, ...]:
 
 
 class Need(NamedTuple):
-    """That an installed library needs another copy of a library than the loader would take.
+    """That an installed library needs another copy of a library than the loader would take."""
 
-    Args:
-        files: That copy, with those of its set.
-        client: What needs it.
-        modules: The top-level modules of the distribution that has the client.
-    """
-
-    files: tuple[str, ...]
-    client: str
-    modules: frozenset[str]
+    files: tuple[str, ...]  # that copy, with those of its set
+    client: str  # what needs it
+    modules: frozenset[str]  # the top-level ones of the distribution that has the client
 
 
 def needed_by_others(name: str, asking: str) -> Need | None:
     """Return who needs another copy of a library than the one that is about to be mapped.
 
     The first copy that is mapped serves all who come later. None where one of its set is mapped,
-    or where the other copy has not all that this one has.
-
-    Args:
-        name: Of the library.
-        asking: The file that is about to ask for it; empty: it is opened by its name.
+    or where the other copy has not all that this one has. The file `asking` is about to ask for it;
+    empty: it is opened by its name.
     """
     if is_mapped(name):
         return None
@@ -192,12 +173,7 @@ def newer_in_environment(soname: str, files: Iterable[str], asking: str) -> str:
     """Return the environment's copy of a library where the loader would take an older one.
 
     Empty where the library is mapped, or a folder of LD_LIBRARY_PATH has it: somebody wants that
-    one.
-
-    Args:
-        soname: As in ``libstdc++.so.6``.
-        files: What the environment has by that name.
-        asking: The file that is about to ask for it; one that is no library names no folders.
+    one. The environment has the `files`; who is `asking`, if no library, names no folders.
     """
     own = [(version_of(file, soname), file) for file in files if read_elf(file).soname == soname]
     is_wanted = any(os.path.exists(os.path.join(folder, soname)) for folder in library_path())

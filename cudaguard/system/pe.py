@@ -10,8 +10,9 @@ from functools import lru_cache
 
 from cudaguard.elf.process import mapped_files
 from cudaguard.elf.reader import Budget, UnreadableError, number
-from cudaguard.files import LARGEST, open_to_read, os, own_errors, read_bytes
+from cudaguard.files import open_to_read, os, own_errors
 from cudaguard.model import Record
+from cudaguard.system.preload import distributions, text_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,21 +40,14 @@ _BUDGET = 1 << 25
 
 
 class PeFile(Record):
-    """What is known of a file; all empty if it is no PE file, or cannot be read.
+    """What is known of a file; all empty if it is no PE file, or cannot be read."""
 
-    Args:
-        machine: Of the processor: a value of `MACHINES`, or a number.
-        linker: The version of the linker that made it, as in (14, 42).
-        version: The file version of its version resource, four numbers.
-        imports: The libraries that it needs, in lower case.
-        locks_without_init: True if it locks mutexes that it has not initialized, as what MSVC
-            14.40 and newer make of ``std::mutex``. An older ``msvcp140.dll`` reads address 0 then.
-    """
-
-    machine: str = ""
-    linker: tuple[int, ...] = ()
-    version: tuple[int, ...] = ()
-    imports: tuple[str, ...] = ()
+    machine: str = ""  # a value of `MACHINES`, or a number
+    linker: tuple[int, ...] = ()  # the version of that which made it, as in (14, 42)
+    version: tuple[int, ...] = ()  # of its version resource, four numbers
+    imports: tuple[str, ...] = ()  # the libraries that it needs, in lower case
+    # It locks mutexes that it has not initialized, as what MSVC 14.40 and newer make of
+    # ``std::mutex``. An older ``msvcp140.dll`` reads address 0 then.
     locks_without_init: bool = False
 
 
@@ -107,29 +101,16 @@ def system_folder() -> str:
 
 
 def in_wheels(name: str, folders: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield (file, distribution) of the DLLs that wheels list.
-
-    Args:
-        name: Name of the file, in lower case; empty for any.
-        folders: Where distributions are installed.
-    """
+    """Yield (file, distribution) of the DLLs of a name in lower case, or any, that wheels list."""
     wanted = name.encode() or b".dll"
-    for folder in dict.fromkeys(folders):
-        try:
-            infos = [one for one in os.listdir(folder or ".") if one.endswith(".dist-info")]
-        except own_errors(OSError):  # a zip file, or nothing at all
-            continue
-        for info in infos:
-            try:
-                record = read_bytes(os.path.join(folder, info, "RECORD"), LARGEST)
-            except own_errors(OSError):
-                continue
-            for line in record.split(b"\n") if wanted in record.lower() else ():
-                path = line.rpartition(b",")[0].rpartition(b",")[0].strip(b'"')
-                file = path.rpartition(b"/")[2].lower()
-                if file == wanted or (not name and file.endswith(wanted)):
-                    found = os.path.join(folder, path.decode("utf-8", "replace"))
-                    yield os.path.normpath(found), info.partition("-")[0]
+    for folder, info in distributions(dict.fromkeys(folder or "." for folder in folders)):
+        record = text_of(os.path.join(folder, info, "RECORD"))
+        for line in record.split(b"\n") if wanted in record.lower() else ():
+            path = line.rpartition(b",")[0].rpartition(b",")[0].strip(b'"')
+            file = path.rpartition(b"/")[2].lower()
+            if file == wanted or (not name and file.endswith(wanted)):
+                found = os.path.join(folder, path.decode("utf-8", "replace"))
+                yield os.path.normpath(found), info.partition("-")[0]
 
 
 # --- would it load? -------------------------------------------------------------------------------

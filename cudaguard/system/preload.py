@@ -28,8 +28,7 @@ DRIVER = "libcuda.so.1"
 def installed(pattern: str) -> tuple[str, ...]:
     """Return the files that a pattern finds, each name once, the first folder of sys.path first.
 
-    Args:
-        pattern: Relative to the folders of sys.path: ``nvidia/nccl/lib/libnccl.so.2``.
+    The pattern is relative to these folders: ``nvidia/nccl/lib/libnccl.so.2``.
     """
     found: dict[str, str] = {}
     for file in below(pattern):
@@ -55,8 +54,7 @@ def name_of(file: str) -> str:
 def unmet_needs(library: str) -> tuple[str, ...]:
     """Return what a library needs and the loader would not find, from where it is installed.
 
-    Args:
-        library: Relative to the folders of sys.path; nothing where it is not installed.
+    The library is relative to the folders of sys.path; nothing where it is not installed.
     """
     asking = next(below(library), None)
     return _with_needs({}, [asking] if asking else [])
@@ -65,19 +63,17 @@ def unmet_needs(library: str) -> tuple[str, ...]:
 def installed_copies(missing: str, asking: str) -> tuple[str, ...]:
     """Return a library that the loader has not found, from where it is installed, and its needs.
 
-    Args:
-        missing: Its name; nothing where it is in the process, or not installed.
-        asking: The file that needs it: what else of that is missing comes along.
+    Nothing where it is in the process, or not installed. What else the file `asking` for it lacks
+    comes along.
     """
     found = {} if is_mapped(missing) else _installed_copy(missing)
     return _with_needs(found, [asking, *found.values()]) if found else ()
 
 
 def unfound(name: str) -> tuple[str, ...]:
-    """Return what the loader would not find by its bare name, and what that needs.
+    """Return what the loader would not find by its bare name, ``libcublas.so.12``, and its needs.
 
-    Args:
-        name: As in ``libcublas.so.12``; nothing for one that is mapped, or not installed.
+    Nothing for one that is mapped, or not installed.
     """
     from cudaguard.elf.search_path import SearchPath
 
@@ -123,9 +119,10 @@ def _in_toolkits(name: str) -> Iterator[str]:
         yield f"{home}/lib64/{name}"
 
 
-def distributions() -> Iterator[tuple[str, str]]:
-    """Yield the folders of metadata: the folder of sys.path, and the name."""
-    for folder in [one for one in sys.path if isinstance(one, str) and one]:
+def distributions(folders: Iterable[str] | None = None) -> Iterator[tuple[str, str]]:
+    """Yield the folders of metadata: the folder, by default of sys.path, and the name."""
+    entries = sys.path if folders is None else folders
+    for folder in [one for one in entries if isinstance(one, str) and one]:
         try:
             names = sorted(os.listdir(folder))
         except own_errors(OSError):  # a zip file, or none
@@ -184,10 +181,7 @@ def open_all(files: Iterable[str]) -> tuple[tuple[str, ...], OSError | None]:
     """Open the files in an order in which each finds what it needs.
 
     What others of them need comes first: else the loader would look for it by itself, and may
-    find another file.
-
-    Returns:
-        What was opened, and why the loader refuses one of the others.
+    find another file. Return what was opened, and why the loader refuses one of the others.
     """
     import _ctypes
 

@@ -81,14 +81,9 @@ def state(pid: int) -> str:
 
 def handles(pid: int, number: int) -> bool:
     """Return True if a process has a handler of its own for a signal."""
-    try:
-        with open(f"/proc/{pid}/status", encoding="utf-8") as file:
-            for line in file:
-                if line.startswith("SigCgt:"):
-                    return bool(int(line.split()[1], 16) >> (number - 1) & 1)
-    except own_errors(OSError, ValueError):
-        return False
-    return False
+    status = _lines(f"/proc/{pid}/status")
+    caught = next((line for line in status if line.startswith("SigCgt:")), "SigCgt: 0")
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
 
 # Exit statuses of Windows with which crashed processes end -> what they mean.
@@ -144,12 +139,9 @@ def exit_status(status: int) -> int:
 
 
 def end_with(parent: int, prctl: Prctl, number: int = 9) -> None:
-    """Have this process, a fork, get a signal as soon as its parent ends, however it does.
+    """Have this process, a fork, get a signal (SIGKILL) as soon as its parent ends, however.
 
-    Args:
-        parent: The parent. Where it has ended already, this process ends here.
-        prctl: As `load_prctl` returns it.
-        number: The signal; SIGKILL by default.
+    Where that has ended already, this process ends here.
     """
     prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
@@ -192,9 +184,6 @@ def oom_kills(root: str = "/") -> int:
     """Return how many processes of this control group the kernel has killed for want of memory.
 
     -1 where nobody tells.
-
-    Args:
-        root: The folder that has ``proc`` and ``sys``.
     """
     for line in _lines(root, "proc/self/cgroup"):
         controllers, _, group = line.partition(":")[2].partition(":")

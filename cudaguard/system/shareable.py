@@ -73,8 +73,7 @@ def variables(environ: Mapping[str, str]) -> dict[str, str]:
 def program_alone(words: Sequence[str]) -> list[str]:
     """Return the program of a command line, and in one word how many arguments it has.
 
-    Args:
-        words: The program and its arguments: a script or command, ``-m MODULE``, or ``-c CODE``.
+    It may be a script or command, ``-m MODULE``, or ``-c CODE``.
     """
     program = list(words[: 2 if words[:1] in (["-m"], ("-m",)) else 1])
     count = len(words) - len(program)

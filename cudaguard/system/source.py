@@ -80,31 +80,18 @@ _COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 
 class Import(Record):
-    """One module that an import statement names, or a call that imports it.
+    """One module that an import statement names, or a call that imports it."""
 
-    Args:
-        name: The module, as in ``torch.nn``; for ``from torch import nn`` this is ``torch.nn``
-            as well, which may be a module or not.
-        module: The module that is surely imported: ``torch`` for ``from torch import nn``.
-        line: First line of the statement, from 1.
-        last_line: Last line of the statement.
-        file: The file that it stands in.
-        is_from: True for ``from ... import ...``.
-        branch: Pairs of (place, arm) of the branches it stands in.
-        call: The call, as in ``importlib.import_module('torch')``; empty for a statement.
-        is_likely: True where the program has another way: in a ``try``, a function or a call.
-    """
-
-    name: str
-    module: str
-    line: int
+    name: str  # ``torch.nn`` for ``from torch import nn`` as well, which may be a module or not
+    module: str  # that is surely imported: ``torch`` for ``from torch import nn``
+    line: int  # the first one of the statement, from 1
     last_line: int
     _: KW_ONLY
-    file: str = ""
-    is_from: bool = False
-    branch: Branch = ()
-    call: str = ""
-    is_likely: bool = False
+    file: str = ""  # that it stands in
+    is_from: bool = False  # ``from ... import ...``
+    branch: Branch = ()  # pairs of (place, arm) of the branches it stands in
+    call: str = ""  # as in ``importlib.import_module('torch')``; empty for a statement
+    is_likely: bool = False  # the program has another way: in a ``try``, a function or a call
 
     def excludes(self, other: Import) -> bool:
         """Return True if the two are in different arms of one ``if`` or ``try``."""
@@ -124,21 +111,13 @@ class Effect(NamedTuple):
 
 
 class Module(Record):
-    """A module of the program's, or the top of an installed package.
+    """A module of the program's, or the top of an installed package."""
 
-    Args:
-        name: Its ``__name__``.
-        package: What its relative imports are relative to.
-        file: Its source; empty for a namespace package.
-        folders: Where its sub-modules are; empty if it is no package.
-        source: Its text, where it is in no file: of a cell, of ``python -c``, in an archive.
-    """
-
-    name: str
-    package: str
-    file: str
-    folders: tuple[str, ...] = ()
-    source: str | bytes | None = None
+    name: str  # its ``__name__``
+    package: str  # what its relative imports are relative to
+    file: str  # its source; empty for a namespace package
+    folders: tuple[str, ...] = ()  # where its sub-modules are; empty if it is no package
+    source: str | bytes | None = None  # where it is in no file: a cell, ``python -c``, an archive
 
     @property
     def is_installed(self) -> bool:
@@ -150,10 +129,8 @@ def parsed(source: bytes | str, path: str = "<unknown>") -> ast.Module:
     """Return the tree of a source, in which no string has an escape any more.
 
     Python warns of an escape that it does not know. To keep that back would change the state of
-    `warnings` for other threads too.
-
-    Raises:
-        SyntaxError: It is no Python. (Others too: ValueError, RecursionError, MemoryError.)
+    `warnings` for other threads too. Of what is no Python it raises SyntaxError, and others too:
+    ValueError, RecursionError, MemoryError.
     """
     from importlib.util import decode_source
 
@@ -200,10 +177,8 @@ class Code:
     def rest(self, code: CodeType | None, line: int, *, calls_own: bool) -> Steps:
         """Yield what is executed behind a line that is being executed.
 
-        Args:
-            code: What runs: the module, a function or a class of it. None: the module.
-            line: The line.
-            calls_own: Does it call code of the program's just now, and not of a package?
+        What runs is the module (None), a function or a class of it. Does it call code of the
+        program's just now (`calls_own`), and not of a package?
         """
         scope = self._scope(code)
         self.is_outdated = scope is None or (code is not None and not _agrees(scope.body, code))
@@ -606,17 +581,12 @@ _IGNORE, _ALL = "cudaguard: ignore", "*"
 
 
 class Source(NamedTuple):
-    """A file that was read.
+    """A file that was read."""
 
-    Args:
-        code: Its code; None if it could not be read.
-        ignores: Line -> ids that a comment on that line silences; ``*`` stands for all.
-        problem: Why it could not be read.
-    """
-
-    code: Code | None = None
-    ignores: Mapping[int, frozenset[str]] = {}  # never changed
-    problem: str = ""
+    code: Code | None = None  # None if it could not be read
+    # Line -> ids that a comment on that line silences; ``*`` stands for all. Never changed.
+    ignores: Mapping[int, frozenset[str]] = {}
+    problem: str = ""  # why it could not be read
 
     def is_silenced(self, id: str, place: Import) -> bool:
         """Return True if a comment on a statement silences a rule."""

@@ -175,14 +175,9 @@ def _named(name: str) -> StatusCode | None:
     known = table()
     found = known.by_name.get(name.rstrip("_"))
     if found is None:
-        library = next(
-            (
-                one
-                for one, (_, prefix) in known.titles.items()
-                if prefix and name.startswith(prefix)
-            ),
-            "",
-        )
+        titles = known.titles.items()
+        of_name = (one for one, (_, prefix) in titles if prefix and name.startswith(prefix))
+        library = next(of_name, "")
         if library:
             found = known.named(library, 0, name[len(known.titles[library][1]) :])
         elif name.startswith(("cudaError", "CUDA_ERROR_")):

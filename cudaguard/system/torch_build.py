@@ -15,6 +15,7 @@ from cudaguard.elf.symbols import SharedObject, Wanted
 from cudaguard.files import open_to_read, os, own_errors, program_errors, read_start
 from cudaguard.model import NamedTuple
 from cudaguard.system.modules import peek
+from cudaguard.system.preload import CUDA_FOLDERS, below
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -226,15 +227,11 @@ def copy_for(torch: str) -> Nvrtc | None:
 
 def installed_copies(soname: str) -> list[Nvrtc]:
     """Return the copies of a name that are installed: in NVIDIA's wheels, toolkits and conda's."""
-    entries = [entry or os.getcwd() for entry in sys.path if isinstance(entry, str)]
     homes = [*map(os.environ.get, ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX")), sys.prefix]
-    places = [os.path.join(escape(entry), "nvidia", "*", "lib") for entry in entries]
-    places += [
-        os.path.join(home, part)
-        for home in (*(escape(home) for home in homes if home), *_TOOLKITS)
-        for part in ("lib64", "lib", "targets/*/lib")
-    ]
-    files = [path for place in places for path in sorted(glob(os.path.join(place, soname)))]
+    files = [*below(os.path.join(CUDA_FOLDERS, soname))]
+    for home in (*(escape(home) for home in homes if home), *_TOOLKITS):
+        for part in ("lib64", "lib", "targets/*/lib"):
+            files += sorted(glob(os.path.join(home, part, soname)))
     # A toolkit may have a folder for builds for another machine.
     copies = [_copy(path) for path in dict.fromkeys(map(os.path.realpath, files)) if fits(path)]
     return [copy for copy in copies if copy.name == soname]

@@ -33,18 +33,15 @@ def end_of(status: int) -> int:
 class Job:
     """A group of processes, which end when this process ends, however it does.
 
-    Args:
-        is_quiet: True to show no dialog for one that crashes, and to leave no dump.
+    A quiet one shows no dialog for a process that crashes, and leaves no dump.
     """
 
     def __init__(self, *, is_quiet: bool = False) -> None:
         windll: Any = ctypes.WinDLL  # type: ignore[attr-defined,unused-ignore]  # on Windows only
         self._api: Any = __import__("_winapi")
         self._kernel32, self._ntdll, pointer = windll("kernel32"), windll("ntdll"), ctypes.c_void_p
-        create_job, create_port = (
-            self._kernel32.CreateJobObjectW,
-            self._kernel32.CreateIoCompletionPort,
-        )
+        create_job = self._kernel32.CreateJobObjectW
+        create_port = self._kernel32.CreateIoCompletionPort
         create_job.restype = create_port.restype = pointer
         self._job = pointer(create_job(None, None))
         self._port = pointer(create_port(pointer(-1), None, None, 1))

@@ -111,11 +111,7 @@ def _asked(files: Mapping[int, str]) -> dict[int, FaultDump]:
 
 
 def _spied(pid: int) -> FaultDump:
-    """Return what py-spy reads of a process.
-
-    Raises:
-        UsageError: It cannot, or is not installed.
-    """
+    """Return what py-spy reads of a process; a `UsageError` if it cannot, or is not installed."""
     import json
     import subprocess
     from shutil import which

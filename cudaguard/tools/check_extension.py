@@ -62,9 +62,8 @@ class Result(NamedTuple):
     architectures: tuple[str, ...]  # what it has GPU code for
     gpus: tuple[OnGpu, ...]  # what becomes of that on the GPUs that were asked for
     gpu_remedy: str  # what to do where it has no code for one
-    is_open: (
-        bool  # a library that may get what it lacks from who loads it: only its GPU code counts
-    )
+    # A library that may get what it lacks from who loads it: only its GPU code counts
+    is_open: bool
 
     @property
     def lacks_gpus(self) -> tuple[OnGpu, ...]:
@@ -83,11 +82,9 @@ def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "what",
-        nargs="+",
-        metavar="PATH",
+        "what", nargs="+", metavar="PATH",
         help="a file, a folder to search, or the name of an installed distribution",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--gpu", action="append", default=[], metavar="SM",
         help="tell also whether there is code for this GPU, as in sm_90 or 9.0; may be repeated",
@@ -195,8 +192,7 @@ def _on_gpus(path: str, gpus: list[Pair]) -> tuple[tuple[str, ...], tuple[OnGpu,
     for device in gpus:
         by = code_for(device, code)
         ok = None if by is None else bool(by)
-        words = in_words(device, code)
-        answers.append(OnGpu(f"sm_{architecture(device)}", ok, by or "", words))
+        answers.append(OnGpu(f"sm_{architecture(device)}", ok, by or "", in_words(device, code)))
     return code.architectures, tuple(answers)
 
 

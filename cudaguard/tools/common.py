@@ -140,11 +140,9 @@ def add_format(parser: ArgumentParser, *verbose: str, config: bool = False) -> N
         "--format", choices=FORMATS, help="default: text, or as the suffix of -o says"
     )
     parser.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
+        "-o", "--output", metavar="FILE",
         help="write there, not to standard output; %%h is the name of this host",
-    )
+    )  # fmt: skip
 
 
 def add_verbose(
@@ -165,10 +163,9 @@ def add_verbose(
 def add_with_arguments(parser: ArgumentParser) -> None:
     """Declare ``--with-arguments``; see `cudaguard.system.shareable`."""
     parser.add_argument(
-        "--with-arguments",
-        action="store_true",
+        "--with-arguments", action="store_true",
         help="files and JSON show the program's arguments too, lines of its source and its output",
-    )
+    )  # fmt: skip
 
 
 def named(path: str) -> str:
@@ -184,9 +181,6 @@ def execute(args: Namespace) -> int:
     """Execute a command; what it shows goes to the file of ``-o``, if it has that.
 
     The suffix of that file says the format, where ``--format`` does not.
-
-    Raises:
-        UsageError: The file cannot be written.
     """
     config = getattr(args, "config_file", None)
     if config is not None:  # for this process and its children
@@ -282,10 +276,8 @@ def say(text: str, stream: TextIO | None) -> None:
 
 def give_up(stream: TextIO) -> None:
     """Send a stream to nowhere: at its end, Python would try once more to write what it holds."""
-    try:
+    with suppress(OSError, ValueError):  # it is none of the system's
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    except (OSError, ValueError):  # it is none of the system's
-        return
 
 
 def prepare_streams() -> None:

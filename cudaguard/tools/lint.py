@@ -68,12 +68,9 @@ def configure(parser: ArgumentParser) -> None:
         "--config", metavar="FILE", help="a cudaguard.toml (default: $CUDAGUARD_CONFIG)"
     )
     parser.add_argument(
-        "--assume-installed",
-        metavar="NAME==VERSION",
-        action="append",
-        default=[],
+        "--assume-installed", metavar="NAME==VERSION", action="append", default=[],
         help="a version to judge by (default: what the project pins, else what is installed here)",
-    )
+    )  # fmt: skip
     add_format(parser)
 
 
@@ -104,10 +101,8 @@ def execute(args: Namespace) -> int:
             unreadable += 1
             note("lint", f"{file}: {problem}")
     if args.format == "json":
-        document = {
-            "tool": "lint", "files": len(files), "unreadable": unreadable, "findings": found,
-        }  # fmt: skip
-        show(json_text(document))
+        counts = {"files": len(files), "unreadable": unreadable}
+        show(json_text({"tool": "lint", **counts, "findings": found}))
     else:
         for one in found:
             page, data = Page(sys.stdout), printable_data(one)
@@ -131,11 +126,8 @@ def files_below(path: str) -> list[str]:
     if not os.path.isdir(path):
         return [path]
     found: list[str] = []
-
-    def closed(error: OSError) -> None:
-        found.append(error.filename)  # to read it as a file tells why
-
-    for root, folders, names in os.walk(path, onerror=closed):
+    # To read as a file what cannot be listed tells why.
+    for root, folders, names in os.walk(path, onerror=lambda one: found.append(one.filename)):
         folders[:] = [
             name
             for name in folders
@@ -145,7 +137,7 @@ def files_below(path: str) -> list[str]:
         ]
         files = (os.path.join(root, n) for n in names if n.endswith(".py"))
         # A pipe would be read for ever; a link into nowhere is how Emacs marks what is edited.
-        found += [file for file in files if os.path.isfile(file)]
+        found.extend(filter(os.path.isfile, files))
     return sorted(found)
 
 

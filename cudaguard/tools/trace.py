@@ -67,28 +67,20 @@ def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        action="append",
-        default=[],
+        "-o", "--output", metavar="FILE", action="append", default=[],
         help="write the trace to FILE, as its suffix says: .json, else text; may be given "
         "several times",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "--format",
-        choices=FORMATS,
+        "--format", choices=FORMATS,
         help="write FILE in this format, whatever its suffix (default without FILE: text)",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "--mode",
-        default="observe",
+        "--mode", default="observe",
         help="of the guard meanwhile: observe (default) changes nothing, fix shows what it repairs",
-    )
+    )  # fmt: skip
     launch.configure(
-        parser,
-        "trace",
-        "end the program and what it has started after that time, with status 124",
+        parser, "trace", "end the program and what it has started after that time, with status 124"
     )
     add_verbose(parser, "show all imports and libraries", config=True)
 
@@ -391,10 +383,8 @@ def write(document: Mapping[str, Any], page: Page) -> None:
     summary = document["summary"]
     libraries, actor = counted(summary["libraries"], "libraries"), summary["initializer"]
     parts = [f"{libraries} ({summary['bytes'] / (1 << 20):,.0f} MB) in {document['seconds']:.2f} s"]
-    if actor is None:
-        parts.append("nothing initialized CUDA")
-    else:
-        parts.append(f"CUDA was initialized by {actor or 'the program, between two imports'}")
+    by = f"CUDA was initialized by {actor or 'the program, between two imports'}"
+    parts.append("nothing initialized CUDA" if actor is None else by)
     if summary["findings"]:
         parts.append(counted(summary["findings"], "findings"))
     page.add("; ".join(parts), style="bold")

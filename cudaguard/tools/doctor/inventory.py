@@ -21,11 +21,11 @@ from typing import NamedTuple
 from cudaguard.core.checks import OK as FINE
 from cudaguard.core.checks import SKIPPED
 from cudaguard.core.findings import counted
-from cudaguard.files import LARGEST, read_bytes, read_start
+from cudaguard.files import LARGEST, read_bytes
 from cudaguard.files.layout import Page
 from cudaguard.files.text import printable_data
 from cudaguard.system.child import run_command
-from cudaguard.system.machine import kinds_of_machine, library_file, look_at_driver
+from cudaguard.system.machine import kinds_of_machine, library_file, look_at_driver, start_of
 from cudaguard.system.packages import documents
 from cudaguard.system.processes import cores
 from cudaguard.system.shareable import variables
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     Values = Mapping["Fact", str]
 
 _TIME = 20.0  # seconds; compilers behind wrappers and network file systems start slowly
-_START = 1 << 16  # bytes of a file of which the beginning tells
 # Those of the system that count where a package has none of its own.
 _LIBRARIES = ("libcudart.so.13", "libcudart.so.12", "libcudnn.so.9", "libcudnn.so.8",
               "libnccl.so.2", "libnvinfer.so.10", "libstdc++.so.6")  # fmt: skip
@@ -88,16 +87,16 @@ def inventory(site: Site) -> dict[str, Any]:
 
 def system(root: str = "/") -> dict[str, str | int]:
     """Return what is below Python, in the file system that begins at root."""
-    cpu = _text(root, "proc/cpuinfo")
+    cpu = start_of(root, "proc/cpuinfo")
     has = _found(_FEATURES, cpu).split()
-    memory = _found(_MEMORY, _text(root, "proc/meminfo"))
+    memory = _found(_MEMORY, start_of(root, "proc/meminfo"))
     release = platform.uname()
     try:
         libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (AttributeError, OSError, ValueError):  # musl
         libc = " ".join(platform.libc_ver()).strip()
     return {
-        "os": _found(_OS_NAME, _text(root, "etc/os-release")) or release.system,
+        "os": _found(_OS_NAME, start_of(root, "etc/os-release")) or release.system,
         "kernel": release.release,
         "machine": release.machine,
         "libc": libc,
@@ -129,7 +128,7 @@ def gpus(root: str = "/") -> dict[str, str | int | list[str]]:
     """Return the driver, and the GPUs that its kernel module lists."""
     driver = look_at_driver(root)
     files = sorted(glob(os.path.join(root, "proc/driver/nvidia/gpus/*/information")))
-    texts = "\n".join(_text("", file) for file in files)
+    texts = "\n".join(start_of("", file) for file in files)
     return {
         "driver": driver.kernel,
         "library": driver.library,
@@ -148,7 +147,7 @@ def torch(version: str) -> dict[str, str]:
         return {}
     said = re.findall(
         r"^(cuda|hip|xpu|debug|git_version)\b[^=\n]*=\s*['\"]?([^'\"\n#]+)",
-        _text(folder, "version.py"),
+        start_of(folder, "version.py"),
         re.MULTILINE,
     )
     built = {key: value.strip() for key, value in said if value.strip() != "None"}
@@ -190,21 +189,20 @@ def packages(dists: Iterable[Distribution]) -> tuple[list[Package], dict[str, st
     compiled: list[Package] = []
     others = {}
     for dist in sorted(dists, key=lambda dist: dist.key):
-        build = _found(_TAG, _text(dist.metadata, "WHEEL"))
+        build = _found(_TAG, start_of(dist.metadata, "WHEEL"))
         if build.endswith("-none-any"):
             others[dist.name] = dist.version
         else:
-            source = _address(dist) or _text(dist.metadata, "INSTALLER").strip().partition("\n")[0]
-            compiled.append(
-                {"name": dist.name, "version": dist.version, "build": build, "source": source}
-            )
+            installer = start_of(dist.metadata, "INSTALLER").strip().partition("\n")[0]
+            known = {"name": dist.name, "version": dist.version, "build": build}
+            compiled.append({**known, "source": _address(dist) or installer})
     return compiled, others
 
 
 def _address(dist: Distribution) -> str:
     """Return where a package came from that no index had; else nothing."""
     try:
-        said = json.loads(_text(dist.metadata, "direct_url.json"))
+        said = json.loads(start_of(dist.metadata, "direct_url.json"))
         url, commit = str(said["url"]), said.get("vcs_info", {}).get("commit_id")
         is_editable = said.get("dir_info", {}).get("editable")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -232,13 +230,6 @@ def conda_packages(prefix: str = sys.prefix) -> tuple[list[Package], dict[str, s
 def _found(pattern: re.Pattern[str], text: str) -> str:
     match = pattern.search(text)
     return match[1] if match else ""
-
-
-def _text(root: str, path: str) -> str:
-    try:
-        return read_start(os.path.join(root, path), _START).decode("utf-8", "replace")
-    except (OSError, ValueError):
-        return ""
 
 
 # --- ``doctor --diff``: what differs between the bundles of several hosts, and what of it matters.
@@ -394,11 +385,7 @@ def compare(reports: Sequence[Values], labels: Sequence[str]) -> dict[str, Any]:
         most = sorted(spread.items(), key=lambda item: len(item[1]), reverse=True)
         which = [{"value": value, "reports": names} for value, names in most]
         folded.append({"kind": fact.kind, "name": fact.name, "values": which})
-    return {
-        "reports": list(labels),
-        "groups": parts,
-        "folded": folded,
-    }
+    return {"reports": list(labels), "groups": parts, "folded": folded}
 
 
 def write(found: Mapping[str, Any], page: Page) -> None:

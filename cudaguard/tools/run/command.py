@@ -56,18 +56,13 @@ def configure(parser: ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("--mode", help="off, observe, warn, fix or strict (default: as configured)")
     parser.add_argument("--report", metavar="FILE", help="write how it ended to FILE, as JSON")
-    launch.configure(
-        parser,
-        "run",
-        "end the program and what it has started after that time, with status 124; the report "
-        "says where it was",
-    )
+    late = "end the program and what it has started after that time, with status 124"
+    launch.configure(parser, "run", f"{late}; the report says where it was")
     add_verbose(parser, quiet="say nothing of what was repaired", config=True)
     parser.add_argument(
-        "--exec",
-        action="store_true",
+        "--exec", action="store_true",
         help="become the program instead of its parent: the guard is up, there is no report",
-    )
+    )  # fmt: skip
 
 
 def execute(args: Namespace) -> int:
@@ -134,12 +129,10 @@ class Deaths:
         self._is_ending = False
 
     def look(self, is_ending: bool, program: int, about: int = 0) -> None:
-        """Tell who has died since the last time.
+        """Tell who has died since the last time, but for the process that a report is `about`.
 
-        Args:
-            is_ending: True if the program is asked to end now, and may kill what it has started.
-            program: The process of the program itself, whose end is told by a report.
-            about: The process that a report is about: nothing is told of it here.
+        A report tells of the end of the program itself; one that `is_ending` is asked to end now,
+        and may kill what it has started.
         """
         self._dead.add(program)
         data, crashed = self._new(self._seen), self._crashed()

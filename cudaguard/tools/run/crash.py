@@ -126,28 +126,18 @@ def _step(step: dict[str, Any]) -> str:
 
 
 class Report:
-    """The report of one run.
-
-    Args:
-        launch: What was run.
-        ended: How it ended.
-        folder: Where its record is; empty if there is none.
-        kills_before: `oom_kills` when it began.
-        missing: Why something is missing from the record; empty if nothing is.
-        dumps: Of processes that run, as `faults_in` returns them.
-        doing: What a process that runs does, as in ``waits``; empty of one that has ended.
-    """
+    """The report of one run."""
 
     def __init__(
         self,
         launch: Launch,
         ended: ProgramEnd,
-        folder: str,
-        kills_before: int = -1,
-        missing: str = "",
+        folder: str,  # where its record is; empty if there is none
+        kills_before: int = -1,  # `oom_kills` when it began
+        missing: str = "",  # why something is missing from the record
         *,
-        dumps: dict[int, list[FaultDump]] | None = None,
-        doing: str = "",
+        dumps: dict[int, list[FaultDump]] | None = None,  # of processes that run
+        doing: str = "",  # what a process that runs does, as in ``waits``
     ) -> None:
         self._launch = launch
         self._ended = ended

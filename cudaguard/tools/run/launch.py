@@ -37,15 +37,10 @@ _SOURCES = (".py", ".pyw", ".pyc", ".pyz")
 
 
 class Program(NamedTuple):
-    """What is run, as it stands on the command line behind the options of Python.
+    """What is run, as it stands on the command line behind the options of Python."""
 
-    Args:
-        words: The script, ``-m MODULE`` or ``-c CODE``, or another command; and its arguments.
-        script: The path of a script or command; empty for everything else.
-    """
-
-    words: tuple[str, ...]
-    script: str
+    words: tuple[str, ...]  # script or command, ``-m MODULE`` or ``-c CODE``; and its arguments
+    script: str  # the path of a script or command; empty for everything else
 
     def without_arguments(self) -> Program:
         """Return what others may read of it."""
@@ -53,17 +48,12 @@ class Program(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """What is executed for a command line.
+    """What is executed for a command line."""
 
-    Args:
-        program: The program, for the report.
-        command: What is executed and its arguments; the first is a path.
-        prefix: The environment (``sys.prefix``) whose Pythons get the guard; empty: all do, as
-            no one knows which Python a command starts.
-    """
-
-    program: Program
-    command: tuple[str, ...]
+    program: Program  # for the report
+    command: tuple[str, ...]  # with its arguments; the first is a path
+    # The environment (``sys.prefix``) whose Pythons get the guard; empty: all do, as no one knows
+    # which Python a command starts.
     prefix: str
 
 
@@ -81,11 +71,8 @@ def configure(parser: ArgumentParser, tool: str, timeout: str) -> None:
 def split(arguments: Sequence[str], with_value: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return (our own options, what is handed to Python: its options, the program, arguments).
 
-    argparse cannot do it: it takes the program's ``-m`` and ``-c`` for options of ours.
-
-    Args:
-        arguments: What follows the name of the command.
-        with_value: Options of ours that take a value.
+    argparse cannot do it: it takes the program's ``-m`` and ``-c`` for options of ours. Those of
+    ours that take a value are given.
     """
     own: list[str] = []
     rest = list(arguments)
@@ -101,11 +88,7 @@ def split(arguments: Sequence[str], with_value: Sequence[str]) -> tuple[list[str
 
 
 def seconds(text: str) -> float:
-    """Return the value of ``--timeout``.
-
-    Raises:
-        ArgumentTypeError: It is no time.
-    """
+    """Return the value of ``--timeout``."""
     from argparse import ArgumentTypeError
 
     try:
@@ -120,12 +103,7 @@ def seconds(text: str) -> float:
 def prepared(args: Namespace, files: Iterable[str]) -> tuple[Launch, dict[str, str]]:
     """Return what is executed for a command line, and in which environment.
 
-    Args:
-        args: The command line: ``program``, ``mode``.
-        files: What will be written at the end.
-
-    Raises:
-        UsageError: The program, the mode or a file is wrong.
+    A `UsageError` says that the program, the mode, or a file to be written at the end is wrong.
     """
     found = launch(args.program, os.environ)
     try:
@@ -140,14 +118,9 @@ def prepared(args: Namespace, files: Iterable[str]) -> tuple[Launch, dict[str, s
 
 
 def launch(words: Sequence[str], environ: Mapping[str, str]) -> Launch:
-    """Return what is executed for a command line.
+    """Return what is executed for a command line behind our own options.
 
-    Args:
-        words: The command line behind our own options: options of Python, the program.
-        environ: The environment; its ``PATH`` counts.
-
-    Raises:
-        UsageError: It cannot be executed, or not with the guard.
+    A `UsageError` says that it cannot be executed, or not with the guard.
     """
     program = parsed(words)
     start = (sys.executable, *_interpreter_options())
@@ -179,11 +152,7 @@ def launch(words: Sequence[str], environ: Mapping[str, str]) -> Launch:
 
 
 def parsed(command: Sequence[str]) -> Program:
-    """Return the program of a command line for Python.
-
-    Raises:
-        UsageError: There is none, or none that can be guarded.
-    """
+    """Return the program of a command line for Python; a `UsageError` if none can be guarded."""
     words = list(command)
     while words and words[0].startswith("-") and words[0] not in ("-", "--"):
         word = words.pop(0)
@@ -256,16 +225,10 @@ def _path_of(word: str, environ: Mapping[str, str]) -> str:
 def guarded_environment(
     mode: str | None, environ: Mapping[str, str], prefix: str = sys.prefix
 ) -> dict[str, str]:
-    """Return the environment that puts the guard up in a Python.
+    """Return an environment, completed so that the Pythons of a prefix (empty: all) are guarded.
 
-    Args:
-        mode: The mode asked for, or None to take it from the environment or the
-            configuration file.
-        environ: The environment to start from; ``CUDAGUARD=off`` in it beats `mode`.
-        prefix: The ``sys.prefix`` of the Pythons that get the guard; empty for all.
-
-    Raises:
-        ConfigError: An unknown mode.
+    The mode None stands for that of the environment or the configuration file; ``CUDAGUARD=off`` in
+    the environment beats any.
     """
     from cudaguard.core.permit import mode_for_child
 

@@ -33,12 +33,10 @@ _NAME = re.compile(r"^\w+ \w+ \w+ \[(?P<name>.*)\] \(")  # Python 3.14 and later
 
 
 class RunRecord:
-    """A new, private, temporary folder.
+    """A new, private, temporary `folder`; empty where none can be made, and no record is kept.
 
-    Attributes:
-        folder: Its path; empty where none can be made (a full disk), and no record is kept.
-        lock: The descriptor that keeps it from being taken for abandoned; -1 without a folder.
-        remove: Deletes it; processes that go on after the program do without a record.
+    Its `lock` (-1 without a folder) keeps it from being taken for abandoned; `remove` deletes it:
+    processes that go on after the program do without a record.
     """
 
     def __init__(self) -> None:

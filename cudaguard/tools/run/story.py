@@ -218,10 +218,7 @@ def lines_of_process(lines: Sequence[Line], pid: int, deepest: int = 5) -> list[
 def story_of(lines: Sequence[Line], pid: int, thread: int = 0) -> Story:
     """Return what a process did last, in the last of the programs that it was.
 
-    Args:
-        lines: The journal of all processes.
-        pid: The process.
-        thread: The thread that died, if that is known: what others were importing was not it.
+    What others were importing than the `thread` that died, if that is known, was not it.
     """
     mode = last = cuda = forked = ""
     error: Raised | None = None
@@ -349,10 +346,8 @@ def fitting(rules: Iterable[Rule], story: Story, cured: Container[str] = ()) -> 
             continue
         names = (*rule.watch, *rule.needs, *rule.when.get("dists", {}))
         is_certain = suspect in {name.partition(".")[0] for name in names}
-        takes_over = (
-            bool(actions_of(rule, "load_local")) and watched[0].partition(".")[0] != suspect
-        )
-        if is_certain or takes_over:
+        is_other = watched[0].partition(".")[0] != suspect
+        if is_certain or (is_other and actions_of(rule, "load_local")):
             patterns = values_of(rule, "load_local")
             files = [file for file in story.mapped if matches(file.rpartition("/")[2], patterns)]
             found.append(Fit(rule, is_certain, tuple(files), call))
@@ -384,14 +379,11 @@ class Sources:
     """Frames as the report has them; those of the program's own files with their lines.
 
     No line of another file is shown: a process that has given up its rights can still write to
-    what faulthandler has open, and name a file there that it may not read.
+    what faulthandler has open, and name a file there that it may not read. The scripts that other
+    processes of the run were started with are the program's too.
 
-    Args:
-        program: The program.
-        frames: Where it died, innermost first; the outermost that can be that of ``-m MODULE``, by
-            its name, has the file of the module, which is not imported to find it.
-        processes: Those of the run; the scripts that they were started with are the program's too.
-        shows_lines: False for a report that others may read.
+    The frames come innermost first; the outermost that can be that of ``-m MODULE``, by its name,
+    has the file of the module, which is not imported to find it.
     """
 
     def __init__(
@@ -426,15 +418,8 @@ class Sources:
             is_own = is_code and file == "<string>"
             if self.script:
                 is_own = os.path.abspath(file) == script
-            found.append(
-                {
-                    "file": file,
-                    "line": line,
-                    "function": function,
-                    "source": "".join(lines).strip(),
-                    "is_program": is_own,
-                }
-            )
+            place = {"file": file, "line": line, "function": function}
+            found.append({**place, "source": "".join(lines).strip(), "is_program": is_own})
         return found
 
     def threads(self, fault: FaultDump) -> list[dict[str, Any]]:
@@ -497,9 +482,8 @@ def lines_of(stack: Sequence[Frame]) -> list[str]:
                 folded = 0
             if frame is not None:
                 source = f": {frame['source']}" if frame["source"] else ""
-                lines.append(
-                    f"{short(frame['file'])}:{frame['line']} in {frame['function']}{source}"
-                )
+                where = f"{short(frame['file'])}:{frame['line']}"
+                lines.append(f"{where} in {frame['function']}{source}")
     return lines
 
 

@@ -73,15 +73,10 @@ def run_recorded(
 ) -> int:
     """Run a program, tell of it what its processes have recorded, and end as it did.
 
-    Args:
-        tool: The command, for notes.
-        command: The interpreter and its arguments.
-        environment: That of the program, which is completed.
-        record: Where its processes write; removed at the end.
-        tell: Reads the record and reports; what it raises changes nothing.
-        timeout: Seconds after which the program and what it has started are ended; 0 for never.
-        look: Called about once a second while the program runs, and with True before it is asked to
-            end; and with its process id.
+    The environment is completed; the record is removed at the end, once `tell` has read it; what
+    that raises changes nothing. After `timeout` seconds, 0 for never, the program and what it has
+    started are ended. `look` is called about once a second while it runs, and with True before it
+    is asked to end; and with its process id.
     """
     environment[FOLDER_VARIABLE] = record.folder
     flush()
@@ -129,11 +124,7 @@ class NoProcessError(Exception):
 class Supervisor:
     """Runs one program as a child of this process, whose signals are blocked from now on.
 
-    Args:
-        command: The interpreter and its arguments.
-        timeout: As for `run_recorded`.
-        kept: A descriptor that stays open in this process; -1 for none.
-        look: As for `run_recorded`.
+    The descriptor `kept` stays open in this process; the rest is as for `run_recorded`.
     """
 
     def __init__(
@@ -152,14 +143,7 @@ class Supervisor:
         self._status: int | None = None
 
     def run(self, environment: Mapping[str, str]) -> ProgramEnd:
-        """Start the program and return how it has ended. Signals stay blocked.
-
-        Args:
-            environment: The environment of the program.
-
-        Raises:
-            NoProcessError: The machine or a limit allows none.
-        """
+        """Start the program and return how it has ended. Signals stay blocked."""
         start, parent = monotonic(), os.getpid()
         if self._timeout:  # what detaches itself is to be found as well
             self._prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -290,10 +274,8 @@ def _alive() -> list[int]:
 
 
 def _kill(pid: int, number: int) -> None:
-    try:
+    with suppress(OSError):  # it has ended, or changed its user
         os.kill(pid, number)
-    except OSError:  # it has ended, or changed its user
-        return
 
 
 # --- the end ------------------------------------------------------------------------
@@ -334,8 +316,6 @@ def _end_as(ended: ProgramEnd) -> int:
 def flush() -> None:
     """Write out what this process has printed; one that was started without streams has none."""
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with suppress(OSError, ValueError):  # nobody reads it any more
             if stream is not None:
                 stream.flush()
-        except (OSError, ValueError):  # nobody reads it any more
-            continue

@@ -83,8 +83,7 @@ def waits_of(dump: FaultDump, shown: Callable[[str], str]) -> tuple[list[str], l
 class _Source:
     """A source; an empty one for what cannot be read.
 
-    Attributes:
-        locks: Name of each lock; False if a thread may enter it again.
+    `locks`: the name of each lock; False if a thread may enter it again.
     """
 
     def __init__(self, file: str) -> None:
