@@ -27,12 +27,12 @@ _FORK_ARGUMENT = "--multiprocessing-fork"
 
 
 class Channel:
-    """The findings of this process, and how they are told; `home` is where the guard was put up."""
+    """The findings of this process, and the ways they are told."""
 
     def __init__(self, home: int) -> None:
         self.findings: list[Finding] = []
         self._told: dict[tuple[str, str], object] = {}
-        self._home = home
+        self._home = home  # id of the process that the guard was first installed in
 
     def record(self, finding: Finding) -> bool:
         """Keep the finding; False if this process knows it already."""

@@ -52,7 +52,7 @@ class Budget:
     __slots__ = ("left",)
 
     def __init__(self, left: float = BUDGET) -> None:
-        self.left = left
+        self.left = left  # see `STEP` and `LOOKUP`
 
     def spend(self, work: int) -> None:
         """Take note of some work; raise UnreadableError if that is more than was left."""
