@@ -56,10 +56,7 @@ class Check(NamedTuple):
 def run_check(site: Site, check: Check, tell: Callable[[str, BaseException], None]) -> CheckResult:
     """Return what comes of a check; one that fails does not stop the others.
 
-    Args:
-        site: This environment.
-        check: The check.
-        tell: Is told of a check that has failed itself, with the error.
+    `tell` is told of a check that has failed itself, with the error.
     """
     from cudaguard.system.packages import Skipped
 
@@ -82,23 +79,15 @@ def run_check(site: Site, check: Check, tell: Callable[[str, BaseException], Non
 def run_checks_aside(
     site: Site,
     checks: Sequence[Check],
+    # is told, there, of a check that has failed itself, with the error
     tell: Callable[[str, BaseException], None],
-    limit: float,
-    running: Callable[[Check], None],
-    also: Callable[[Site], T],
+    limit: float,  # seconds for one check
+    running: Callable[[Check], None],  # is told which check goes on
+    also: Callable[[Site], T],  # is called with the environment, after the checks
 ) -> tuple[list[CheckResult], T | None]:
     """Run checks in a process of their own: one that waits for a dead disk is given up.
 
-    Args:
-        site: This environment.
-        checks: The checks.
-        tell: Is told, there, of a check that has failed itself, with the error.
-        limit: Seconds for one check.
-        running: Is told which check goes on.
-        also: Is called with the environment, after the checks.
-
-    Returns:
-        What comes of them, and what that returned; None if it has failed or taken too long.
+    Return what comes of them, and what `also` returned; None if it has failed or taken too long.
     """
     from cudaguard.system.child import NoAnswer, run_in_fork
 

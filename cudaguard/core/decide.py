@@ -136,15 +136,12 @@ def _rank(rule: Rule, users: bool) -> tuple[int, ...]:
 
 
 class Before(NamedTuple):
-    """`first` must be imported before `then`, says `rule`.
-
-    Args:
-        rank: Decides between two rules that say the opposite of one pair; the greater wins.
-    """
+    """`first` must be imported before `then`, says `rule`."""
 
     first: str
     then: str
     rule: str
+    # decides between two rules that say the opposite of one pair; the greater wins
     rank: tuple[int, ...] = ()
 
 

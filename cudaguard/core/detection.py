@@ -66,11 +66,7 @@ class Detection:
         self.has_begun = False
 
     def begin(self, known: Any = None) -> None:
-        """Begin to look at what is loaded, once.
-
-        Args:
-            known: The kernel's `Loader`: what came later is news. None: nothing was seen.
-        """
+        """Begin to look at what is loaded, once; what the kernel's `Loader` knows is no news."""
         from cudaguard.system.loader_list import LoaderNews
 
         self.has_begun = True
@@ -99,9 +95,7 @@ class Detection:
     def publish(self, event: str, *details: Any) -> list[Any]:
         """Tell those who listen to an event; return what they answer, if it is anything.
 
-        Raises:
-            CudaGuardError: What a detector raises on purpose.
-            CudaGuardWarning: As above.
+        What a detector raises on purpose goes out.
         """
         answers = []
         for entry in self._listeners(event):

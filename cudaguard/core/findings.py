@@ -17,39 +17,21 @@ if TYPE_CHECKING:
 
 
 class Kind(Record):
-    """What is found under one id: all its words but those of one case.
-
-    Args:
-        id: Stable id.
-        title: What it is about, for lists and pages.
-        category: Class of the warning; empty where what a rule does decides.
-        severity: How bad it is.
-        consequence: What happens to the program.
-        remedy: What to do.
-        command: What can be run at once.
-        page: Page of the documentation, as in ``howto/graphs.md``.
-        links: Evidence.
-    """
+    """What is found under one id: all its words but those of one case."""
 
     id: str
-    title: str
-    category: str = ""
+    title: str  # what it is about, for lists and pages
+    category: str = ""  # class of the warning; empty where what a rule does decides
     _: KW_ONLY
-    severity: Severity = "warning"
-    consequence: str = ""
-    remedy: str = ""
-    command: str = ""
-    page: str = ""
+    severity: Severity = "warning"  # how bad it is
+    consequence: str = ""  # what happens to the program
+    remedy: str = ""  # what to do
+    command: str = ""  # what can be run at once
+    page: str = ""  # page of the documentation, as in ``howto/graphs.md``
     links: tuple[str, ...] = ()
 
     def found(self, what: str, *evidence: str, **others: Any) -> Finding:
-        """Return a finding.
-
-        Args:
-            what: What was found, in a sentence.
-            evidence: What shows it; empty texts are left out.
-            others: Fields of the finding in which this case differs from others.
-        """
+        """Return a finding of `what`, a sentence; empty evidence is left out."""
         for name in ("severity", "consequence", "remedy", "command", "links"):
             others.setdefault(name, getattr(self, name))
         return Finding(self.id, what, evidence=tuple(filter(None, evidence)), **others)
@@ -139,12 +121,7 @@ def not_preloaded(rule: Rule, target: str, error: OSError) -> Finding:
 def out_of_order(rule: Rule, need: str, target: str, where: str, follows: str = "") -> Finding:
     """The order a rule asks for was not kept, since the mode or the grade forbids repairs.
 
-    Args:
-        rule: The rule.
-        need: What should have come first.
-        target: What was imported.
-        where: The line that imports it.
-        follows: The line that will import what should have come first.
+    `where` is the line that imports the target, `follows` one that will import what it needs.
     """
     how, command = have_it_repaired(rule)
     if follows:  # what stands between may matter to what comes first: the user has to say
@@ -161,14 +138,7 @@ def out_of_order(rule: Rule, need: str, target: str, where: str, follows: str = 
 
 
 def known_fault(rule: Rule, target: str, where: str, versions: Sequence[str]) -> Finding:
-    """A rule that only warns applies to a module that is imported.
-
-    Args:
-        rule: The rule.
-        target: The module.
-        where: The line that imports it.
-        versions: What is installed of what the rule names, as in ``torch 2.9.1``.
-    """
+    """A rule that only warns applies to what is imported; `versions` are as in ``torch 2.9.1``."""
     title = rule.title or rule.why
     return of_rule(
         rule,
@@ -383,12 +353,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def and_more(count: int, what: str) -> tuple[str, ...]:
-    """Return what stands for those that are not shown: ``and 3 more files``, if there are any.
-
-    Args:
-        count: How many.
-        what: A noun in the plural, as in ``files`` or ``libraries``.
-    """
+    """Return what stands for those that are not shown: ``and 3 more files``, if there are any."""
     return (f"and {counted(count, f'more {what}')}",) if count > 0 else ()
 
 

@@ -39,12 +39,7 @@ def _parts() -> tuple[list[tuple[str, re.Pattern[str], str]], ...]:
 
 
 def general_in(text: str, known: Iterable[KnownError]) -> Hit | None:
-    """Return a general answer to a message: who speaks, and what has failed; None without both.
-
-    Args:
-        text: A message, or a log.
-        known: What is known; one of it has the words for this.
-    """
+    """Return a general answer to a message: who speaks, and what has failed; None without both."""
     words = next(one for one in known if one.id == GENERAL_ID)
     is_aftermath = False
     for stream in streams_of(text):
@@ -94,13 +89,7 @@ _MOST = 3
 
 
 def closest_in(text: str, known: Iterable[KnownError], titles: Mapping[str, str]) -> list[str]:
-    """Return ids of what is nearest to a message, the nearest first; [] if nothing is near.
-
-    Args:
-        text: A message, or a word.
-        known: What is known.
-        titles: Titles of other ids.
-    """
+    """Return ids of what is nearest to a message, the nearest first; [] if nothing is near."""
     said = {id: _words_of(title) for id, title in titles.items()}
     for one in known:
         pieces = (one.title, one.what, *map(literal_in, one.says), *one.status)

@@ -39,7 +39,7 @@ class Started(NamedTuple):
     # its place among the processes of a job, counted from 0; None if it has none
     rank: int | None = None
     ranks: int = 0  # how many there are; 0 if that is not known
-    is_fork: bool = False  # true if it is a fork that goes on as the same program
+    is_fork: bool = False  # True if it is a fork that goes on as the same program
 
 
 class Signaled(NamedTuple):
@@ -47,7 +47,7 @@ class Signaled(NamedTuple):
 
     pid: int  # that process
     signal: int  # the number of the signal; 0 for a child that has ended with another status than 0
-    is_end: bool  # true if the child has ended
+    is_end: bool  # True if the child has ended
 
 
 class ProcessEnded(NamedTuple):
@@ -108,7 +108,7 @@ class Raised(NamedTuple):
     # file, line and function of the frames that it came through, innermost last
     stack: tuple[tuple[str, int, str], ...]
     finding: Finding | None  # what it means, if that is known
-    # true if the program's own output says so: by a warning, or below the traceback
+    # True if the program's own output says so: by a warning, or below the traceback
     is_said: bool = False
 
 
@@ -125,9 +125,7 @@ class Line(NamedTuple):
 def read_journal(path: str, most: int = LARGEST) -> list[dict[str, Any]]:
     """Return the lines of a journal; what a full disk has cut is left out, a missing file empty.
 
-    Args:
-        path: The file.
-        most: Bytes; its end counts.
+    Of one with more than `most` bytes the end counts.
     """
     try:
         return lines_in(read_end(path, most))

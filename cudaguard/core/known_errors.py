@@ -71,41 +71,24 @@ _LONGEST_FILE = 1 << 20  # of an .ini file, bytes
 
 
 class KnownError(Record):
-    """What a message means; the fields are those of an entry, see above.
-
-    Args:
-        id: Stable id.
-        title: What it is about.
-        says: Regular expressions of the message.
-        status: Statuses, as library and number; each may be ``*``.
-        what: What is wrong.
-        remedy: What to do.
-        consequence: What else follows from it.
-        command: What can be run at once.
-        links: Evidence.
-        certainty: `CERTAIN`, `LIKELY`, `VAGUE` or `GENERAL`.
-        nouns: What stands for each name where there is no message.
-        unguarded: What the guard does about it, for a program that has none.
-        leads: True if a native library prints it, and something else fails for it later.
-        symptom: Heading of the page.
-        tell: Returns what a message means where the texts are not enough, from this object and the
-            match; None if it is another error after all.
-    """
+    """What a message means; the fields are those of an entry, see above."""
 
     id: str
-    title: str
-    says: tuple[str, ...]
-    status: tuple[tuple[str, str], ...]
-    what: str
-    remedy: str
-    consequence: str
-    command: str
+    title: str  # what it is about
+    says: tuple[str, ...]  # regular expressions of the message
+    status: tuple[tuple[str, str], ...]  # statuses, as library and number; each may be ``*``
+    what: str  # what is wrong
+    remedy: str  # what to do
+    consequence: str  # what else follows from it
+    command: str  # what can be run at once
     links: tuple[str, ...]
-    certainty: int
-    nouns: Mapping[str, str]
-    unguarded: str
-    leads: bool
-    symptom: str
+    certainty: int  # `CERTAIN`, `LIKELY`, `VAGUE` or `GENERAL`
+    nouns: Mapping[str, str]  # what stands for each name where there is no message
+    unguarded: str  # what the guard does about it, for a program that has none
+    leads: bool  # True if a native library prints it, and something else fails for it later
+    symptom: str  # heading of the page
+    # returns what a message means where the texts are not enough, from this object and the match;
+    # None if it is another error after all
     tell: Callable[[KnownError, re.Match[str]], Finding | None] | None = None
 
     def explain(self, match: re.Match[str]) -> Finding | None:
@@ -159,17 +142,12 @@ _TERM = re.compile(r"\{([a-z_]+)\}")
 
 
 def known_in(
-    file: str,
-    kinds: Mapping[str, Any] | None = None,
+    file: str,  # a file beside its ``known_errors.ini``
+    kinds: Mapping[str, Any] | None = None,  # variables, some of which are kinds of findings
+    # by id, what `KnownError.tell` is
     **tell: Callable[[KnownError, re.Match[str]], Finding | None],
 ) -> tuple[KnownError, ...]:
-    """Return the messages of a feature.
-
-    Args:
-        file: A file beside its ``known_errors.ini``.
-        kinds: Variables, some of which are kinds of findings.
-        tell: By id, what `KnownError.tell` is.
-    """
+    """Return the messages of a feature."""
     path = os.path.join(os.path.dirname(file), FILE)
     sections = sections_in(path)
     terms = sections.pop("terms", {})
@@ -266,22 +244,17 @@ def literal_in(pattern: str) -> str:
 
 
 class Explainer:
-    """What a feature can say of the texts of errors.
-
-    Args:
-        known: The messages that it knows.
-        in_process: Returns what is to be said where the error is raised, with what is true of this
-            process; None where that was said otherwise.
-        adds: Ids of those for which it is asked.
-        is_found: True if such an error is a finding, and not only a text that is explained.
-    """
+    """What a feature can say of the texts of errors."""
 
     def __init__(
         self,
-        known: Iterable[KnownError],
+        known: Iterable[KnownError],  # the messages that it knows
+        # returns what is to be said where the error is raised, with what is true of this process;
+        # None where that was said otherwise
         in_process: Callable[[Finding], Finding | None] = lambda finding: finding,
-        adds: Iterable[str] = (),
+        adds: Iterable[str] = (),  # ids of those for which it is asked
         *,
+        # True if such an error is a finding, and not only a text that is explained
         is_found: bool = False,
     ) -> None:
         self.known = tuple(known)
@@ -293,29 +266,19 @@ class Explainer:
 
 
 class Hit(NamedTuple):
-    """A message that was found in a text.
+    """A message that was found in a text."""
 
-    Args:
-        known: What is known of it.
-        begin: Where it begins.
-        end: Where it ends.
-        finding: What it means; the line is its evidence.
-    """
-
-    known: KnownError
-    begin: int
-    end: int
-    finding: Finding
+    known: KnownError  # what is known of it
+    begin: int  # where it begins
+    end: int  # where it ends
+    finding: Finding  # what it means; the line is its evidence
 
 
 def best_in(text: str, known: Iterable[KnownError], *, is_typed: bool = False) -> Hit | None:
     """Return what explains the error that ended a program; None if nothing does.
 
-    Args:
-        text: A message, or a log.
-        known: What is known.
-        is_typed: True if it may be typed by hand, or broken into lines: if nothing fits a short
-            text, neither lines nor capital letters count.
+    With `is_typed` it may be typed by hand, or broken into lines: if nothing fits a short text,
+    neither lines nor capital letters count.
     """
     known, streams = tuple(known), streams_of(text)
     found = _first(streams, known)

@@ -165,10 +165,7 @@ class Activation:
         )
 
     def apply(self, *, at_boot: bool = False) -> None:
-        """Bring the process in line with the open layers.
-
-        Args:
-            at_boot: Is this the start of the interpreter, before the program?
+        """Bring the process in line with the open layers; `at_boot`: before the program begins.
 
         Raises:
             CudaGuardWarning: if the user's filters turn a category of ours into an error.

@@ -52,10 +52,8 @@ class NativeRepairs:
     def choose(self, file: str, name: str, needed: Iterable[str]) -> None:
         """Have the right one opened of several copies of what is about to be mapped.
 
-        Args:
-            file: Of the library or extension that needs it; empty for a load by that very name.
-            name: What to call it.
-            needed: Names of libraries.
+        `file` is what needs the libraries, empty for a load by that very name; `name` what to call
+        it.
         """
         for one, entry, value in self._with_moment("choosing"):
             for library in needed:

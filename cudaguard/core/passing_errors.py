@@ -69,11 +69,7 @@ def in_this_process(finding: Finding) -> tuple[Finding | None, bool]:
 def explain_text(text: str, *, is_guarded: bool = False) -> Finding | None:
     """Return what a message means, a whole log included; None if it says nothing of CUDA.
 
-    A message without an entry gets a general answer.
-
-    Args:
-        text: The message.
-        is_guarded: True if it is said to a program that has the guard.
+    A message without an entry gets a general answer. With `is_guarded` the program has the guard.
     """
     known = known_errors()
     hit = best_in(text, known, is_typed=True) or general_in(text, known)
@@ -97,13 +93,9 @@ def explain_error(
 ) -> Finding | None:
     """Return what an error means, or one that led to it; None if nothing is known of them.
 
-    What is vague of the error gives way to what is certain of one that led to it.
-
-    Args:
-        error: The error.
-        with_context: Also go by those that it was raised in the handling of, unless the program
-            has said that they do not matter (``from None``).
-        is_guarded: True if it is said to a program that has the guard.
+    What is vague of the error gives way to what is certain of one that led to it. With
+    `with_context` those count that it was raised in the handling of, unless the program has said
+    that they do not matter (``from None``).
     """
     vague: Finding | None = None
     seen: set[int] = set()
@@ -122,12 +114,8 @@ def explain_error(
 def error_passes(reporter: Reporter, error: BaseException, *, is_printed: bool = False) -> None:
     """Note on an error what it means; one about a CUDA graph is a finding as well. Never raises.
 
-    Before Python 3.11 an error takes no notes: of the last kind there is a warning then.
-
-    Args:
-        reporter: Is told.
-        error: The error.
-        is_printed: True if its traceback has been printed, which a note would not reach any more.
+    Before Python 3.11 an error takes no notes: of the last kind there is a warning then. One that
+    `is_printed` already a note would not reach any more.
     """
     try:
         _note(reporter, error, is_printed=is_printed)

@@ -21,10 +21,8 @@ _, OPT_IN, REPORT = GRADES
 class Permit:
     """What a repair may do: one object, switched when mode or rules change, read at every call.
 
-    Args:
-        acts: May it change anything?
-        looks: May it look? False once its rule is not in force any more.
-        tells: Is what it finds told? Otherwise it is only recorded.
+    It `acts` if it may change anything, `looks` as long as its rule is in force, and `tells` what
+    it finds, which is otherwise only recorded.
     """
 
     __slots__ = ("acts", "looks", "tells")

@@ -41,11 +41,7 @@ _RANKS = (
 
 
 def begin(activation: Activation) -> None:
-    """Begin to record what this process does, and to trace it where that is wanted.
-
-    Args:
-        activation: That of this process.
-    """
+    """Begin to record what this process does, and to trace it where that is wanted."""
     core, folder = activation.core, os.environ.get(FOLDER_VARIABLE, "")
     if folder:
         faults, is_ours = _keep(core.journal, folder)
@@ -99,11 +95,9 @@ def write_faults(path: str) -> tuple[int, bool]:
     """Have the tracebacks of all threads written to a file when the process dies of a fault.
 
     They are written upon `DUMP_SIGNAL` as well, and the process goes on, unless that is ignored or
-    has a handler. The file is written to at its end, by forked processes too.
-
-    Returns:
-        Its descriptor, -1 if nothing is written there; and False where the program's own
-        ``faulthandler`` stays as it is.
+    has a handler. The file is written to at its end, by forked processes too. Return its
+    descriptor, -1 if nothing is written there; and False where the program's own ``faulthandler``
+    stays as it is.
 
     Raises:
         OSError: The file cannot be opened.

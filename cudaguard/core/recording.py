@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 class Recording:
     """Notes each library before it is loaded, what was mapped once it is, and how imports end.
 
-    Args:
-        journal: Gets the notes.
-        is_traced: By `cudaguard trace`: what is there already is noted as well.
+    What `is_traced`, by `cudaguard trace`, notes what is there already as well.
     """
 
     def __init__(self, journal: Journal, *, is_traced: bool) -> None:
@@ -33,12 +31,7 @@ class Recording:
         self._known: set[str] = set() if is_traced else mapped_files()
 
     def begins(self, file: str, module: str = "") -> None:
-        """Note that a library is about to be loaded.
-
-        Args:
-            file: As the loader is given it.
-            module: For an extension module, its name.
-        """
+        """Note that a library is about to be loaded, or an extension module of some name."""
         self.look()  # what came past us, or by a load that encloses this one
         details: dict[str, object] = {"importing": importing()}
         if module:
@@ -66,11 +59,7 @@ class Recording:
         return close
 
     def look_until_the_end(self, also: Callable[[], None]) -> None:
-        """Look now, and once more when the process ends.
-
-        Args:
-            also: Called before that last look: who else has to look.
-        """
+        """Look now, and once more when the process ends, after `also`, who else has to look."""
         from atexit import register
 
         def end() -> None:

@@ -44,26 +44,20 @@ BUILT_IN = "built-in"
 
 
 class RuleEntry:
-    """A rule that may not have been made yet.
-
-    Args:
-        id: As of the rule, like `grade`, `watch` and `needs`.
-        does: Pairs of (verb, its value) of the rule's actions.
-        when: Those conditions that are cheap to ask; ``driver``: an NVIDIA driver; ``more``: there
-            are others.
-        rule: The rule, or where the built-in one is found.
-    """
+    """A rule that may not have been made yet."""
 
     __slots__ = ("_rule", "_when", "does", "grade", "id", "needs", "watch")
 
     def __init__(
         self,
-        id: str,
-        rule: Rule | str,
+        id: str,  # as of the rule, like `grade`, `watch` and `needs`
+        rule: Rule | str,  # the rule, or where the built-in one is found
         grade: str,
         watch: tuple[str, ...],
         needs: tuple[str, ...],
-        does: tuple[tuple[str, object], ...],
+        does: tuple[tuple[str, object], ...],  # pairs of (verb, its value) of the rule's actions
+        # those conditions that are cheap to ask; ``driver``: an NVIDIA driver; ``more``: there are
+        # others
         when: Mapping[str, Any],
     ) -> None:
         self.id, self.grade, self.watch, self.needs, self.does = id, grade, watch, needs, does
@@ -127,12 +121,9 @@ def built_in(platform: str = sys.platform) -> list[tuple[RuleEntry, str]]:
 class Registry:
     """Rules that are switched on, and orders that are kept at no cost.
 
-    An opt-in rule that is not enabled is off, with one exception: where the program itself
-    imports what the rule needs a line later, the two change places (`opt_in_orders`).
-
-    Args:
-        entries: Pairs of (entry, origin); a later one replaces an earlier one of the same id.
-        switches: Rule id -> True (enabled) or False (disabled).
+    An opt-in rule that is not enabled is off, with one exception: where the program itself imports
+    what the rule needs a line later, the two change places (`opt_in_orders`). Of `entries` (entry,
+    origin) a later one replaces an earlier one of the same id.
     """
 
     def __init__(
@@ -183,25 +174,16 @@ def _by_module(entries: Iterable[RuleEntry]) -> dict[str, tuple[RuleEntry, ...]]
 
 
 class Layer(Record):
-    """What one call asks for.
+    """What one call asks for."""
 
-    Args:
-        mode: A mode, or None for "whatever the environment or the file say".
-        switches: Rule id -> enabled or disabled.
-        rules: Further rules with their origin.
-        file: The configuration file named by the call.
-        context: ``none``, ``auto`` or a device; None for "whatever the environment or file say".
-        alone: Activated by the environment variable alone, not by a call.
-        children: Are the Python processes that this one starts to be guarded as well?
-    """
-
-    mode: str | None = None
-    switches: Mapping[str, bool] = {}
-    rules: tuple[Sourced, ...] = ()
-    file: config.Settings | None = None
+    mode: str | None = None  # a mode, or None for "whatever the environment or the file say"
+    switches: Mapping[str, bool] = {}  # rule id -> enabled or disabled
+    rules: tuple[Sourced, ...] = ()  # further rules with their origin
+    file: config.Settings | None = None  # the configuration file named by the call
+    # ``none``, ``auto`` or a device; None for "whatever the environment or file say"
     context: str | None = None
-    alone: bool = False
-    children: bool = False
+    alone: bool = False  # activated by the environment variable alone, not by a call
+    children: bool = False  # are the Python processes that this one starts to be guarded as well?
 
     def over(self, older: Layer) -> Layer:
         """Return this layer on top of an older one, as one."""

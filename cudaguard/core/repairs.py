@@ -162,11 +162,7 @@ class Repairs:
                     self.do(entry, entries, name)
 
     def late(self, name: str, one: RuleEntry, *, is_late: bool, at_start: bool) -> tuple[bool, int]:
-        """Have done what is left to do for a module that is there.
-
-        Returns:
-            Whether it is too late for some of it, and how much was done.
-        """
+        """Do what is left for a module that is there; return if too late, and how much was done."""
         from cudaguard.core.request import MISSED
 
         is_missed, done = False, 0

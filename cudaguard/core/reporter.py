@@ -27,16 +27,12 @@ _FORK_ARGUMENT = "--multiprocessing-fork"
 
 
 class Channel:
-    """The findings of this process, and the ways they are told.
-
-    Args:
-        home: Process id of the process that the guard was first installed in.
-    """
+    """The findings of this process, and the ways they are told."""
 
     def __init__(self, home: int) -> None:
         self.findings: list[Finding] = []
         self._told: dict[tuple[str, str], object] = {}
-        self._home = home
+        self._home = home  # id of the process that the guard was first installed in
 
     def record(self, finding: Finding) -> bool:
         """Keep the finding; False if this process knows it already."""
@@ -50,18 +46,12 @@ class Channel:
     def tell(
         self,
         finding: Finding,
-        category: type[CudaGuardWarning],
-        frame: FrameType | UserLine | None,
+        category: type[CudaGuardWarning],  # the warning's class
+        frame: FrameType | UserLine | None,  # the line of the program that it is about
         *,
-        only_logged: bool = False,
+        only_logged: bool = False,  # would it be noise everywhere?
     ) -> None:
         """Warn of a finding, or only log it where a warning would be noise.
-
-        Args:
-            finding: The finding.
-            category: The warning's class.
-            frame: The line of the program that it is about.
-            only_logged: Would it be noise everywhere?
 
         Raises:
             CudaGuardWarning: if the user's filters turn a category of ours into an error.

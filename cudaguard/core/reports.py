@@ -43,19 +43,12 @@ def passes_through(what: str) -> str:
 
 
 class Repaired(Record):
-    """One repair that has worked.
+    """One repair that has worked."""
 
-    Args:
-        rule: Id of the rule that asked for it, empty for none.
-        verb: What was done, as rules name it.
-        subject: To what: a module, a library, a variable.
-        how: What has become of it, in words that follow the subject.
-    """
-
-    rule: str
-    verb: str
-    subject: str
-    how: str
+    rule: str  # id of the rule that asked for it, empty for none
+    verb: str  # what was done, as rules name it
+    subject: str  # to what: a module, a library, a variable
+    how: str  # what has become of it, in words that follow the subject
 
     @property
     def words(self) -> str:
@@ -130,32 +123,25 @@ class Reporter:
     def found(
         self,
         finding: Finding,
-        frame: FrameType | UserLine | None = None,
+        frame: FrameType | UserLine | None = None,  # the line of the program that it is about
         *,
+        # what `strict` raises once it was told; a `Later` where nothing may be raised
         stop: Exception | Later | None = None,
+        # does an error that is about to be raised say it? Then only `strict` says it as well, in
+        # case that error is swallowed
         carried_by_error: bool = False,
+        # does a note say it, on an error that the program has raised?
         noted_on_error: bool = False,
-        only_logged: bool = False,
+        only_logged: bool = False,  # is it said elsewhere, so that the log is enough?
+        # is it about the guard's own settings, which every mode speaks of?
         even_in_observe: bool = False,
-        about: str = "",
+        about: str = "",  # what it is about, for `is_told_about`
+        # for a finding of a rule: what was to be done. It gives the warning's category
         verb: str = "",
     ) -> bool:
         """Record a finding and, unless mode or severity say otherwise, warn of it.
 
-        Args:
-            finding: The finding.
-            frame: The line of the program that it is about.
-            stop: What `strict` raises once it was told; a `Later` where nothing may be raised.
-            carried_by_error: Does an error that is about to be raised say it? Then only `strict`
-                says it as well, in case that error is swallowed.
-            noted_on_error: Does a note say it, on an error that the program has raised?
-            only_logged: Is it said elsewhere, so that the log is enough?
-            even_in_observe: Is it about the guard's own settings, which every mode speaks of?
-            about: What it is about, for `is_told_about`.
-            verb: For a finding of a rule: what was to be done. It gives the warning's category.
-
-        Returns:
-            False if this process knows the finding already, or does not want to.
+        Return False if this process knows the finding already, or does not want to.
 
         Raises:
             CudaGuardWarning: if the user's filters turn a category of ours into an error.

@@ -46,46 +46,31 @@ class WouldDo(Record):
 
 
 class Refused:
-    """A repair was permitted, and could not be done.
-
-    Args:
-        finding: Why.
-        error: What `strict` raises; None for an `ImportOrderError` that says the same.
-        cause: What that is raised from.
-    """
+    """A repair was permitted, and could not be done."""
 
     def __init__(
         self,
         finding: Finding,
+        # what `strict` raises; None for an `ImportOrderError` that says the same
         error: Exception | None = None,
-        cause: BaseException | None = None,
+        cause: BaseException | None = None,  # what that is raised from
     ) -> None:
         self.finding, self.error, self.cause = finding, error, cause
 
 
 class Request:
-    """What a rule asks of a repair at one moment.
-
-    Args:
-        repairs: Who makes it (see `cudaguard.core.repairs`).
-        entry: The rule; its conditions hold here.
-        verbs: Those of its verbs that the repair does.
-        name: The module or extension concerned.
-        path: Its file, if it has one.
-        can_raise: May `strict` raise here?
-        at_start: Is this the start of the interpreter, before the program?
-    """
+    """What a rule asks of a repair at one moment."""
 
     def __init__(
         self,
-        repairs: Any,
-        entry: RuleEntry,
-        verbs: tuple[str, ...],
-        name: str,
-        path: str | None = None,
+        repairs: Any,  # who makes it (see `cudaguard.core.repairs`)
+        entry: RuleEntry,  # the rule; its conditions hold here
+        verbs: tuple[str, ...],  # those of its verbs that the repair does
+        name: str,  # the module or extension concerned
+        path: str | None = None,  # its file, if it has one
         *,
-        can_raise: bool = False,
-        at_start: bool = False,
+        can_raise: bool = False,  # may `strict` raise here?
+        at_start: bool = False,  # is this the start of the interpreter, before the program?
     ) -> None:
         self.reporter: Reporter = repairs.reporter
         self._replacements: Callable[[], Replacements] = repairs.replacements

@@ -233,11 +233,8 @@ def check_rule(
 ) -> Rule:
     """Return `rule` if it is well formed.
 
-    Args:
-        rule: What was given as a rule.
-        origin: Where it comes from, for the message: a file, a plug-in, ``add_rule()``.
-        known: Identifiers that may be replaced although they are reserved.
-        is_toml: True if it was written as TOML. Messages show actions as they are written.
+    Messages name its `origin`, and show actions as they are written, with `is_toml` in TOML.
+    Reserved identifiers that are `known` may be replaced.
 
     Raises:
         RuleError: naming the rule, its origin, the field, and what was expected.

@@ -33,14 +33,11 @@ class GpuCode(NamedTuple):
 
     A library whose source files were built for different GPUs is taken for one that knows which of
     its kernels to call.
-
-    Args:
-        architectures: As in ``("sm_90a", "compute_80")``: machine code first, then PTX.
-        has_more: True if there are images of kinds that are not known here.
     """
 
+    # as in ``("sm_90a", "compute_80")``: machine code first, then PTX
     architectures: tuple[str, ...] = ()
-    has_more: bool = False
+    has_more: bool = False  # True if there are images of kinds that are not known here
 
 
 def gpu_code(path: str) -> GpuCode:

@@ -69,41 +69,29 @@ class ExtensionCheck(Record):
 
 
 class Lack(NamedTuple):
-    """Something that an object needs and would not get.
+    """Something that an object needs and would not get."""
 
-    Args:
-        name: A library, a symbol, or a version of symbols.
-        needed_by: The file that asks for it.
-        library: The file that lacks it, or its name: for a version, and for a symbol of a library
-            that `needed_by` names.
-    """
-
-    name: str
-    needed_by: str
+    name: str  # a library, a symbol, or a version of symbols
+    needed_by: str  # the file that asks for it
+    # the file that lacks it, or its name: for a version, and for a symbol of a library that
+    # `needed_by` names
     library: str = ""
 
 
 class Forecast(NamedTuple):
-    """What the dynamic loader would meet, read from the files and from this process.
-
-    Args:
-        path: The extension.
-        problem: What is wrong with the file itself: ``truncated``, ``not-elf``,
-            ``wrong-machine``, or ``unknown`` where it cannot be judged; otherwise empty.
-        detail: That problem in a few words.
-        needed: The libraries that the extension names.
-        libraries: Those of the extension, and of what it brings, that are found nowhere.
-        versions: Versions that a library which is there does not have.
-        symbols: Symbols that no library defines, of those that are there: where some are missing,
-            theirs are among them.
-    """
+    """What the dynamic loader would meet, read from the files and from this process."""
 
     path: str
+    # what is wrong with the file itself: ``truncated``, ``not-elf``, ``wrong-machine``, or
+    # ``unknown`` where it cannot be judged; otherwise empty
     problem: str = ""
-    detail: str = ""
-    needed: tuple[str, ...] = ()
+    detail: str = ""  # that problem in a few words
+    needed: tuple[str, ...] = ()  # the libraries that the extension names
+    # those of the extension, and of what it brings, that are found nowhere
     libraries: tuple[Lack, ...] = ()
-    versions: tuple[Lack, ...] = ()
+    versions: tuple[Lack, ...] = ()  # versions that a library which is there does not have
+    # symbols that no library defines, of those that are there: where some are missing, theirs are
+    # among them
     symbols: tuple[Lack, ...] = ()
 
     @property
@@ -113,23 +101,16 @@ class Forecast(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """What extensions are built for here, read without importing torch.
+    """What extensions are built for here, read without importing torch."""
 
-    Args:
-        python: Version of this interpreter, as in ``3.11``.
-        is_imported: True if torch is imported, or to be taken for that.
-        torch: Version of the torch that is imported or installed; empty if there is none.
-        cuda: The CUDA version that it is built for, as in ``12.4``; empty for a build without.
-        old_strings: True if it is built with the old C++ ABI; None if that cannot be told.
-        torch_libraries: The files in its own folder of libraries.
-    """
-
-    python: str
-    is_imported: bool = False
-    torch: str = ""
+    python: str  # version of this interpreter, as in ``3.11``
+    is_imported: bool = False  # True if torch is imported, or to be taken for that
+    torch: str = ""  # version of the torch that is imported or installed; empty if there is none
+    # the CUDA version that it is built for, as in ``12.4``; empty for a build without
     cuda: str = ""
+    # True if it is built with the old C++ ABI; None if that cannot be told
     old_strings: bool | None = None
-    torch_libraries: frozenset[str] = frozenset()
+    torch_libraries: frozenset[str] = frozenset()  # the files in its own folder of libraries
 
 
 _MOST_FILES = 256  # to be open at once
@@ -146,12 +127,9 @@ def forecast(
 ) -> Forecast:
     """Tell what the loader would meet if it loaded an extension now.
 
-    Args:
-        path: The extension.
-        given: Files that are to be taken for loaded already, along with what they need.
-        settled: Libraries that lack no symbol, for many forecasts that follow one another while
-            nothing changes; is added to. One is looked at again where not all of the files that
-            have what it asks for are there.
+    Files that are `given`, and what they need, are taken for loaded already. `settled`, which is
+    added to, are libraries that lack no symbol, for many forecasts while nothing changes; one is
+    looked at again where not all of the files that have what it asks for are there.
     """
     path = os.path.abspath(path)
     try:
@@ -408,10 +386,8 @@ class Load:
     def _owner(self, wanted: Wanted, likely: list[int | _Object]) -> int | _Object | None:
         """Return what has a symbol, or has brought it, None where nothing has.
 
-        Args:
-            wanted: The symbol.
-            likely: All that may have it, the last owner first, which is kept so: names of one
-                library come in a row.
+        Of all `likely` to have it the last owner comes first, and is put there: names of one
+        library come in a row.
         """
         has = self._resident.has
         for one in likely:

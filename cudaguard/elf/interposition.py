@@ -37,57 +37,35 @@ _C_LIBRARY = ("libc.so", "libm.so", "libpthread.so", "libdl.so", "librt.so", "ld
 
 
 class Interposed(NamedTuple):
-    """A name that another library answers.
+    """A name that another library answers."""
 
-    Args:
-        name: As the linker writes it.
-        by: File of the library in the global scope.
-        own: File of the library that it should have been.
-    """
-
-    name: str
-    by: str
-    own: str
+    name: str  # as the linker writes it
+    by: str  # file of the library in the global scope
+    own: str  # file of the library that it should have been
 
 
 class Binding(NamedTuple):
-    """How the names of what a load maps are bound.
+    """How the names of what a load maps are bound."""
 
-    Args:
-        interposed: What libraries answer that have nothing to do with it.
-        uncertain: Why RTLD_DEEPBIND would change more than that; empty if it would not.
-    """
-
-    interposed: tuple[Interposed, ...] = ()
-    uncertain: str = ""
+    interposed: tuple[Interposed, ...] = ()  # what libraries answer that have nothing to do with it
+    uncertain: str = ""  # why RTLD_DEEPBIND would change more than that; empty if it would not
 
 
 class Scope(NamedTuple):
-    """The members of the global scope.
+    """The members of the global scope."""
 
-    Args:
-        program: The program, Python's library and what was preloaded.
-        start: The other libraries that it was started with.
-        meant: What belongs there, with what it needs.
-        strangers: The others.
-    """
-
-    program: tuple[Library, ...]
-    start: tuple[Library, ...]
-    meant: tuple[Library, ...]
+    program: tuple[Library, ...]  # the program, Python's library and what was preloaded
+    start: tuple[Library, ...]  # the other libraries that it was started with
+    meant: tuple[Library, ...]  # what belongs there, with what it needs
     strangers: tuple[Library, ...]
 
 
 def read_scope(
     memory: Memory, scope: bytes, preloaded: Iterable[str], belongs: Callable[[Library], bool]
 ) -> Scope:
-    """Return the members of the global scope.
+    """Return the members of the global scope, which is as `cudaguard.system.loader_list` has it.
 
-    Args:
-        memory: That of this process.
-        scope: The program's search list, as `cudaguard.system.loader_list` has it.
-        preloaded: Names of files in LD_PRELOAD.
-        belongs: Returns True for a library that is global on purpose.
+    `preloaded` are files in LD_PRELOAD; what `belongs` is global on purpose.
 
     Raises:
         OSError: A member has been unloaded meanwhile.
@@ -117,15 +95,10 @@ def read_scope(
 
 
 class Member(NamedTuple):
-    """A library and its symbols.
+    """A library and its symbols."""
 
-    Args:
-        file: Its file with links resolved; empty for the program.
-        symbols: What it defines and asks for.
-    """
-
-    file: str
-    symbols: SharedObject
+    file: str  # its file with links resolved; empty for the program
+    symbols: SharedObject  # what it defines and asks for
 
 
 def members(memory: Memory, libraries: Iterable[Library]) -> list[Member]:
@@ -135,11 +108,6 @@ def members(memory: Memory, libraries: Iterable[Library]) -> list[Member]:
 
 def load_of(path: str, resident: Resident, opened: ExitStack) -> tuple[list[Member], list[Member]]:
     """Return what the load of a file would map, and what is mapped already that it would use.
-
-    Args:
-        path: The file.
-        resident: What is mapped.
-        opened: Closes the files.
 
     Raises:
         OSError: A file cannot be read.
@@ -174,19 +142,13 @@ def _with_needs(handles: Sequence[int], resident: Resident) -> list[Member]:
 
 def binding_of(
     new: Sequence[Member],
-    used: Sequence[Member],
-    scope: Scope,
-    resident: Resident,
+    used: Sequence[Member],  # what else they need
+    scope: Scope,  # the global scope
+    resident: Resident,  # what is mapped
+    # by file, the hashes of the names of what is mapped; is added to
     codes: dict[str, frozenset[int]],
 ) -> Binding:
     """Return how the names of some libraries are bound.
-
-    Args:
-        new: The libraries.
-        used: What else they need.
-        scope: The global scope.
-        resident: What is mapped.
-        codes: By file, the hashes of the names of what is mapped; is added to.
 
     Raises:
         OSError: Something cannot be read, or makes no sense.

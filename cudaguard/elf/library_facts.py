@@ -95,10 +95,7 @@ _BEGINNING = 1 << 12  # bytes: the headers, and mostly the number of the build
 def version_of(path: str, soname: str, wheel: str = "") -> tuple[int, ...]:
     """Return the version of a library as far as names tell, empty if they do not.
 
-    Args:
-        path: Its file.
-        soname: The name by which it is asked for, whose numbers do not tell the release.
-        wheel: The middle of the name of NVIDIA's package that may bring it.
+    The numbers of a `soname` do not tell; `wheel` is the middle of the name of NVIDIA's package.
     """
     name = os.path.basename(os.path.realpath(path))
     found = _numbers(name.partition(".so.")[2]) if name != soname else ()
@@ -140,17 +137,11 @@ _LONGEST_NOTES = 1 << 12  # bytes of a segment of notes
 
 
 class LibraryFile(NamedTuple):
-    """One file.
+    """One file."""
 
-    Args:
-        soname: The name by which others need it, empty if it has none.
-        size: Bytes; None if the file has gone.
-        build: The first digits of the id that the linker gave the build, empty if it gave none.
-    """
-
-    soname: str
-    size: int | None
-    build: str
+    soname: str  # the name by which others need it, empty if it has none
+    size: int | None  # bytes; None if the file has gone
+    build: str  # the first digits of the id that the linker gave the build, empty if it gave none
 
 
 def read_library(path: str) -> LibraryFile:
@@ -219,11 +210,7 @@ _MOST_RELOCATIONS = 1 << 22  # bytes
 
 
 def static_tls_of(path: str) -> int:
-    """Return how many bytes of static TLS a library wants; 0 for none, or where it cannot be read.
-
-    Args:
-        path: Its file.
-    """
+    """Return how many bytes of static TLS a library wants; 0 where that cannot be read, too."""
     try:
         with ElfFile(path) as file:
             size = next((s[5] for s in file.segments if s[0] == _PT_TLS), 0)

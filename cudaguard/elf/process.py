@@ -162,17 +162,11 @@ class Memory:
 
 
 class Library(NamedTuple):
-    """One object that the dynamic loader has mapped.
+    """One object that the dynamic loader has mapped."""
 
-    Args:
-        path: Its file, as the loader found it; empty for the program.
-        base: What is added to the addresses that stand in the file.
-        dynamic: Address of its dynamic section in memory.
-    """
-
-    path: str
-    base: int
-    dynamic: int
+    path: str  # its file, as the loader found it; empty for the program
+    base: int  # what is added to the addresses that stand in the file
+    dynamic: int  # address of its dynamic section in memory
 
     @property
     def file(self) -> str:
@@ -188,11 +182,7 @@ def library_at(memory: Memory, entry: int) -> tuple[Library, int]:
 
 
 def entries(memory: Memory, entry: int) -> Iterator[tuple[int, Library]]:
-    """Walk the loader's list: address of the entry, and the library.
-
-    Args:
-        memory: Where the list lies.
-        entry: Address of the entry to begin with, as from `first_entry`.
+    """Walk the loader's list from an entry, as of `first_entry`: address of each, and the library.
 
     Raises:
         OSError: The list cannot be read.
@@ -219,9 +209,6 @@ def serving_file(name: str) -> str:
     """Return the file that serves who asks for a library by name, as far as that is certain.
 
     That is the first one in this process, or else in ``LD_LIBRARY_PATH``; otherwise empty.
-
-    Args:
-        name: As in ``libnvJitLink.so.12``, which may be a link to ``libnvJitLink.so.12.4.127``.
     """
     try:
         mapped = [library.file for library in mapped_libraries()]
@@ -251,12 +238,7 @@ def first_entry() -> int:
 
 
 class Image(ElfObject):
-    """A mapped library; its dynamic section is read once.
-
-    Args:
-        memory: The process.
-        library: Which library.
-    """
+    """A mapped library; its dynamic section is read once."""
 
     def __init__(self, memory: Memory, library: Library) -> None:
         super().__init__(Budget(float("inf")))  # the loader has read it already
@@ -297,9 +279,8 @@ _WHOLE_ENTRY, _PUBLIC = 1536, 56
 def rendezvous(memory: Memory) -> tuple[int, int]:
     """Return where the loader's list and the global scope are.
 
-    Returns:
-        Address of the first entry of the list, that of the program; and of two words: that of the
-        search list, and how many entries it has; 0 if that cannot be told.
+    The first is the address of the program's entry; then come those of two words, of the search
+    list and of how many entries it has; 0 if that cannot be told.
 
     Raises:
         OSError: They cannot be found.

@@ -47,16 +47,12 @@ class UnreadableError(OSError):
 
 
 class Budget:
-    """The work that a question may take; a damaged or a planted file asks for more.
-
-    Args:
-        left: In bytes read, see `STEP` and `LOOKUP`.
-    """
+    """The work, in bytes read, that a question may take; a damaged file asks for more."""
 
     __slots__ = ("left",)
 
     def __init__(self, left: float = BUDGET) -> None:
-        self.left = left
+        self.left = left  # see `STEP` and `LOOKUP`
 
     def spend(self, work: int) -> None:
         """Take note of some work; raise UnreadableError if that is more than was left."""
@@ -81,8 +77,7 @@ def number(data: bytes, place: int, length: int) -> int:
 def program_headers(header: bytes) -> tuple[int, int]:
     """Return where in a file its table of segments is, and its bytes; zeros if it is no ELF file.
 
-    Args:
-        header: The first 64 bytes; only 64-bit little-endian files count.
+    The first 64 bytes tell; only 64-bit little-endian files count.
     """
     if len(header) < 64 or header[:6] != b"\x7fELF\x02\x01" or number(header, 54, 2) != _SEGMENT:
         return 0, 0
@@ -398,21 +393,15 @@ def gnu_hash(name: bytes) -> int:
 
 
 class Elf(Record):
-    """What is asked of a shared object before it is loaded.
+    """What is asked of a shared object before it is loaded."""
 
-    Args:
-        needed: The libraries it needs, in order.
-        runtime: The names by which it shows a C++ runtime of its own to everyone: its
-            ``std::...::id`` objects, which are one per process by the loader's rules for
-            STB_GNU_UNIQUE. Empty if it links the shared runtime, where they are at home.
-        soname: The name by which others need it; empty if it has none.
-        is_truncated: As in `ElfFile`; then nothing else is told.
-    """
-
-    needed: tuple[str, ...] = ()
+    needed: tuple[str, ...] = ()  # the libraries it needs, in order
+    # the names by which it shows a C++ runtime of its own to everyone: its ``std::...::id``
+    # objects, which are one per process by the loader's rules for STB_GNU_UNIQUE. Empty if it links
+    # the shared runtime, where they are at home
     runtime: tuple[str, ...] = ()
-    soname: str = ""
-    is_truncated: bool = False
+    soname: str = ""  # the name by which others need it; empty if it has none
+    is_truncated: bool = False  # as in `ElfFile`; then nothing else is told
 
 
 def read_elf(path: str) -> Elf:

@@ -27,17 +27,11 @@ _own: list[tuple[bytes, bytes]] = []
 
 
 class Place:
-    """An object whose libraries are looked for, as far as that matters to the search.
-
-    Args:
-        path: The file, as it was opened.
-        file: What is read of it.
-        loader: What has asked for this object; None for the program.
-    """
+    """An object whose libraries are looked for, as far as that matters to the search."""
 
     def __init__(self, path: str, file: ElfObject, loader: Place | None) -> None:
         self.path = path
-        self.loader = loader
+        self.loader = loader  # what has asked for this object; None for the program
         self.budget = file.budget
         # What the loader takes `$ORIGIN` for is the folder by which it came here: no links are
         # resolved.
@@ -66,9 +60,8 @@ class Place:
 class SearchPath:
     """Finds libraries as the loader of this process would.
 
-    Args:
-        program: The program itself, and the Python library if it is one of its own: what they
-            say counts for everything that they load (DT_RPATH).
+    `program` is that, and the Python library if it is one of its own: what they say counts for
+    everything that they load (DT_RPATH).
     """
 
     def __init__(self, program: tuple[Place, ...] = ()) -> None:
@@ -76,12 +69,7 @@ class SearchPath:
         self._variable = library_path()
 
     def find(self, name: str, place: Place | None = None) -> str:
-        """Return the file that a library would be loaded from, empty if there is none.
-
-        Args:
-            name: As the object names it.
-            place: The object that needs it; None for whatever names no folders.
-        """
+        """Return the file that an object, or who names no folders (None), would load; else ""."""
         if place is not None and "/" in name:
             return next(filter(fits, place.expanded(name)), "")
         for folder in self._folders(place):

@@ -82,9 +82,6 @@ class SymbolTable(NamedTuple):
 class SharedObject:
     """The symbols of one object.
 
-    Args:
-        source: Where it is read.
-
     Raises:
         OSError: by every method, where it cannot be read or its tables make no sense.
     """
@@ -200,11 +197,7 @@ class SharedObject:
         return frozenset(self._codes())
 
     def named(self, codes: frozenset[int]) -> list[tuple[int, bytes, bool]]:
-        """Return the symbols it defines for others, of those whose names have such hashes.
-
-        Returns:
-            Index, name, and whether the definition is not a weak one.
-        """
+        """Return index, name, and if it is not weak, of what it defines under such hashes."""
         found = self._codes()
         if codes.isdisjoint(found):
             return []

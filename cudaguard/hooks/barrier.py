@@ -30,12 +30,7 @@ if TYPE_CHECKING:
             """Return what is to happen around the import of a watched module."""
 
         def before_mapping(self, spec: ModuleSpec) -> tuple[str, Callable[[bool], None]] | None:
-            """Act before any extension module is mapped.
-
-            Returns:
-                The file to map instead, and what to call when it was mapped or could not be; if
-                there is one.
-            """
+            """Return the file to map instead, and what to call when it was or was not; or None."""
 
         def before_load(self, library: str, mode: int) -> None:
             """Look at a library, and at how things are, before it is loaded by ctypes."""
@@ -135,21 +130,18 @@ def print_instead(warning: BaseException) -> None:
 
 
 class ImportCallbacks:
-    """What is to happen around the import of one module.
-
-    Args:
-        before: Called with the spec before the module is created or mapped.
-        around: Called with the spec just before module code runs or a library is mapped;
-            returns None or a function that is called with the exception (or None) after it.
-        after: Called with the spec and the module once the import has succeeded.
-    """
+    """What is to happen around the import of one module."""
 
     __slots__ = ("after", "around", "before")
 
     def __init__(
         self,
+        # called with the spec before the module is created or mapped
         before: tuple[Callable[[ModuleSpec], None], ...] = (),
+        # called with the spec just before module code runs or a library is mapped; returns None or
+        # a function that is called with the exception (or None) after it
         around: tuple[Callable[[ModuleSpec], Close | None], ...] = (),
+        # called with the spec and the module once the import has succeeded
         after: tuple[Callable[[ModuleSpec, ModuleType], None], ...] = (),
     ) -> None:
         self.before = before

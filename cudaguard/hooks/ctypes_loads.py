@@ -20,13 +20,10 @@ if TYPE_CHECKING:
 class LibraryLoads:
     """Takes ``RTLD_GLOBAL`` from the libraries that must stay local.
 
-    ``CDLL.__init__`` is replaced in place: sub-classes, ``PyDLL``, ``cdll.LoadLibrary`` and
-    every early ``from ctypes import CDLL`` pass through it.
-
-    Args:
-        decide: Called with the library's name before each load with ``RTLD_GLOBAL``. Returns
-            None, or a pair: whether the library has to stay local, and what to call when it
-            has been loaded.
+    ``CDLL.__init__`` is replaced in place: sub-classes, ``PyDLL``, ``cdll.LoadLibrary`` and every
+    early ``from ctypes import CDLL`` pass through it. `decide` is called with the name before each
+    load with ``RTLD_GLOBAL``; it returns None, or whether the library has to stay local, and what
+    to call when it has been loaded.
     """
 
     def __init__(self, decide: Decide, host: Host) -> None:

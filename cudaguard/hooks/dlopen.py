@@ -34,12 +34,9 @@ index_of = int.__index__
 class LoaderFlags:
     """Takes ``RTLD_GLOBAL`` from the flags by which a module has its extensions loaded.
 
-    ``sys.setdlopenflags`` counts for every later import of an extension. Which one that will be
-    is not known when it is called, but who calls it is: the package that loads its own.
-
-    Args:
-        decide: Called with the name of the calling module for each call with ``RTLD_GLOBAL``;
-            answers as for `cudaguard.hooks.ctypes_loads.LibraryLoads`.
+    ``sys.setdlopenflags`` counts for every later import of an extension. Which one that will be is
+    not known when it is called, but who calls it is: the package that loads its own. Its name goes
+    to `decide`, which answers as for `cudaguard.hooks.ctypes_loads.LibraryLoads`.
     """
 
     def __init__(self, decide: Decide, host: Host) -> None:

@@ -43,25 +43,14 @@ _STANDARD_LIBRARY = f"{os.sep}{'DLLs' if sys.platform == 'win32' else 'lib-dynlo
 _MODES = dict.fromkeys(("fix", "1", "on", "true"), "fix")
 _MODES.update((word, word) for word in ("observe", "warn", "strict"))
 _OFF = ("off", "0", "false", "no")
-_WATCHED = dict.fromkeys(watched.WATCHED)
-if sys.platform == "win32":
-    _WATCHED.update(dict.fromkeys(watched.WINDOWS))
+_WATCHED = dict.fromkeys(watched.WATCHED + (watched.WINDOWS if sys.platform == "win32" else []))
 _END_OF_CTYPES = "ctypes._endian"  # what ctypes imports last, when all else of it is there
 PAST_US = "mapped past Python's importer"
 _LONGEST = 1 << 20  # bytes of a small file
-
-
-# --- Failures of ours, and frames of ours ---------------------------------------------------------
-
-_SEEN_AS = f"<frozen importlib._bootstrap, {__name__}>"
+# Whose frames are those of reading and importing.
 _BOOTSTRAP = "<frozen importlib._bootstrap"
-_READING = (
-    f"{_FOLDER}kernel",
-    f"{_FOLDER}hooks{os.sep}own_imports",
-    _SEEN_AS,
-    f"{_BOOTSTRAP}>",
-    f"{_BOOTSTRAP}_external>",
-)
+_READING = tuple(f"{_BOOTSTRAP}{end}>" for end in ("", "_external", f", {__name__}"))
+_READING += (f"{_FOLDER}kernel", f"{_FOLDER}hooks{os.sep}own_imports")
 TRACEBACK: "Any" = BaseException.__traceback__  # past what a class makes of its attributes
 
 
@@ -73,7 +62,7 @@ def of_import_system(function: "Function") -> "Function":
     with ``importlib`` and ``_bootstrap`` in their names, as do others who look for the importer.
     """
     changed: Any = function
-    seen_as = f"<frozen importlib._bootstrap, {changed.__module__}>"
+    seen_as = f"{_BOOTSTRAP}, {changed.__module__}>"
     changed.__code__ = changed.__code__.replace(co_filename=seen_as)
     return function
 
@@ -146,9 +135,6 @@ def contained() -> "tuple[type[BaseException], ...]":
             if sys.stderr is not None:
                 print(f"cudaguard: {type(error).__name__}: {error}", file=sys.stderr)
     return (Exception,)
-
-
-# --- The finder -----------------------------------------------------------------------------------
 
 
 class GuardFinder:
@@ -295,9 +281,6 @@ class StandIn:
         return is_clean
 
 
-# --- Waking ---------------------------------------------------------------------------------------
-
-
 def wake(reason: str) -> "Any":
     """Load the guard, have it take over if that has not happened, and return its core."""
     activation = load("cudaguard.api").activation
@@ -349,19 +332,13 @@ def core_for(judge: "Callable[..., str]", *args: object) -> "Any":
 def look_after(how: str, tell: "Callable[[Any], None]") -> None:
     """Look at what a load has brought that was let pass, and have the guard told if need be."""
     try:
-        why = _why_mapped(how) if may_wake() else "a load within another one"
+        why = "a load within another one"
+        if may_wake():
+            why = "" if kernel.loads is None else kernel.loads.why_mapped(how)
         if why and (kernel.asked or kernel.core):
             tell(wake(why))
     except contained():
         return
-
-
-def _why_mapped(how: str) -> str:
-    why: str = "" if kernel.loads is None else kernel.loads.why_mapped(how)
-    return why
-
-
-# --- Extensions -----------------------------------------------------------------------------------
 
 
 def _patch_extensions() -> None:
@@ -370,17 +347,15 @@ def _patch_extensions() -> None:
     original = stand_in.original
 
     @of_import_system
-    def create_module(loader: ExtensionFileLoader, spec: "ModuleSpec") -> "ModuleType | None":
+    def create_module(loader: ExtensionFileLoader, spec: "ModuleSpec") -> "Any":
         try:
             is_asleep = stand_in.is_up and may_wake()
             core = core_for(_why_extension, spec) if stand_in.is_up else None
         except contained():
             is_asleep, core = False, None
-        module: ModuleType | None
         try:
             if core is not None:
-                module = core.extensions.load(original, loader, spec)
-                return module
+                return core.extensions.load(original, loader, spec)
             try:
                 here = kernel.thread.__dict__
                 outer, here["mapping"] = here.get("mapping"), spec if is_asleep else None
@@ -394,8 +369,7 @@ def _patch_extensions() -> None:
                 if core is None:
                     raise
                 hide_frame(error)
-                module = core.extensions.load(original, loader, spec, error)
-                return module
+                return core.extensions.load(original, loader, spec, error)
         except BaseException as error:
             hide_frame(error)
             raise
@@ -412,14 +386,12 @@ def _why_extension(spec: "ModuleSpec") -> str:
     name, file = getattr(spec, "name", None), getattr(spec, "origin", None)
     if type(name) is not str or type(file) is not str or _STANDARD_LIBRARY in file:
         return ""
-    package = name
+    stem, _, number = name.rpartition("_v")  # torch renames a rebuilt extension
+    package = stem if number.isdigit() and stem in kernel.watched else name
     while package:
         if package in kernel.watched:
             return f"extension {name}"
         package = package.rpartition(".")[0]
-    stem, _, number = name.rpartition("_v")  # torch renames a rebuilt extension
-    if stem in kernel.watched and number.isdigit():
-        return f"extension {name}"
     watch_ctypes()  # it may have come past us
     why: str = _loads().why_mapped(PAST_US) or _loads().why_file(file)
     return f"extension {name}, which {why}" if why.startswith(("needs", "is", "has")) else why
@@ -430,9 +402,6 @@ def _why_refused(spec: "ModuleSpec") -> str:
     name, file = getattr(spec, "name", None), getattr(spec, "origin", None)
     is_pythons = type(file) is str and _STANDARD_LIBRARY in file
     return "" if is_pythons else f"extension {name}, which was refused"
-
-
-# --- sys.setdlopenflags ---------------------------------------------------------------------------
 
 
 class _SetFlags:
@@ -476,9 +445,6 @@ def _why_flags(args: "tuple[Any, ...]", kwargs: "dict[str, Any]") -> str:
     return "" if is_local else "sys.setdlopenflags(), which makes extensions global"
 
 
-# --- ctypes ---------------------------------------------------------------------------------------
-
-
 def has_ctypes() -> bool:
     """Return True if all that matters of ctypes is there, and was not lazily put off."""
     module = sys.modules.get("ctypes")
@@ -497,9 +463,6 @@ def watch_ctypes() -> None:
                 wake(why)
 
 
-# --- Switching on ---------------------------------------------------------------------------------
-
-
 class Guard:
     """Handle of the installed guard; as a context manager it uninstalls at the end."""
 
@@ -511,21 +474,14 @@ class Guard:
 
     def uninstall(self) -> None:
         """Take the guard down (see `cudaguard.uninstall`)."""
-        wake("uninstall()")
-        _api().uninstall()
+        _woken("uninstall()").uninstall()
 
     def __enter__(self) -> "Self":
-        wake("a with statement")
-        _api().enter(sys._getframe(1))
+        _woken("a with statement").enter(sys._getframe(1))
         return self
 
-    def __exit__(
-        self,
-        kind: "type[BaseException] | None",
-        error: "BaseException | None",
-        traceback: "TracebackType | None",
-    ) -> None:
-        _api().leave(error)
+    def __exit__(self, kind: object, error: "BaseException | None", traceback: object) -> None:
+        sys.modules["cudaguard.api"].leave(error)
 
     def __repr__(self) -> str:
         return f"<cudaguard.Guard, mode {self.mode}>"
@@ -544,29 +500,19 @@ def install(mode: "object", *settings: object) -> Guard:
     except contained():
         return GUARD
     if why:
-        wake(why)
-        _api().install(mode, *settings)
+        _woken(why).install(mode, *settings)
     return GUARD
 
 
 def boot() -> None:
-    """Put the guard up because the environment variable ``CUDAGUARD`` says so; once.
-
-    ``.pth`` files are processed twice in a virtual environment.
-    """
+    """Put the guard up as ``CUDAGUARD`` says; once: virtual environments process ``.pth`` twice."""
     why = put_up(None, is_alone=True) if kernel.asked is None else ""
     if why:
-        wake(why)
-        _api().boot()
+        _woken(why).boot()
 
 
 def put_up(mode: "str | None", *, is_alone: bool = False) -> str:
-    """Have the kernel stand in for the guard; return why that is not possible, empty if it is.
-
-    Args:
-        mode: As for `cudaguard.install`, or None.
-        is_alone: Does the environment alone ask for it?
-    """
+    """Have the kernel stand in for the guard; return why that is not possible, empty if it is."""
     if "cudaguard.api" in sys.modules:
         return "install()"
     word = os.environ.get("CUDAGUARD", "").strip().lower()
@@ -622,5 +568,6 @@ def start_of(path: str) -> bytes:
         return b""
 
 
-def _api() -> "Any":
+def _woken(reason: str) -> "Any":
+    wake(reason)
     return sys.modules["cudaguard.api"]

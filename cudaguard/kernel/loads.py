@@ -35,6 +35,7 @@ _AT_BASE = 7
 _LOCKS = ([0, 0, 1, 0, 0], [0, 1, 0, 0, 0])  # end of a re-entrant one that is open, of 40, 48 bytes
 _UNKNOWN = "a dynamic loader that is not known"
 _UNREADABLE = "a list of libraries that cannot be read"
+_of_no_concern: "set[tuple[int, ...]]" = set()  # files, see `why_library`
 
 
 class Loader:
@@ -55,12 +56,6 @@ class Loader:
         self.counted: tuple[int, ...] = ()
         self.members: frozenset[int] = frozenset()
         self.known: dict[int, bytes] = {}  # address of an entry -> how it begins
-
-
-_of_no_concern: "set[tuple[int, ...]]" = set()
-
-
-# --- Files ----------------------------------------------------------------------------------------
 
 
 def why_file(path: str) -> str:
@@ -93,12 +88,8 @@ def why_file(path: str) -> str:
                 break
     finally:
         _close(file)
-    if size < _SMALL:
-        for mark in _MARKS:
-            if names.find(mark) >= 0:  # `in` makes an error of each: is it a number?
-                break
-        else:
-            return ""
+    if size < _SMALL and max(map(names.find, _MARKS)) < 0:
+        return ""
     places = [value for tag, value in zip(tags[: tags.index(0)], values) if tag == 1]
     texts = [names[place : names.find(b"\0", place)] for place in places]
     needed = [text.decode("utf-8", "replace") for text in texts]
@@ -201,13 +192,12 @@ def _find() -> str:
             parts = zip(kinds, addresses, sizes)
             _, at, size = max(part for part in parts if part[0] == 1)  # that is the last one
             loader.place = _found_in(memory, there + at, min(size, _MOST))
-            return "" if loader.place else unknown
     except failures():  # another C library does not know the question; or there is no /proc
         pass
     finally:
         if memory >= 0:
             _close(memory)
-    return unknown
+    return "" if loader.place else unknown
 
 
 def _words(data: bytes) -> "list[int]":
@@ -251,22 +241,16 @@ def why_mapped(how: str) -> str:
     """Look at what the loader has added; return what of it concerns the guard, in words.
 
     What does is not taken note of: to the guard it is new, too. At the first look all is looked at
-    that is there, and what of it is global.
-
-    Args:
-        how: Follows the name of a library.
+    that is there, and what of it is global. `how` follows the name of a library.
     """
-    if not loader.place:
-        why = _find()
-        if not loader.place:
-            # What can be done about it, the guard does once the program has ctypes.
-            return why if base.has_ctypes() else ""
+    why = "" if loader.place else _find()
+    if not loader.place:  # what can be done about it, the guard does once the program has ctypes
+        return why if base.has_ctypes() else ""
     before, now = loader.counted, loader.counters()
     if now == before:
         return "" if now else _UNREADABLE
     found: dict[int, bytes] = {}
-    last, entry = 0, loader.first
-    memory = -1
+    memory, last, entry = -1, 0, loader.first
     is_from_start, members = not before, loader.members
     is_whole = now[2:] != before[2:] or now[0] - now[1] != before[0] - before[1]
     try:
@@ -329,10 +313,7 @@ loader = Loader()
 
 
 def watch(ctypes: "Any") -> str:
-    """Watch what a ctypes that has come loads.
-
-    Returns what of all that is mapped by now concerns the guard, in words; empty for nothing.
-    """
+    """Watch what a ctypes loads; return what of all that is mapped concerns the guard, in words."""
     cdll = _class_of(ctypes)
     if any(stand_in.owner is cdll for stand_in in base.kernel.stand_ins):
         return ""
@@ -341,8 +322,7 @@ def watch(ctypes: "Any") -> str:
     why = why_mapped("there before")
     if loader.place:  # from now on without a call of the system
         number, place = ctypes.c_uint.from_address, ctypes.c_size_t.from_address(loader.scope)
-        a, b = number(loader.place + loader.adds), number(loader.place + 8)
-        c = number(loader.scope + 8)
+        a, b, c = map(number, (loader.place + loader.adds, loader.place + 8, loader.scope + 8))
         loader.counters = lambda: (a.value, b.value, c.value, place.value)
     return why
 

@@ -70,24 +70,17 @@ _GIVE_STREAM = (
 
 
 class EntryError(Exception):
-    """One thing that is wrong with an array interface.
-
-    Args:
-        field: The entry of the dictionary, or `INTERFACE` for all of it.
-        value: What stands there.
-        rule: What should, as a clause; by default what the specification says of the entry.
-        remedy: What to do, as an imperative.
-        can_be_corrected: True if there is one thing only that it can mean.
-    """
+    """One thing that is wrong with an array interface."""
 
     def __init__(
         self,
-        field: str,
-        value: object,
+        field: str,  # the entry of the dictionary, or `INTERFACE` for all of it
+        value: object,  # what stands there
+        # what should, as a clause; by default what the specification says of the entry
         rule: str = "",
-        remedy: str = CORRECT,
+        remedy: str = CORRECT,  # what to do, as an imperative
         *,
-        can_be_corrected: bool = False,
+        can_be_corrected: bool = False,  # True if there is one thing only that it can mean
     ) -> None:
         super().__init__(field)
         self.field, self.value = field, shown(value)

@@ -153,10 +153,8 @@ class CudaDetector:
     def look(self, actor: str | None = None, *, is_load: bool = False) -> DriverState:
         """Ask the driver, and record what has changed since the last time.
 
-        Args:
-            actor: What this thread was importing in the meantime; None takes the innermost
-                import that is under way.
-            is_load: True if a library was loaded, by the caller where nothing is imported.
+        `actor` is what this thread was importing meanwhile; None: the innermost import that is
+        under way. With `is_load` a library was loaded, by the caller where nothing is imported.
         """
         actors = self._actors()
         if actor is None and actors[-1:] == [OURSELVES]:

@@ -108,9 +108,8 @@ def _hash_of(path: str) -> str:
 def overlaps(files: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str], list[str]]:
     """Return pairs of distributions, with the files of which one has overwritten the other's.
 
-    Args:
-        files: Of all distributions: (path, hash, distribution). One without a hash says nothing,
-            and the same content twice does no harm.
+    `files` are (path, hash, distribution) of all. One without a hash says nothing, and the same
+    content twice does no harm.
     """
     first: dict[str, tuple[str, str]] = {}
     found: dict[tuple[str, str], list[str]] = {}
@@ -158,12 +157,7 @@ def _kept(site: Site, pair: tuple[str, str]) -> str:
 
 
 def cuda_of(key: str, version: str) -> str:
-    """Return the major version of CUDA that a wheel of NVIDIA's is for, empty if that is open.
-
-    Args:
-        key: Its name as names are compared, as in ``nvidia-cublas-cu12``.
-        version: Its version.
-    """
+    """Return the major version of CUDA that a wheel like ``nvidia-cublas-cu12`` is for, or ""."""
     if not key.startswith(("nvidia-", "cupy-")):
         return ""
     match = _SUFFIX.search(key)

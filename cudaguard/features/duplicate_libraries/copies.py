@@ -16,23 +16,14 @@ LIBRARY_PATH = "LD_LIBRARY_PATH"
 
 
 class Copy(Record):
-    """A library of `cudaguard.system.runtimes` that is in this process.
+    """A library of `cudaguard.system.runtimes` that is in this process."""
 
-    Args:
-        path: Its file, as the loader came to it.
-        stem: What `cudaguard.system.runtimes.stem_of` calls it.
-        soname: The name by which it is asked for.
-        identity: Device and inode of its file, or whatever else tells it from others.
-        by: Module that loaded it, empty if that was not seen.
-        how: Who loaded it and where, in words that follow its path.
-    """
-
-    path: str
-    stem: str
-    soname: str
-    identity: object
-    by: str
-    how: str
+    path: str  # its file, as the loader came to it
+    stem: str  # what `cudaguard.system.runtimes.stem_of` calls it
+    soname: str  # the name by which it is asked for
+    identity: object  # device and inode of its file, or whatever else tells it from others
+    by: str  # module that loaded it, empty if that was not seen
+    how: str  # who loaded it and where, in words that follow its path
 
     @property
     def runtime(self) -> Runtime:
@@ -68,21 +59,13 @@ class Copy(Record):
 
 
 class Stray(Record):
-    """A library that gets another file than its own folders lead to.
+    """A library that gets another file than its own folders lead to."""
 
-    Args:
-        asking: The library that asks.
-        how: Who loaded that, in words that follow its path.
-        used: What it gets, or will get when it asks.
-        meant: What it was meant to get.
-        is_part: True if it asks for a part of the same library.
-    """
-
-    asking: str
-    how: str
-    used: Copy
-    meant: Copy
-    is_part: bool = False
+    asking: str  # the library that asks
+    how: str  # who loaded that, in words that follow its path
+    used: Copy  # what it gets, or will get when it asks
+    meant: Copy  # what it was meant to get
+    is_part: bool = False  # True if it asks for a part of the same library
 
 
 def first_of_each(copies: Iterable[Copy]) -> dict[str, Copy]:

@@ -42,11 +42,7 @@ SINCE = {
 
 
 class DuplicateDetector:
-    """Remembers who has loaded which library of `cudaguard.system.runtimes`.
-
-    Args:
-        core: Is told.
-    """
+    """Remembers who has loaded which library of `cudaguard.system.runtimes`."""
 
     def __init__(self, core: Dispatch) -> None:
         self._core = core
@@ -116,11 +112,9 @@ class DuplicateDetector:
     def _take_in(
         self, load: NativeLoad | None, since: str
     ) -> tuple[list[Copy], list[Copy], list[Stray]]:
-        """Take note of what is new.
+        """Return what is new and in the table, and what has gone astray.
 
-        Returns:
-            What of it is in the table; the same where one of them has its like in the process,
-            else nothing; and what has gone astray.
+        Between them the former again where one has its like in the process, else nothing.
         """
         there = {(one.path, one.dynamic): one for one in self._news.libraries()}
         new = [one for key, one in there.items() if key not in self._known]

@@ -109,10 +109,6 @@ def another_file(stray: Stray, remedy: str) -> Finding:
     """A library uses an older file than the folders that it names lead to.
 
     Or it will open a part of itself by name, and find another file than the one beside it.
-
-    Args:
-        stray: The library, and what it gets.
-        remedy: How the right one comes first.
     """
     name, used, meant = os.path.basename(stray.asking), stray.used, stray.meant
     runtime, wanted = used.runtime, _with_release(meant)
@@ -148,13 +144,10 @@ def _more_from(copy: Copy) -> str:
 
 
 def load_first(wanted: str, files: str, package: str, pattern: str) -> str:
-    """Return how the right file comes first.
+    """Return how the file `wanted` comes first, with all that match `files`.
 
-    Args:
-        wanted: That file.
-        files: Its name, or a pattern of all that have to come from its folder.
-        package: The package before which it is to be loaded, empty if that is not known.
-        pattern: How a rule names it, empty where it is in no folder of ``sys.path``.
+    That is before `package`, if it is known; `pattern` is how a rule names the file, empty where it
+    is in no folder of ``sys.path``.
     """
     if not (package and pattern):
         before = f"`import {package}`" if package else "the other one is loaded"
@@ -194,21 +187,13 @@ def past_environment(copy: Copy, later: str) -> Finding:
 
 
 class Want(NamedTuple):
-    """A release of cuDNN that a package was built for.
-
-    Args:
-        package: The module.
-        by: The distribution that says so, with its version.
-        said: How it says it, as in ``nvidia-cudnn-cu12>=9.8``.
-        wheel: The distribution that has the library, empty if it names none.
-        least: The earliest release that will do: major and minor.
-    """
+    """A release of cuDNN that a package was built for."""
 
     package: str
-    by: str
-    said: str
-    wheel: str
-    least: tuple[int, ...]
+    by: str  # the distribution that says so, with its version
+    said: str  # how it says it, as in ``nvidia-cudnn-cu12>=9.8``
+    wheel: str  # the distribution that has the library, empty if it names none
+    least: tuple[int, ...]  # the earliest release that will do: major and minor
 
 
 def older_than_wanted(
@@ -246,24 +231,15 @@ def older_than_wanted(
 
 
 def overwritten(
-    first: str,
+    first: str,  # one of them
     second: str,
-    files: Sequence[str],
+    files: Sequence[str],  # files that both list, with different contents
     *,
-    gone: str,
-    restored: Sequence[str],
-    severity: Severity,
+    gone: str,  # the one to uninstall
+    restored: Sequence[str],  # what loses files by that, as ``NAME==VERSION``
+    severity: Severity,  # of the finding
 ) -> Finding:
-    """Two distributions were installed over one another.
-
-    Args:
-        first: One of them.
-        second: The other.
-        files: Files that both list, with different contents.
-        gone: The one to uninstall.
-        restored: What loses files by that, as ``NAME==VERSION``.
-        severity: Of the finding.
-    """
+    """Two distributions were installed over one another."""
     more = "".join(f" {one}" for one in and_more(len(files) - 1, "files"))
     remedy, command = f"uninstall {gone}", f"pip uninstall -y {gone}"
     if restored:
@@ -322,10 +298,7 @@ def metadata_unreadable(path: str, why: str) -> Finding:
 def hidden(torch: Distribution, other: Distribution, users: Sequence[str]) -> Finding:
     """A torch comes first on the path that is not the one for which extensions were built.
 
-    Args:
-        torch: The one that is imported.
-        other: The one that is not, in a later folder of the path.
-        users: Distributions beside that other one, with extensions that link torch.
+    The `users` are beside the `other` one, in a later folder of the path, and link torch.
     """
     remedy, command = f"uninstall the torch in {torch.folder}", "pip uninstall torch"
     if os.path.realpath(torch.folder).startswith(os.path.realpath(site.USER_BASE or "/-")):
@@ -351,19 +324,12 @@ def hidden(torch: Distribution, other: Distribution, users: Sequence[str]) -> Fi
 
 
 class Served(NamedTuple):
-    """A file that packages would get for a library.
+    """A file that packages would get for a library."""
 
-    Args:
-        path: The file, links resolved.
-        askers: Distributions that would get it -> one of their files that asks.
-        version: Its version, empty if names do not tell.
-        dist: The distribution that contains it, empty if none does.
-    """
-
-    path: str
-    askers: dict[str, str]
-    version: tuple[int, ...]
-    dist: str
+    path: str  # the file, links resolved
+    askers: dict[str, str]  # distributions that would get it -> one of their files that asks
+    version: tuple[int, ...]  # its version, empty if names do not tell
+    dist: str  # the distribution that contains it, empty if none does
 
 
 def two_files(name: str, older: Served, newer: Served, runtime: Runtime) -> Finding:

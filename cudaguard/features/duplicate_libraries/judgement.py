@@ -32,22 +32,15 @@ _SEARCHES = ("cuda.pathfinder.", "cuda.bindings.path_finder.")
 
 def judge(
     core: Dispatch,
-    copies: list[Copy],
-    new: list[Copy],
-    strays: list[Stray],
+    copies: list[Copy],  # all that are in the process, in the order in which they were mapped
+    new: list[Copy],  # those of them that have just come
+    strays: list[Stray],  # libraries that get another file than they were meant to
+    # folders and pairs of them that were told of: once is enough. They are added to
     reported: set[tuple[str, ...]],
     *,
-    is_load: bool,
+    is_load: bool,  # True if it was a load that was seen
 ) -> None:
     """Tell of what the newcomers are beside those that were there before.
-
-    Args:
-        core: Is told.
-        copies: All that are in the process, in the order in which they were mapped.
-        new: Those of them that have just come.
-        strays: Libraries that get another file than they were meant to.
-        reported: Folders and pairs of them that were told of: once is enough. They are added to.
-        is_load: True if it was a load that was seen.
 
     Raises:
         ImportOrderError: in `strict`, from an import.

@@ -77,11 +77,7 @@ def is_older(release: Release, least: Release) -> bool:
 
 
 class Wants:
-    """Compares libraries with what packages were built for, and remembers what it has reported.
-
-    Args:
-        core: Is told.
-    """
+    """Compares libraries with what packages were built for, and remembers what it has reported."""
 
     def __init__(self, core: Dispatch) -> None:
         self._core = core

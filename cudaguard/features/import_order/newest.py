@@ -48,11 +48,8 @@ def preload_newest(request: Request) -> Iterator[Outcome]:
 def preload_needed(request: Request, soname: str) -> Iterator[Outcome]:
     """Open the copy that another package needs before an older one is mapped that lacks something.
 
-    Only where the program imports that package next.
-
-    Args:
-        request: For what is about to be loaded.
-        soname: A library that it needs, or its own name.
+    Only where the program imports that package next. `soname` is what is about to be loaded, or
+    something that it needs.
     """
     if request.permit.acts:
         from cudaguard.system.newer_copies import needed_by_others

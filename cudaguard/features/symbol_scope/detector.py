@@ -49,11 +49,7 @@ class ScopeDetector:
         self._look(load, "")
 
     def mapping(self, path: str, extension: str) -> None:
-        """Judge what is about to be mapped.
-
-        Args:
-            path: The file.
-            extension: Name of the extension module, empty for a load by ctypes.
+        """Judge what is about to be mapped; `extension` is empty for a load by ctypes.
 
         Raises:
             ImportOrderError: in `strict`, from an import.

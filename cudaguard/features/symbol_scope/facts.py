@@ -28,11 +28,7 @@ if TYPE_CHECKING:
 
 
 def runtime_in(library: str) -> str:
-    """Return the file that a load of a library maps and that has to be global, or "".
-
-    Args:
-        library: Path or soname, as given to the loader.
-    """
+    """Return the file that a load by path or soname maps and that has to be global, or ""."""
     path = os.path.abspath(library) if os.sep in library else serving_file(library)
     return _first_runtime(_mapped_by(path))
 

@@ -76,29 +76,17 @@ _PROGRAM = ("", "__main__", "__mp_main__")
 
 
 class Stranger(NamedTuple):
-    """A library in the global scope, and how it came there.
+    """A library in the global scope, and how it came there."""
 
-    Args:
-        file: Its file, links resolved.
-        package: The package that it belongs to, or an empty string.
-        load: What was loaded then; None if that was not seen.
-        since: Otherwise why not: `GUARD` or `UNSEEN`.
-        module: Who loaded it.
-        where: Its line.
-        imported_at: The line outside its package that imported that.
-        is_known: Does a rule tell of it, or handle it?
-        is_let_be: Does a rule know that it does no harm here?
-    """
-
-    file: str
-    package: str
-    load: NativeLoad | None
-    since: str
-    module: str = ""
-    where: str = ""
-    imported_at: str = ""
-    is_known: bool = False
-    is_let_be: bool = False
+    file: str  # its file, links resolved
+    package: str  # the package that it belongs to, or an empty string
+    load: NativeLoad | None  # what was loaded then; None if that was not seen
+    since: str  # otherwise why not: `GUARD` or `UNSEEN`
+    module: str = ""  # who loaded it
+    where: str = ""  # its line
+    imported_at: str = ""  # the line outside its package that imported that
+    is_known: bool = False  # does a rule tell of it, or handle it?
+    is_let_be: bool = False  # does a rule know that it does no harm here?
 
 
 def bound_to_own(names: Sequence[Interposed]) -> str:
@@ -113,12 +101,8 @@ def interposed(
 ) -> Finding:
     """Return that a library uses symbols of others, and no rule handles that.
 
-    Args:
-        victim: What uses them: a module or the name of a file.
-        names: Which; all of them came with one load.
-        stranger: The library of the first of them.
-        runtime: The file among the libraries that contains a C++ runtime of its own, if any.
-        why: Why that was not repaired; empty where it was bound before it was seen.
+    All names came with one load; `stranger` is the library of the first, `runtime` the file with a
+    C++ runtime of its own, if any. `why` is empty where it was bound before it was seen.
     """
     by_file: dict[str, list[Interposed]] = {}
     for one in names:

@@ -43,15 +43,10 @@ class RuntimeDetector:
     def runtime_exported(
         self, extension: str, library: str, names: tuple[str, ...]
     ) -> tuple[str, Callable[[bool], None]] | None:
-        """Return the file to be mapped instead of an extension that exports a C++ runtime.
+        """Return the file to be mapped instead of an extension that exports a C++ runtime, if any.
 
-        Args:
-            extension: Its name.
-            library: Its file.
-            names: The ``std::...::id`` objects of the runtime.
-
-        Returns:
-            The path, and what to call when it was mapped, or could not be; or None.
+        And what to call when it was mapped, or could not be. `names` are the runtime's
+        ``std::...::id``.
 
         Raises:
             ImportOrderError: in `strict`, where there is none.
@@ -88,11 +83,7 @@ class RuntimeDetector:
 
 
 def _why_not(library: str, size: int) -> str:
-    """Return why a copy would not do; empty if it does.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
+    """Return why a copy would not do; empty if it does. An OSError: the file cannot be read."""
     from cudaguard.system.preload import is_mapped
 
     if not uses_glibc():
@@ -115,11 +106,7 @@ def _why_not(library: str, size: int) -> str:
 
 
 def _copied(library: str) -> int:
-    """Return the descriptor of a copy.
-
-    Raises:
-        OSError: There is no room for it.
-    """
+    """Return the descriptor of a copy; an OSError says that there is no room for it."""
     with ElfFile(library) as file:
         # With the variables that guard their initialization.
         unique = [(place, name.replace(b"_ZGVN", b"_ZN")) for place, name in file.unique()]

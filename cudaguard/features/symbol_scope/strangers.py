@@ -42,14 +42,7 @@ if TYPE_CHECKING:
 def arrived(
     core: Dispatch, libraries: Iterable[Library], load: NativeLoad | None, since: str
 ) -> dict[str, Stranger]:
-    """Return what is known of libraries that have just become global, by file.
-
-    Args:
-        core: Knows the rules.
-        libraries: Which have.
-        load: What was loaded, if that was seen.
-        since: Otherwise why not.
-    """
+    """Return what is known of what has just become global, by file; `since`: why `load` is None."""
     packages, facts = Packages(), Facts()
     files = [library.file for library in libraries]
     has_runtime = bool(runtime_among(files))
@@ -96,11 +89,7 @@ def _is_known(core: Dispatch, rule: Rule, load: NativeLoad | None, *, has_runtim
 
 
 class Victims:
-    """Judges what is mapped while strangers are in the global scope.
-
-    Args:
-        core: Is told.
-    """
+    """Judges what is mapped while strangers are in the global scope."""
 
     def __init__(self, core: Dispatch) -> None:
         self._core = core
@@ -111,11 +100,7 @@ class Victims:
     def before(self, path: str, name: str, scope: Scope, known: dict[str, Stranger]) -> None:
         """Judge a library that is about to be mapped; bind it to its own symbols if need be.
 
-        Args:
-            path: Its file.
-            name: The extension module, empty for a load by ctypes.
-            scope: The global scope.
-            known: Its strangers.
+        `name` is empty for a load by ctypes; `known` are the strangers in the scope.
 
         Raises:
             ImportOrderError: in `strict`, from an import.
