@@ -75,7 +75,7 @@ def guard(
     order. What was repaired inside the block stays repaired. An `install` called inside the
     block is not undone by leaving it.
 
-    The arguments are those of `install`. A context that was created stays. With `children`,
+    The arguments are those of `install`. A context that was created stays. With ``children``,
     ``CUDAGUARD`` is put back when the last block that wants them guarded is left.
 
     Raises:
