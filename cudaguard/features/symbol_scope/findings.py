@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cudaguard.core.findings import (
+    FIX,
     Kind,
     counted,
     have_it_repaired,
@@ -32,6 +33,7 @@ RELINK = (
     "with -Wl,--exclude-libs,ALL"
 )
 STAY_GLOBAL = f"{RELINK}; until then import it before other C++ libraries"
+BY_FIX = "mode 'fix' binds it to its own symbols"
 INTERPOSED = Kind(
     "CG812",
     "a library uses symbols of another library instead of its own",
@@ -118,6 +120,8 @@ def interposed(
         cause: tuple[str, ...] = (f"{library} {were} put into the global symbol scope {when}",)
     else:
         cause, remedy = _cause(load, stranger), _remedy(stranger, load)
+    if why.endswith(BY_FIX):
+        remedy = f"{FIX}; or {remedy}"
     dangers = "; ".join(FAMILIES[key].danger for key in keys[:_MOST_DANGERS])
     return INTERPOSED.found(
         f"{victim} uses {_called(names)} of {library}{of} instead of its own.",
@@ -221,6 +225,7 @@ def static_runtime(
         f"{library} does not need libstdc++.so.6, and exports {some} of which the loader keeps one "
         f"for all libraries: {names[0]}{more}",
         f"not repaired: {why}" if why else "",
+        remedy=RELINK if why else f"{FIX}, which keeps that runtime to itself; or {RELINK}",
     )
 
 

@@ -15,6 +15,7 @@ from cudaguard.elf.interposition import Binding, binding_of, load_of, needs_of, 
 from cudaguard.errors import ImportOrderError
 from cudaguard.features.symbol_scope.facts import names_library, packages_of, runtime_among
 from cudaguard.features.symbol_scope.findings import (
+    BY_FIX,
     INTERPOSED,
     Stranger,
     bound_to_own,
@@ -130,7 +131,7 @@ class Victims:
             self._core.reporter.repaired(INTERPOSED.id, "bind_own", subject, how, frame=frame)
         else:
             mode = self._core.reporter.mode
-            hint = f"mode {mode!r} changes nothing; mode 'fix' binds it to its own symbols"
+            hint = f"mode {mode!r} changes nothing; {BY_FIX}"
             if not (self._core.permit().acts or binding.uncertain):
                 binding = binding._replace(uncertain=hint)
             self._tell(binding, name or os.path.basename(path), path, known)
