@@ -222,7 +222,7 @@ def test_error_that_leaves_the_block_is_explained(child, mode):
         assert done.stderr == ""
     else:
         assert done.stdout.splitlines() == ["none", found]
-        assert done.stderr.count("GraphWarning: [CG851] A later call of") == 1
+        assert done.stderr.count("GraphWarning: [CG851] A later call with") == 1
 
 
 @pytest.mark.parametrize(
