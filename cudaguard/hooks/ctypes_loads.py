@@ -77,7 +77,7 @@ class LibraryLoads:
             hide_frame(error)
             raise
         if loaded:
-            self._ended(loaded)
+            ask(self._host, "looking at a library that was loaded", self._ended, loaded)
 
     def _ended(self, loaded: tuple[Callable[[], None], ...]) -> None:
         ask(self._host, "looking at a library that was loaded", call_each, self._host, loaded)

@@ -111,7 +111,7 @@ PAIRS = {
         ("NCCL", "2.19.3", "libnccl.so.2"),
     ),
 }
-OLDER_FIRST = "Two files of {} are loaded, and the older one, {}, is used as {}."
+OLDER_FIRST = "Two files of {} are loaded; the older, {}, is used as {}."
 
 
 @pytest.fixture(params=PAIRS)
@@ -157,7 +157,7 @@ def test_torch_with_an_older_nccl_is_told_of_before_it_fails(child, root, cuda_t
     assert f"gets an older libnccl.so.2 without it: {other}" in done.stdout
     first, *_ = findings(done)
     assert (first["id"], first["severity"]) == ("CG842", "warning")
-    assert first["what"].startswith("Two files of NCCL are loaded, and the older one, 2.20")
+    assert first["what"].startswith("Two files of NCCL are loaded; the older, 2.20")
     assert f"was loaded by other ({child.folder}/other.py:2)" in first["evidence"][0]
     assert "loaded by torch" in first["evidence"][1]
     explain = f"import cudaguard; print(cudaguard.explain({plain.stdout!r}).id)"
@@ -201,7 +201,7 @@ def test_cudnn_is_told_of_before_that_and_the_rule_cures(run, cudnn, child):
     assert done.returncode == -signal.SIGABRT
     warning, _, _ = done.stderr.partition("Could not load symbol")
     assert "ImportOrderWarning: [CG843] libcudnn.so.9 would open an older file of cuDNN" in warning
-    assert "(9.1.0.70) will be found first, as its folder is in LD_LIBRARY_PATH" in warning
+    assert "(9.1.0.70) will be found first, as its folder is in LD_LIBRARY_PATH" in done.stderr
     assert f"without {cudnn['LD_LIBRARY_PATH']} in LD_LIBRARY_PATH" in done.stderr
     child.write("cudaguard.toml", rule_of(done.stderr))
     done = run(GUARD, USE, SAID, CUDAGUARD_CONFIG="cudaguard.toml", **cudnn)

@@ -93,7 +93,7 @@ def test_system_with_an_older_runtime(windows):
     installed, code = "PyQt5 msvc-runtime/Lib/site-packages", f"import PyQt5.QtCore\n{TORCH}"
     assert quiet(windows(installed, "-c", GUARD + code, has_old=True)) == "2.0"
     told = windows("", "-c", GUARD + TORCH, has_old=True, check=False).stderr
-    assert "[CG071] torch needs the C++ runtime of Windows in version 14.40 or newer; the" in told
+    assert "[CG071] torch needs the C++ runtime of Windows in version 14.40 or newer." in told
     assert told.index("run: winget install Microsoft.VCRedist") < told.index(FAULT + '" or one')
 
 
@@ -210,7 +210,7 @@ def test_run_reports_a_crash(windows, child):
     assert "cudaguard" not in windows("", "app.py", **ALONE).stderr
     done = windows("", *RUN, "--report", "r.json", "app.py", **ALONE)
     head = "cudaguard run: app.py crashed (access violation, 0xC0000005) while importing crashy, at"
-    assert f"{head} crashy.py:1.\n  run: cudaguard bisect app.py\n" in done.stderr
+    assert f"{head} crashy.py:1.\n" in done.stderr
     assert done.returncode == 0xC0000005 & 0xFF  # as much as wine lets out
     report = json.loads((child.folder / "r.json").read_text())
     assert (report["ended"]["status"], report["platform"]) == (0xC0000005, "win32 AMD64")
@@ -253,7 +253,7 @@ def test_trace_and_bisect(windows, child):
     child.write("app.py", "import _decimal, late\nimport early")
     traced = windows("", *TRACE, "app.py", **ALONE).stderr
     assert "_decimal (app.py:1)" in traced
-    assert "died of access violation, 0xC0000005 in late" in traced
+    assert "crashed (access violation, 0xC0000005) in late" in traced
     found = windows("", *BISECT, "app.py", **ALONE).stdout
     assert "access violation, 0xC0000005 unless early is imported before late." in found
     assert "The rule below cures it" in found
