@@ -56,7 +56,7 @@ class Check(NamedTuple):
 def run_check(site: Site, check: Check, tell: Callable[[str, BaseException], None]) -> CheckResult:
     """Return what comes of a check; one that fails does not stop the others.
 
-    `tell` is told of a check that has failed itself, with the error.
+    `tell` gets the error of a check that has failed itself.
     """
     from cudaguard.system.packages import Skipped
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # What a detector may listen to; the names are those of its methods. An import is heard of that
 # module only (`imported:torch`).
 EVENTS = {
-    "begin": "looking begins: nobody has seen what is there come",
+    "begin": "looking begins: what is mapped already was not watched",
     "unseen": "something was mapped or made global past us, and something is about to be loaded",
     "before_load": "something is about to be loaded: what has changed so far is not its doing",
     "around_import": "a watched module is imported; returns what closes it, or None",

@@ -63,7 +63,9 @@ class _Mapping:
             call_each(host, slots.before, spec)
         self._copy = ask(host, "preparing the load of an extension", host.before_mapping, spec)
         self.module = self.come()
-        if self.module is None:
+        if self.module is not None:
+            self._let_go(is_mapped=False)
+        else:
             self.closes = open_each(host, slots, spec)
             self._outer, here.mapping = getattr(here, "mapping", None), spec
             self._has_begun = True
@@ -75,25 +77,36 @@ class _Mapping:
         loader: ExtensionFileLoader,
     ) -> ModuleType | None:
         """Have the original function map what is to be mapped instead; None if that fails."""
-        if self._copy is None:
+        path, copy = self._copy[0] if self._copy else "", self._spec_of_copy()
+        if copy is None:
             return None
-        (path, ended), spec = self._copy, self.spec
-        copy = type(spec).__new__(type(spec))
-        vars(copy).update(vars(spec), origin=path)
-        is_mapped = False
         try:
             module = original(loader, copy)
-            is_mapped = True
-        except ImportError as error:
-            if error.path != path:  # raised by the module itself
-                is_mapped = True
-                raise
-            return None
-        finally:
-            call_each(self.host, (ended,), is_mapped)
+        except BaseException as error:
+            is_refused = isinstance(error, ImportError) and error.path == path
+            self._let_go(is_mapped=not is_refused)  # otherwise the module itself has raised it
+            if is_refused:
+                return None
+            hide_frame(error)
+            raise
+        self._let_go(is_mapped=True)
         if getattr(module, "__file__", None) == path:  # set by modules of one phase
-            module.__file__ = spec.origin
+            module.__file__ = self.spec.origin
         return module
+
+    @barrier("preparing the load of a copy")
+    def _spec_of_copy(self) -> ModuleSpec | None:
+        its_own = getattr(self.spec, "__dict__", None)
+        if self._copy is None or its_own is None:  # a class of the program's, with slots
+            return None
+        copy = type(self.spec).__new__(type(self.spec))
+        vars(copy).update(its_own, origin=self._copy[0])
+        return copy
+
+    def _let_go(self, *, is_mapped: bool) -> None:
+        copy, self._copy = self._copy, None
+        if copy is not None:
+            call_each(self.host, (copy[1],), is_mapped)
 
     @barrier("looking for a module that has come")
     def come(self) -> ModuleType | None:
@@ -129,6 +142,7 @@ class _Mapping:
 
     def leave(self) -> None:
         """Have it not taken for being mapped any longer."""
+        self._let_go(is_mapped=False)
         if self._has_begun:
             self._has_begun, here.mapping = False, self._outer
 

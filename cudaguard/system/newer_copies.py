@@ -16,7 +16,6 @@ from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import Place, SearchPath
 from cudaguard.elf.symbols import SharedObject, Wanted
 from cudaguard.files import os, own_errors
-from cudaguard.model import NamedTuple
 from cudaguard.system.preload import CUDA_FOLDERS, below, distributions, is_mapped, name_of, text_of
 from cudaguard.system.runtimes import runtime_of, stem_of
 
@@ -60,16 +59,8 @@ def newer_than_found(path: str) -> tuple[str, ...]:
     return () if lacking else tuple(chosen.values())
 
 
-class Need(NamedTuple):
-    """That an installed library needs another copy of a library than the loader would take."""
-
-    files: tuple[str, ...]  # that copy, with those of its set
-    client: str  # what needs it
-    modules: frozenset[str]  # the top-level ones of the distribution that has the client
-
-
-def needed_by_others(name: str, asking: str) -> Need | None:
-    """Return who needs another copy of a library than the one that is about to be mapped.
+def needed_by_others(name: str, asking: str) -> tuple[tuple[str, ...], str, frozenset[str]] | None:
+    """Return another copy of what is about to be mapped, who needs it, and this one's modules.
 
     The first copy that is mapped serves all who come later. None where one of its set is mapped,
     or where the other copy has not all that this one has. The file `asking` is about to ask for it;
@@ -84,7 +75,7 @@ def needed_by_others(name: str, asking: str) -> Need | None:
             if copies and asking:
                 place = Place(asking, opened.enter_context(ElfFile(asking)), None)
             found = os.path.realpath(SearchPath().find(name, place)) if copies else ""
-            if copies.pop(found, found) != found or not os.path.isfile(found):
+            if found in copies or not os.path.isfile(found):
                 return None
             taken = SharedObject(opened.enter_context(ElfFile(found)))
             for real, path in copies.items():
@@ -96,7 +87,7 @@ def needed_by_others(name: str, asking: str) -> Need | None:
                     for client, modules in _clients_of(path, name):
                         needing = SharedObject(opened.enter_context(ElfFile(client)))
                         if any(other.defines(w) and not taken.defines(w) for w in needing.wanted()):
-                            return Need(files, os.path.basename(client), modules)
+                            return files, os.path.basename(client), modules
     except own_errors(OSError):
         pass
     return None

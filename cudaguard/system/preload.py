@@ -87,36 +87,28 @@ def _installed_copy(name: str) -> dict[str, str]:
     That is in NVIDIA's wheels, in the environment's folder of libraries, in another distribution,
     or in a CUDA toolkit. Empty if it is nowhere, or in several distributions.
     """
-    for find in (_in_wheels, _in_environment, _recorded, _in_toolkits):
-        files = {os.path.realpath(file): file for file in find(name) if os.path.isfile(file)}
-        # Of NVIDIA's own any does: a later release has what an earlier one has.
-        if files and (len(files) == 1 or find is not _recorded):
-            return {name: next(iter(files.values()))}
-    return {}
-
-
-def _in_wheels(name: str) -> Iterator[str]:
-    return below(os.path.join(CUDA_FOLDERS, escape(name)))
-
-
-def _in_environment(name: str) -> Iterator[str]:
-    yield from (f"{prefix}/lib/{name}" for prefix in (sys.prefix, sys.base_prefix))
+    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]
+    homes += sorted(glob("/usr/local/cuda*"), reverse=True)
+    places = (
+        below(os.path.join(CUDA_FOLDERS, escape(name))),
+        (f"{prefix}/lib/{name}" for prefix in (sys.prefix, sys.base_prefix)),
+        _recorded(name),
+        (f"{home}/lib64/{name}" for home in homes if home),
+    )
+    file = next((file for place in places for file in place if os.path.isfile(file)), "")
+    return {name: file} if file else {}
 
 
 def _recorded(name: str) -> Iterator[str]:
+    """Yield the file of that name that a distribution has, unless several have one."""
+    found = set()
     for folder, info in distributions():
         record = text_of(f"{folder}/{info}/RECORD")
         place = record.find(f"/{name},".encode())
-        if place >= 0:
-            path = os.fsdecode(record[record.rfind(b"\n", 0, place) + 1 : place])
-            if not path.endswith(".libs"):  # what a wheel has bundled for itself
-                yield os.path.normpath(f"{folder}/{path}/{name}")
-
-
-def _in_toolkits(name: str) -> Iterator[str]:
-    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]
-    for home in filter(None, [*homes, *sorted(glob("/usr/local/cuda*"), reverse=True)]):
-        yield f"{home}/lib64/{name}"
+        path = os.fsdecode(record[record.rfind(b"\n", 0, place) + 1 : max(place, 0)])
+        if place >= 0 and not path.endswith(".libs"):  # what a wheel has bundled for itself
+            found.add(os.path.realpath(f"{folder}/{path}/{name}"))
+    yield from found if len(found) == 1 else ()
 
 
 def distributions(folders: Iterable[str] | None = None) -> Iterator[tuple[str, str]]:

@@ -226,15 +226,15 @@ def test_module_that_refuses_itself_is_asked_once(run, child):
 
 def test_spec_of_another_class(run, modules):
     code = f"""
-from types import SimpleNamespace
-from importlib.machinery import ExtensionFileLoader
-path = "{modules}/exporting.so"
-loader = ExtensionFileLoader("exporting", path)
-spec = SimpleNamespace(name="exporting", origin=path, loader=loader, more=1)
-print(loader.create_module(spec).text())
+import cudaguard, importlib.machinery, os, types; cudaguard.install()
+path, Slots = "{modules}/exporting.so", type("Slots", (), dict(__slots__=("name", "origin")))
+for spec in (types.SimpleNamespace(more=1), Slots()):
+    spec.name, spec.origin = "exporting", path
+    print(importlib.machinery.ExtensionFileLoader("exporting", path).create_module(spec).text())
+print(len(os.listdir("/proc/self/fd")))  # the three, and that of the folder
 """
-    done, _ = run("import cudaguard; cudaguard.install()\n" + code)
-    assert (done.stdout, done.stderr) == (f"{RIGHT}\n", "")
+    done, _ = run(code)
+    assert (done.stdout, done.stderr) == (f"{RIGHT}\n{RIGHT}\n4\n", "")
 
 
 def test_who_asks_where_it_lies_is_mapped_from_there(run, child):

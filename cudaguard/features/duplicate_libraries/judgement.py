@@ -35,7 +35,7 @@ def judge(
     copies: list[Copy],  # all that are in the process, in the order in which they were mapped
     new: list[Copy],  # those of them that have just come
     strays: list[Stray],  # libraries that get another file than they were meant to
-    # folders and pairs of them that were told of: once is enough. They are added to
+    # folders and pairs of them that were reported: once is enough. They are added to
     reported: set[tuple[str, ...]],
     *,
     is_load: bool,  # True if it was a load that was seen

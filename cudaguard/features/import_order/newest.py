@@ -56,14 +56,12 @@ def preload_needed(request: Request, soname: str) -> Iterator[Outcome]:
         from cudaguard.system.preload import open_all
 
         need = needed_by_others(soname, request.path or "")
-        if need is None:
-            return
-        from cudaguard.core.import_plan import upcoming
+        if need is not None:
+            from cudaguard.core.import_plan import upcoming
 
-        if not upcoming(need.modules, request.name).certain:
-            return
-        for file in open_all(need.files)[0]:
-            yield Done(file, f"loaded before {request.name}, as {need.client} needs this copy")
+            files, client, modules = need
+            for file in open_all(files)[0] if upcoming(modules, request.name).certain else ():
+                yield Done(file, f"loaded before {request.name}, as {client} needs this copy")
 
 
 def _may_lead_to(soname: str, library: str) -> bool:
