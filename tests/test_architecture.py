@@ -39,7 +39,7 @@ CEILINGS = {
     "lines of the package": 33292,
     "modules of the package": 183,
     "lines of data in the package": 1966,
-    "lines of the tests": 45000,
+    "lines of the tests": 44999,
     "lines loaded by install()": 787,
     "lines loaded by install(); import ctypes": 1204,
 }

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -171,7 +170,7 @@ def test_process_that_is_not_there_or_no_python(child):
     gone.wait()
     sleeping = subprocess.Popen(["sleep", "60"])
     zombie = subprocess.Popen(["true"])
-    time.sleep(0.5)
+    os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
     try:
         for pid, words in (
             (gone.pid, f"no process {gone.pid} is running"),
