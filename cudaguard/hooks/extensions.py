@@ -38,7 +38,7 @@ _STANDARD_LIBRARY = f"{os.sep}lib-dynload{os.sep}"
 class _Mapping:
     """An extension that is being mapped, and what is to happen around it."""
 
-    __slots__ = ("_copy", "_has_begun", "_is_absent", "_is_pythons", "_outer", "closes", "host",
+    __slots__ = ("_has_begun", "_is_absent", "_is_pythons", "_outer", "closes", "copy", "host",
                  "module", "spec")  # fmt: skip
 
     def __init__(self, host: Host, spec: ModuleSpec, *, is_pythons: bool = False) -> None:
@@ -50,7 +50,7 @@ class _Mapping:
         self.closes: Sequence[Close] = ()
         self.module: ModuleType | None = None  # once a prerequisite has imported this very file
         # What is mapped instead, and what to call then.
-        self._copy: tuple[str, Callable[[bool], None]] | None = None
+        self.copy: tuple[str, Callable[[bool], None]] | None = None
 
     @of_import_system
     def begin(self, watched: str | None) -> None:
@@ -61,7 +61,7 @@ class _Mapping:
         is_part = watched is not None and spec.name.startswith(watched + ".")
         if here.__dict__.pop("prepared", None) is not spec and not is_part:
             call_each(host, slots.before, spec)
-        self._copy = ask(host, "preparing the load of an extension", host.before_mapping, spec)
+        self.copy = ask(host, "preparing the load of an extension", host.before_mapping, spec)
         self.module = self.come()
         if self.module is not None:
             self._let_go(is_mapped=False)
@@ -77,7 +77,7 @@ class _Mapping:
         loader: ExtensionFileLoader,
     ) -> ModuleType | None:
         """Have the original function map what is to be mapped instead; None if that fails."""
-        path, copy = self._copy[0] if self._copy else "", self._spec_of_copy()
+        path, copy = self.copy[0] if self.copy else "", self._spec_of_copy()
         if copy is None:
             return None
         try:
@@ -97,14 +97,14 @@ class _Mapping:
     @barrier("preparing the load of a copy")
     def _spec_of_copy(self) -> ModuleSpec | None:
         its_own = getattr(self.spec, "__dict__", None)
-        if self._copy is None or its_own is None:  # a class of the program's, with slots
+        if self.copy is None or its_own is None:  # a class of the program's, with slots
             return None
         copy = type(self.spec).__new__(type(self.spec))
-        vars(copy).update(its_own, origin=self._copy[0])
+        vars(copy).update(its_own, origin=self.copy[0])
         return copy
 
     def _let_go(self, *, is_mapped: bool) -> None:
-        copy, self._copy = self._copy, None
+        copy, self.copy = self.copy, None
         if copy is not None:
             call_each(self.host, (copy[1],), is_mapped)
 
@@ -182,7 +182,9 @@ class ExtensionLoads:
             try:
                 if refused is not None:
                     raise refused
-                module = None if mapping is None else mapping.map_copy(original, loader)
+                module = None
+                if mapping is not None and mapping.copy is not None:
+                    module = mapping.map_copy(original, loader)
                 if module is None:
                     module = original(loader, spec)
             except ImportError as error:
