@@ -182,9 +182,7 @@ class ExtensionLoads:
             try:
                 if refused is not None:
                     raise refused
-                module = None
-                if mapping is not None and mapping.copy is not None:
-                    module = mapping.map_copy(original, loader)
+                module = mapping.map_copy(original, loader) if mapping and mapping.copy else None
                 if module is None:
                     module = original(loader, spec)
             except ImportError as error:
