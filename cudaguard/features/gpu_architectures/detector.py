@@ -1,7 +1,8 @@
-"""Finds GPUs that torch, or its NVRTC, does not know.
+"""Finds GPUs that torch, its NVRTC, or a library that is mapped has no code for.
 
 torch keeps a list of what is to be done when it initializes CUDA, its own checks among it. Ours is
-added, so that it comes at the first use, when the devices are certain.
+added, so that it comes at the first use, when the devices are certain. Libraries are looked at
+then, and as they come from then on.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ import sys
 
 from cudaguard.files import os, own_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
-from cudaguard.hooks.caller import frame_outside_of
+from cudaguard.hooks.caller import caller_frame, frame_outside_of
+from cudaguard.system.loader_list import LoaderNews
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from cudaguard.core.detection import NativeLoad
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.features.gpu_architectures.policy import Pair, Torch
     from cudaguard.model import Finding
@@ -26,11 +29,12 @@ _QUEUED = "torch.cuda: looks at the architectures of GPUs when it initializes CU
 
 
 class ArchitectureDetector:
-    """Waits for torch to use CUDA."""
+    """Waits for somebody to use CUDA."""
 
     def __init__(self, core: Dispatch) -> None:
         self._core = core
         self._queue: list[tuple[Callable[[], None], list[str]]] | None = None
+        self._news, self._initialized_in = LoaderNews(), 0  # the process in which CUDA is
 
     def begin(self) -> None:
         """Look at a torch that is there already."""
@@ -54,6 +58,16 @@ class ArchitectureDetector:
         queue.append((self._look, []))
         self._core.reporter.changed(_QUEUED, stays=False)
 
+    def cuda_initialized(self) -> None:
+        """Look at the libraries that are mapped: what devices there are is known from now on."""
+        self._initialized_in = os.getpid()
+        self._look_at_libraries()
+
+    def mapped(self, _: NativeLoad) -> None:
+        """Look at what has come with a load."""
+        if self._initialized_in == os.getpid():  # a forked one must not ask the driver
+            self._look_at_libraries()
+
     def forget(self) -> None:
         """Take out of torch's list what was put there."""
         if self._queue is not None:
@@ -68,10 +82,17 @@ class ArchitectureDetector:
         try:
             for finding in look_at_torch():
                 self._core.reporter.found(finding, frame_outside_of("torch"))
+            self.cuda_initialized()
         except ON_PURPOSE as warning:  # the user's filters make an error of it
             print_instead(warning)
         except own_errors(Exception) as error:
             self._core.broken("looking at the architectures of GPUs", error)
+
+    def _look_at_libraries(self) -> None:
+        from cudaguard.features.gpu_architectures.libraries import without_code
+
+        for finding in without_code(self._news.names()):
+            self._core.reporter.found(finding, caller_frame())
 
 
 def look_at_torch() -> Iterator[Finding]:

@@ -63,6 +63,18 @@ def cannot_run(torch: Torch, devices: Mapping[int, Pair], *, loud: bool) -> Find
     )
 
 
+def library_cannot_run(
+    name: str, devices: Mapping[int, Pair], files: Mapping[str, GpuCode], *, loud: bool
+) -> Finding:
+    """A library that this process uses has no code for devices, given by ordinal."""
+    return LACKS_CODE.found(
+        f"{name} has no code for {named(devices)}.",
+        *_built_for(files),
+        severity="warning" if loud else "info",
+        remedy=build_remedy(name, sorted(set(devices.values()))),
+    )
+
+
 def no_jit(torch: Torch, devices: Mapping[int, Pair], nvrtc: Nvrtc, *, loud: bool) -> Finding:
     """Torch's NVRTC does not know devices: only what torch compiles at run time fails there."""
     release = nvrtc.release or (0, 0)
@@ -131,6 +143,12 @@ def build_remedy(dist: str, devices: Sequence[Pair]) -> str:
     return f"install a build of {dist} for this GPU, or {build}'{numbers}')"
 
 
+def _built_for(files: Mapping[str, GpuCode]) -> tuple[str, ...]:
+    """Return what files have code for, in a line each."""
+    shown = [f"{path}: {' '.join(code.architectures)}" for path, code in files.items()]
+    return (*shown[:_SHOWN], *and_more(len(shown) - _SHOWN, "files"))
+
+
 def in_words(device: Pair, code: GpuCode) -> str:
     """Return what a library does on a device, in a sentence without its end."""
     name, by = f"sm_{policy.architecture(device)}", policy.code_for(device, code)
@@ -160,15 +178,11 @@ def no_code(
         f"{listed(sorted(set(some)))} (sm_{policy.architecture(gpu)})" for gpu, some in gpus.items()
     ]
     options = " ".join(f"--gpu sm_{policy.architecture(device)}" for device in gpus)
-    shown = list(files.items())[:_SHOWN]
     return Finding(
         "CG918",
         f"{dist} {version} has no code for {listed(names)}.",
         severity="warning" if is_usable else "error",
-        evidence=(
-            *(f"{path}: {' '.join(code.architectures)}" for path, code in shown),
-            *and_more(len(files) - _SHOWN, "files"),
-        ),
+        evidence=_built_for(files),
         consequence=f"Its compiled kernels fail there with '{_FAILS}'.",
         remedy=build_remedy(dist, list(gpus)),
         command=f"cudaguard check-extension {options} --verbose {dist}",

@@ -150,3 +150,40 @@ def test_nothing_with_gpu_code(planted, doctor):
 def test_without_deep_nvml_is_not_asked(planted):
     _, checks = planted.checks()
     assert "CG918" not in checks
+
+
+# --- In a process that uses CUDA -----------------------------------------------------------------
+
+USES_CUDA = """
+import cudaguard; cudaguard.install()
+import ctypes, os, sys
+{before}
+driver().cuInit(0)
+{after}
+import wave  # an import, after which the driver is asked
+ctypes.CDLL("libm.so.6")
+"""
+LOADS = "ctypes.CDLL(os.path.abspath('site-packages/{}'))"
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+@pytest.mark.parametrize("comes", ["before", "after"])
+@pytest.mark.parametrize(
+    ("capability", "files", "lacks"),
+    [
+        ("12.0", {"flashy/_C.so": "sm_80 sm_90"}, True),
+        ("9.0", {"flashy/_C.so": "sm_80 sm_90"}, False),
+        ("12.0", {"flashy/_C.so": "sm_80 compute_80"}, False),
+        ("12.0", {"flashy/_C.so": "sm_90a", "flashy/sub/_D.so": "sm_120"}, False),
+        ("12.0", {"torch/lib/libtorch_cuda.so": "sm_80"}, False),
+    ],
+)
+def test_library_that_this_process_uses(program, comes, capability, files, lacks):
+    for file, has in files.items():
+        library(program.folder / "site-packages" / file, *has.split())
+    loads = {"before": "", "after": "", comes: LOADS.format(next(iter(files)))}
+    ran = program.run(USES_CUDA.format(**loads), devices=1, capability=capability)
+    assert ran.warned == ["CG893"] * lacks
+    told = "flashy has no code for device 0 (compute capability 12.0)." in ran.err
+    assert told is lacks
+    assert ("TORCH_CUDA_ARCH_LIST='12.0'" in ran.err) is lacks
