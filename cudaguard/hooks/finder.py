@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from _frozen_importlib import _find_spec  # type: ignore[attr-defined]  # what asks the finders
 from _thread import RLock, _count
+from time import monotonic
 
 from cudaguard.files import standard_library
-from cudaguard.hooks.caller import hide_frame, may_look_at_threads, of_import_system
+from cudaguard.hooks.caller import hide_frame, of_import_system
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 # still that finder's. A process that was forked meanwhile goes on without it.
 _changing = RLock()
 _PATIENCE = 1.0  # seconds; others hold it for microseconds
+_LONGEST_SEARCH = 30.0  # seconds; a finder that reads files takes milliseconds
 
 
 class EveryTopLevel(dict[str, object]):
@@ -71,15 +73,15 @@ def remove(finder: object) -> None:
 
 
 def _leave(ours: Any, start: int) -> None:
-    parting = RetiredFinder()
     finders: list[Any] = sys.meta_path
     for place, finder in enumerate(finders):
         if finder is ours and place >= start:
             ours.retired = RetiredFinder
-            finders[place] = parting
-            if not _searches():
-                parting.go()
-            return
+            finders[place] = RetiredFinder()
+            break
+    for finder in [one for one in finders if type(one) is RetiredFinder]:
+        if not _searches() and finder.is_alone():
+            finder.go()
 
 
 class RetiredFinder:
@@ -87,7 +89,15 @@ class RetiredFinder:
 
     A shorter list would have such a search pass by the next finder, and by what that has. One that
     begins meanwhile is handed on here to all behind, so that it can do without them afterwards.
+    Those of other threads are waited for: to follow the frames of a thread that runs may crash.
     """
+
+    def __init__(self) -> None:
+        self._leaves_at = monotonic() + _LONGEST_SEARCH
+
+    def is_alone(self) -> bool:
+        """Return True if no other thread can be in the middle of a search that began before."""
+        return not _count() or monotonic() > self._leaves_at
 
     @of_import_system
     def find_spec(
@@ -111,7 +121,7 @@ class RetiredFinder:
         except BaseException as error:
             hide_frame(error)
             raise
-        if _is_search(sys._getframe(1)) and _searches() == 1:
+        if _is_search(sys._getframe(1)) and _searches() == 1 and self.is_alone():
             self.go()
         return spec
 
@@ -138,19 +148,12 @@ def place_of(finder: object) -> int:
 
 
 def _searches() -> int:
-    """Return how many searches for modules are under way, in all threads.
-
-    A thread that cannot be looked at counts as one.
-    """
-    if may_look_at_threads():
-        threads, count = list(sys._current_frames().values()), 0
-    else:
-        threads, count = [sys._getframe()], _count()
-    for thread in threads:
-        frame: FrameType | None = thread
-        while frame is not None:
-            count += _is_search(frame)
-            frame = frame.f_back
+    """Return how many searches for modules are under way in this thread."""
+    count = 0
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        count += _is_search(frame)
+        frame = frame.f_back
     return count
 
 
