@@ -140,10 +140,12 @@ def _taken(file: str, names: Sequence[Interposed]) -> str:
 
 
 def _families(names: Sequence[Interposed]) -> tuple[str, ...]:
-    """Return the families that some names are of, the worst first."""
+    """Return the families that the names are of, the worst first; none if most are of none."""
     some = names[:: len(names) // _MOST_ASKED + 1]
-    found = {key for key, one in FAMILIES.items() for n in some if matches(n.name, one.names)}
-    return tuple(key for key in FAMILIES if key in found)
+    of = [[key for key, one in FAMILIES.items() if matches(n.name, one.names)] for n in some]
+    if 2 * of.count([]) > len(of):
+        return ()
+    return tuple(key for key in FAMILIES if any(key in keys for keys in of))
 
 
 def _called(names: Sequence[Interposed]) -> str:

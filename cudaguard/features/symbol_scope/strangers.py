@@ -10,6 +10,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from cudaguard.core.decide import applies
+from cudaguard.core.patterns import matches
 from cudaguard.core.reports import LATER
 from cudaguard.elf.interposition import Binding, binding_of, load_of, needs_of, open_deep
 from cudaguard.errors import ImportOrderError
@@ -24,6 +25,7 @@ from cudaguard.features.symbol_scope.findings import (
 from cudaguard.files import os, own_errors
 from cudaguard.hooks.caller import caller_frame, describe, frame_outside, is_importing, module_of
 from cudaguard.system.facts import Facts, Packages
+from cudaguard.system.runtimes import FAMILIES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -179,14 +181,9 @@ class Victims:
 
 
 def _to(file: str, scope: Scope, known: dict[str, Stranger]) -> Scope:
-    """Return the scope with those strangers that are strangers to a file."""
-    strangers = [
-        library
-        for library in scope.strangers
-        for stranger in (known[library.file],)
-        # Parts of a package find one another by the global scope.
-        if not (stranger.is_let_be or _is_of(stranger.package, file))
-    ]
+    """Return the scope without those strangers that are of the same package as a file."""
+    # Parts of a package find one another by the global scope.
+    strangers = [one for one in scope.strangers if not _is_of(known[one.file].package, file)]
     return scope._replace(strangers=tuple(strangers))
 
 
@@ -198,10 +195,15 @@ def _is_of(package: str, file: str) -> bool:
 def _by_culprit(
     names: Iterable[Interposed], known: dict[str, Stranger]
 ) -> dict[tuple[str, str], list[Interposed]]:
-    """Return the names by the line and package that brought them, but those that a rule knows."""
+    """Return the names by the line and package that brought them, but those that a rule judges."""
     found: dict[tuple[str, str], list[Interposed]] = {}
     for one in sorted(names, key=lambda one: list(known).index(one.by)):
         stranger = known[one.by]
-        if not stranger.is_known:
+        if not (stranger.is_known or (stranger.is_let_be and not _is_registered(one.name))):
             found.setdefault((stranger.where, stranger.package), []).append(one)
     return found
+
+
+def _is_registered(name: str) -> bool:
+    """Return True for a library that aborts or crashes where two copies share a registry."""
+    return any(matches(name, FAMILIES[key].names) for key in ("llvm", "protobuf"))

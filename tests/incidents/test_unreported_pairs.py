@@ -1,0 +1,71 @@
+"""Pairs of packages that break one another by symbol scope, and that no rule knows of.
+
+netgen puts its OpenCASCADE into the global symbol scope: cadquery's, of another release, calls its
+functions. tensorflow does the same with its protobuf, and paddle crashes when it is imported.
+"""
+
+from __future__ import annotations
+
+import platform
+import signal
+
+import pytest
+
+from .pins import OURS
+
+pytestmark = [
+    pytest.mark.incidents,
+    pytest.mark.skipif(
+        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
+        reason="the pinned wheels are those for x86-64 Linux",
+    ),
+]
+SHAPES = ("netgen-mesher==6.2.2608", "cadquery-ocp==8.0.1.1.0", "numpy")
+LEARNING = ("tensorflow-cpu==2.21.0", "paddlepaddle==3.3.1")
+FILLET = """
+import netgen.occ
+from OCP.BRepFilletAPI import BRepFilletAPI_MakeFillet
+from OCP.BRepPrimAPI import BRepPrimAPI_MakeBox
+from OCP.TopAbs import TopAbs_EDGE
+from OCP.TopExp import TopExp_Explorer
+from OCP.TopoDS import TopoDS
+box = BRepPrimAPI_MakeBox(1.0, 2.0, 3.0).Shape()
+fillet = BRepFilletAPI_MakeFillet(box)
+fillet.Add(0.1, TopoDS.Edge(TopExp_Explorer(box, TopAbs_EDGE).Current()))
+print(fillet.Shape().IsNull(), flush=True)
+"""
+ADD = "import tensorflow, paddle\nprint(int(paddle.ones([1]) + 1), flush=True)\n"
+SAID = "print(*sorted(found.id for found in cudaguard.status().findings))\n"
+
+
+@pytest.fixture
+def run(child, root, cached_environment):
+    """Runs a program with these packages, in a mode of the guard."""
+
+    def run(mode, pins, *code):
+        install = f"import cudaguard\ncudaguard.install({mode!r})\n"
+        python = cached_environment(*pins, *OURS)
+        env = {"PYTHONPATH": str(root), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+        code = install + "".join(code)
+        return child.command(python, "-c", code, env=env, check=False, timeout=300)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("pins", "code", "printed"), [(SHAPES, FILLET, "False"), (LEARNING, ADD, "2")]
+)
+def test_later_one_is_kept_to_its_own(run, pins, code, printed):
+    red = run("off", pins, code)
+    assert red.returncode in (1, -signal.SIGABRT, -signal.SIGSEGV)
+    assert printed not in red.stdout.split()
+    green = run("fix", pins, code, SAID)
+    assert green.stdout.splitlines()[-2:] == [printed, ""]
+    assert "cudaguard" not in green.stderr.lower()
+
+
+def test_it_is_told_where_nothing_is_to_be_changed(run):
+    told = run("warn", SHAPES, "import netgen.occ\n", SAID, "import OCP.gp\n", SAID).stdout
+    assert told.splitlines() == ["", "CG812"]
+    told = run("warn", LEARNING, ADD)
+    assert "[CG812] paddle.base.libpaddle uses protobuf of libtensorflow_" in told.stderr
