@@ -5,9 +5,8 @@ earlier, what is certain before what is likely, and what fits a longer piece of 
 fits a part of it.
 
 Each feature has the messages of its kind in ``known_errors.ini``, which is read when something is
-explained. An entry ``[CG...]`` has::
+explained. An entry ``[CG...] what it is about, as the heading of a page has it`` has::
 
-    title     what it is about, as the heading of a page has it
     says      patterns, one a line, in linear time; ``(?P<name>...)`` can be named in the texts as
               ``{name}``, and ``{term}`` stands for each line of a term of the section ``[terms]``
     status    statuses of `cudaguard.system.statuses`: ``700``, ``cublas``; ``*`` is any other one
@@ -18,7 +17,8 @@ explained. An entry ``[CG...]`` has::
     run       what can be run at once
     sure      ``likely``, ``vague`` or ``noise`` (harmless); certain if it is not there
     leads     ``yes`` if a native library prints it, and something else fails for it later
-    symptom   what a reader sees: the heading of docs/troubleshooting.md that it stands under
+    symptom   what a reader sees: the heading of docs/troubleshooting.md that it stands under; that
+              of the entry before it, if there is none
     links     evidence
 
 and what stands for each name where there is no message. What it does not have is that of the kind
@@ -152,6 +152,9 @@ def known_in(
     sections = sections_in(path)
     terms = sections.pop("terms", {})
     by_id = {one.id: one for one in (kinds or {}).values() if isinstance(one, Kind)}
+    symptom: list[str] = []
+    for entry in sections.values():
+        symptom = entry.setdefault("symptom", symptom)
     return tuple(
         _known(id, entry, terms, by_id.get(id), tell.get(id)) for id, entry in sections.items()
     )
@@ -167,7 +170,8 @@ def sections_in(path: str) -> dict[str, dict[str, list[str]]]:
         if line[0] == " ":
             lines.append(line.strip())
         elif line[0] == "[":
-            entry = sections[line[1:-1]] = {}
+            name, _, title = line[1:].partition("]")
+            entry = sections[name] = {"title": [title.strip()]} if title else {}
         else:
             key, _, first = line.partition(" =")
             lines = entry[key] = [first.strip()] if first.strip() else []
@@ -190,7 +194,7 @@ def _known(
         **texts,
         says=tuple(one for line in lists["says"] for one in _expanded(line, terms)),
         status=tuple((library or "cuda", number) for library, _, number in pairs),
-        links=(*lists["links"],) or getattr(kind, "links", ()),
+        links=(*" ".join(lists["links"]).split(),) or getattr(kind, "links", ()),
         certainty=_GRADES[grade],
         nouns=words,
         leads=bool(leads),

@@ -96,7 +96,9 @@ _WHEELS = {
     "libnvToolsExt": "nvidia-nvtx", "libcufile": "nvidia-cufile", "libnvblas": "nvidia-cublas",
     "libnvshmem_host": "nvidia-nvshmem", "libnvinfer": "tensorrt", "libnvonnxparser": "tensorrt",
     "libnvjpeg": "nvidia-nvjpeg", "libcusolverMg": "nvidia-cusolver", "libcufftw": "nvidia-cufft",
-    "libnvfatbin": "nvidia-nvfatbin", "libcutensor": "cutensor", "libcupti": "nvidia-cuda-cupti",
+    "libnvfatbin": "nvidia-nvfatbin", "libnvvm": "nvidia-cuda-nvcc",
+    **{f"lib{name}": f"lib{name}" for name in ("cudf", "cuml", "rmm", "raft", "cugraph", "cuvs")},
+    "libcutensor": "cutensor", "libcupti": "nvidia-cuda-cupti",
     **{f"libnpp{part}": "nvidia-npp" for part in ("c", "ial", "icc", "idei", "if", "ig", "ist")},
 }  # fmt: skip
 _OWN_RELEASES = ("libcudnn", "libnvinfer")  # whose number is that of the release
@@ -132,6 +134,7 @@ _TITLES = {
     "cuSPARSE": "libcusparse.so", "cuBLAS": "libcublas.so", "cuDNN": "libcudnn.so",
     "cuFFT": "libcufft.so", "cuSOLVER": "libcusolver.so", "CUPTI": "libcupti.so",
     "NCCL": "libnccl.so", "NVRTC": "libnvrtc.so", "nvJitLink": "libnvJitLink.so",
+    "nvvm.dll": "libnvvm.so",
 }  # fmt: skip
 
 

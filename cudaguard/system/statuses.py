@@ -108,18 +108,25 @@ _NAME = re.compile(
 )
 # An answer is a number, or words, behind the one who gave it.
 _ACTOR = re.compile(
-    r"(?i)cuda|cublas|cudnn|cufft|cusolver|cusparse|curand|nccl|nvml|nvrtc|\bcu(?=[a-z])|thc"
+    r"(?i)cuda|cublas|cudnn|cufft|cusolver|cusparse|curand|nccl|nvml|nvrtc|nvvm|nvjitlink|"
+    r"\bcu(?=[a-z])|thc"
 )
 _NUMBER = re.compile(
-    r"(?i)\b(?:error|failure|failed|code|status|returned|result|answers)\b"
-    r"(?:[ =:(\[]|code|number|with){0,8}(\d{1,4})\b(?![.\d])"
+    r"(?i)\b(?:(?:error|failure|failed|code|status|returned|result|answers)\b"
+    r"(?:[ =:(\[]|code|number|with){0,8}|ERROR_[A-Z_]{1,40} \()(\d{1,4})\b(?!\.?\d)"
 )
 _REPORTED = re.compile(
-    r"(?i)(?:error|fail(?:ed|ure)|runtime|driver|NVML|code|status)[\s\d=:('\"\])-]{1,12}$"
+    r"(?i)(?:error|fail(?:ed|ure)|runtime|driver|NVML|code|status)(?: \[CUDA\])?[\s\d=:('\"\])-]{1,12}$"
+)
+# As in "cuSolver internal error".
+_SPOKEN = re.compile(
+    r"(?i)\b(cublas|cudnn|cufft|curand|cusolver|cusparse|nvrtc|nvvm|nvjitlink|nccl)\w{0,8}[ :]{1,2}"
+    r"(?:(?:error|failed):? )?([a-z]+(?:[ _][a-z]+){1,5})"
 )
 # Words of that many pieces count without one who reports them, and without a word of CUDA.
 _DISTINCT, _UNMISTAKABLE = 4, 5
 _BEFORE = 120  # characters before an answer in which its actor is
+_LONG = 10  # letters of a name that is no word of its own
 
 
 @cache
@@ -147,6 +154,10 @@ def statuses_in(text: str) -> Iterator[tuple[int, int, StatusCode]]:
         if status is not None:
             told.add(text.rfind("\n", 0, match.start()))
             yield match.start(), match.end(), status
+    for match in _SPOKEN.finditer(text):
+        status = _spoken(match[1].lower(), match[2])
+        if status is not None:
+            yield *match.span(), status
     low = text.lower()
     said = sorted((words for words in _by_words() if words in low), key=len, reverse=True)
     for match in re.finditer("|".join(map(re.escape, said)) or r"\0", text, re.IGNORECASE):
@@ -170,8 +181,22 @@ def statuses_in(text: str) -> Iterator[tuple[int, int, StatusCode]]:
                 yield match.start(), match.end(), status
 
 
+def _spoken(library: str, words: str) -> StatusCode | None:
+    """Return the status of a library that words begin with; None if it is none."""
+    said, prefix = re.sub("[ _]", "", words).lower(), table().titles[library][1]
+    found = {
+        one.names[0][len(prefix) :].replace("_", "").lower(): one
+        for one in table().statuses
+        if one.library == library
+    }
+    names = [name for name in found if len(name) > _LONG and said.startswith(name)]
+    return found[max(names, key=len)] if names else None
+
+
 def _named(name: str) -> StatusCode | None:
     """Return the status with a name; one that is not in the table by what its name says."""
+    if name.endswith("SUCCESS"):
+        return None
     known = table()
     found = known.by_name.get(name.rstrip("_"))
     if found is None:

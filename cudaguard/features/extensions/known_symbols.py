@@ -22,6 +22,7 @@ OLDER_COPY, OTHER_CUDA, OTHER_TORCH, OTHER_PYTHON, NO_OWNER, NOT_LINKED = IDS = 
     "CG842", "CG701", "CG869", "CG883", "CG871", "CG758",
 )  # fmt: skip
 _EXTENSION = re.compile(r"\.cpython-|\.abi3\.so$|\.pypy|(?:^|/)_[A-Za-z]\w*\.so$|\.pyd$")
+_PACKAGE = re.compile(r"-packages/([A-Za-z]\w*?)(?:(?:_\d)?_(?:cuda|C)\b[^/]*$|/)")
 _INTERFACE = re.compile(r"(?:aoti_)?torch_")
 _TYPES = re.compile(r"_ZT[VISC]")
 _DEVICE_CODE = ("__cudaRegisterLinkedBinary_", "__fatbinwrap_")
@@ -64,8 +65,11 @@ def of_symbol(id: str, known: KnownError, match: re.Match[str]) -> Finding | Non
         found = found.replace(
             remedy="find out which library should define it, and which file of it is loaded"
         )
-    file = shlex.quote(needer) if needer else "FILE"
-    return found.replace(command=found.command.replace("FILE", file))
+    file, package = shlex.quote(needer) if needer else "FILE", _PACKAGE.search(needer)
+    return found.replace(
+        command=found.command.replace("FILE", file),
+        remedy=found.remedy.replace("PACKAGE", package[1] if package else "PACKAGE"),
+    )
 
 
 def _judged(needer: str, name: str, version: str, owner: NameOwner) -> tuple[str, dict[str, str]]:
