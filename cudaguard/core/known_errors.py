@@ -36,7 +36,6 @@ from cudaguard.core.error_texts import (
     endings_of,
     is_passed_on,
     is_quiet,
-    is_traceback,
     line_at,
     lines_back,
     streams_of,
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any
 
-    from cudaguard.system.statuses import StatusCode
 
 FILE = "known_errors.ini"
 # How sure an explanation is. What is vague tells that something died, and not of what; a general
@@ -285,27 +283,18 @@ def best_in(text: str, known: Iterable[KnownError], *, is_typed: bool = False) -
     neither lines nor capital letters count.
     """
     known, streams = tuple(known), streams_of(text)
-    found = _first(streams, known)
+    found = _surest(_best_in(stream, known, 0) for stream in streams)
     is_log = len(text) > _SHORT or any(map(endings_of, streams))
     if is_typed and not is_log and (found is None or found.known.certainty <= VAGUE):
         lines = [" ".join(stream.split()) for stream in streams]
-        found = _surer(found, _first(lines, known)) or _first(lines, known, re.IGNORECASE)
+        found = _surest((found, *(_best_in(line, known, 0) for line in lines)))
+        return found or _surest(_best_in(line, known, re.IGNORECASE) for line in lines)
     return found
 
 
-def _surer(one: Hit | None, other: Hit | None) -> Hit | None:
-    """Return the surer of two, the first of two that are as sure."""
-    if one is None or (other is not None and other.known.certainty > one.known.certainty):
-        return other
-    return one
-
-
-def _first(streams: Iterable[str], known: tuple[KnownError, ...], flags: int = 0) -> Hit | None:
+def _surest(hits: Iterable[Hit | None]) -> Hit | None:
     """Return what explains most of what several ranks say; of what explains as much the first."""
-    best: Hit | None = None
-    for stream in streams:
-        best = _surer(best, _best_in(stream, known, flags))
-    return best
+    return max(filter(None, hits), key=lambda hit: hit.known.certainty, default=None)
 
 
 def _best_in(text: str, known: tuple[KnownError, ...], flags: int) -> Hit | None:
@@ -321,7 +310,8 @@ def _best_in(text: str, known: tuple[KnownError, ...], flags: int) -> Hit | None
         vague = vague or found
         # It says what is wrong, as errors of Python's do, and nothing is known of it.
         is_aftermath = is_passed_on(text, part)
-        is_another = found is None and is_traceback(text, part) and not is_aftermath
+        is_traceback = text.find("Traceback (", part.start, part.stop) >= 0
+        is_another = found is None and is_traceback and not is_aftermath
         if is_another:
             break
     begin = endings[-1].start
@@ -373,27 +363,13 @@ def _hits(text: str, known: tuple[KnownError, ...], part: range, flags: int) -> 
                     if finding is not None:
                         yield one.hit_in(text, place, begin + match.end(), finding)
     by_status = {status: one for one in known for status in one.status}
-    if by_status:
-        first = max(part.start, part.stop - _MOST_OF_STATUSES)
-        for begin, end, status in statuses_in(text[first : part.stop]):
-            yield from _hits_of_status(text, by_status, begin + first, end + first, status)
-
-
-def _hits_of_status(
-    text: str,
-    by_status: dict[tuple[str, str], KnownError],
-    begin: int,
-    end: int,
-    status: StatusCode,
-) -> Iterator[Hit]:
-    library, number = status.library, str(status.number)
-    keys = ((library, number), (library, "*"), ("*", "*"))
-    one = next((by_status[key] for key in keys if key in by_status), None)
-    if one is not None:
-        finding = one.with_words(
-            library=status.title, answer=status.name, meaning=status.meaning, advice=status.fix
-        )
-        yield one.hit_in(text, begin, end, finding)
+    first = max(part.start, part.stop - _MOST_OF_STATUSES)
+    for begin, end, status in statuses_in(text[first : part.stop]) if by_status else ():
+        name, meaning, fix = status.name, status.meaning, status.fix
+        keys = ((status.library, str(status.number)), (status.library, "*"), ("*", "*"))
+        for entry in [by_status[key] for key in keys if key in by_status][:1]:
+            words = {"library": status.title, "answer": name, "meaning": meaning, "advice": fix}
+            yield entry.hit_in(text, begin + first, end + first, entry.with_words(**words))
 
 
 def _near(text: str, hint: str, part: range, flags: int) -> Iterator[tuple[int, int]]:

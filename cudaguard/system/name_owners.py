@@ -96,13 +96,12 @@ _WHEELS = {
     "libnvToolsExt": "nvidia-nvtx", "libcufile": "nvidia-cufile", "libnvblas": "nvidia-cublas",
     "libnvshmem_host": "nvidia-nvshmem", "libnvinfer": "tensorrt", "libnvonnxparser": "tensorrt",
     "libnvjpeg": "nvidia-nvjpeg", "libcusolverMg": "nvidia-cusolver", "libcufftw": "nvidia-cufft",
-    "libnvfatbin": "nvidia-nvfatbin", "libnvvm": "nvidia-cuda-nvcc",
+    "libnvfatbin": "nvidia-nvfatbin", "libnvvm": "nvidia-cuda-nvcc", "libcutensor": "cutensor",
     **{f"lib{name}": f"lib{name}" for name in ("cudf", "cuml", "rmm", "raft", "cugraph", "cuvs")},
-    "libcutensor": "cutensor", "libcupti": "nvidia-cuda-cupti",
+    "libcupti": "nvidia-cuda-cupti",
     **{f"libnpp{part}": "nvidia-npp" for part in ("c", "ial", "icc", "idei", "if", "ig", "ist")},
 }  # fmt: skip
 _OWN_RELEASES = ("libcudnn", "libnvinfer")  # whose number is that of the release
-_FIRST_WITH_WHEELS = 11
 # Those whose number is CUDA's major version.
 _OF_CUDA = (
     "libcudart", "libcublas", "libcublasLt", "libnvrtc", "libnvJitLink", "libcupti", "libnvblas",
@@ -126,9 +125,7 @@ def _parts(soname: str) -> tuple[str, str]:
 
 
 # Windows has the number in the name: cublas64_12.dll, nvrtc64_120_0.dll, cudart64_110.dll.
-_OF_WINDOWS = re.compile(
-    r"(cu[a-z]\w*?|nv\w+?|cudnn\w*?)64_(\d\d?)\d?(?:_\d+)?\.dll$", re.IGNORECASE
-)
+_OF_WINDOWS = re.compile(r"(?i)(cu[a-z]\w*?|nv\w+?|cudnn\w*?)64_(\d\d?)\d?(?:_\d+)?\.dll$")
 # What jax calls them.
 _TITLES = {
     "cuSPARSE": "libcusparse.so", "cuBLAS": "libcublas.so", "cuDNN": "libcudnn.so",
@@ -157,7 +154,7 @@ def requirement_of(soname: str) -> str:
     CUDA before 11.
     """
     wheel, (library, number) = wheel_of(soname), _parts(soname)
-    if not wheel or int(cuda_of(soname) or _FIRST_WITH_WHEELS) < _FIRST_WITH_WHEELS:
+    if not wheel or int(cuda_of(soname) or 11) < 11:
         return ""
     return f"{wheel}=={number}.*" if library in _OWN_RELEASES and number else wheel
 

@@ -40,10 +40,8 @@ def of_library(id: str, known: KnownError, match: re.Match[str]) -> Finding | No
     """Return what the absence of a library means, None if another id is for it."""
     library = match["library"].rstrip(".")
     soname = soname_of(library)
-    owner = next((owner for owner, names in _OWNERS if names.match(library)), None)
-    if owner is None:
-        owner = "CG868" if wheel_of(soname) else "CG702"
-    if owner != id:
+    usual = "CG868" if wheel_of(soname) else "CG702"
+    if next((owner for owner, names in _OWNERS if names.match(library)), usual) != id:
         return None
     if id == "CG868":
         return _of_nvidia(known, library, soname)

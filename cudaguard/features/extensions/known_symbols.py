@@ -57,14 +57,11 @@ def of_symbol(id: str, known: KnownError, match: re.Match[str]) -> Finding | Non
     elif id == OLDER_COPY and owner.library == "libnccl":
         found = found.replace(command="cudaguard doctor --only CG905")
     elif id == NO_OWNER and owner != NOBODY:
-        found = found.replace(
-            remedy=f"install {owner.title} of the version that the package names, or build it "
-            "again here"
-        )
+        remedy = f"install {owner.title} of the version that is needed, or build the package again"
+        found = found.replace(remedy=remedy)
     elif id == NO_OWNER and not (needer and _is_extension(needer)):
-        found = found.replace(
-            remedy="find out which library should define it, and which file of it is loaded"
-        )
+        remedy = "find out which library should define it, and which file of it is loaded"
+        found = found.replace(remedy=remedy)
     file, package = shlex.quote(needer) if needer else "FILE", _PACKAGE.search(needer)
     return found.replace(
         command=found.command.replace("FILE", file),
