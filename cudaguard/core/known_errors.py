@@ -5,7 +5,8 @@ earlier, what is certain before what is likely, and what fits a longer piece of 
 fits a part of it.
 
 Each feature has the messages of its kind in ``known_errors.ini``, which is read when something is
-explained. An entry ``[CG...] what it is about, as the heading of a page has it`` has::
+explained. An entry ``[CG... sure] what it is about, as the heading of a page has it`` is certain,
+or ``likely``, ``vague`` or ``noise`` (harmless), and has::
 
     says      patterns, one a line, in linear time; ``(?P<name>...)`` can be named in the texts as
               ``{name}``, and ``{term}`` stands for each line of a term of the section ``[terms]``
@@ -15,7 +16,6 @@ explained. An entry ``[CG...] what it is about, as the heading of a page has it`
     fix       what to do
     guarded   what the guard does about it, for a program that has none
     run       what can be run at once
-    sure      ``likely``, ``vague`` or ``noise`` (harmless); certain if it is not there
     leads     ``yes`` if a native library prints it, and something else fails for it later
     symptom   what a reader sees: the heading of docs/troubleshooting.md that it stands under; that
               of the entry before it, if there is none
@@ -169,7 +169,8 @@ def sections_in(path: str) -> dict[str, dict[str, list[str]]]:
             lines.append(line.strip())
         elif line[0] == "[":
             name, _, title = line[1:].partition("]")
-            entry = sections[name] = {"title": [title.strip()]} if title else {}
+            id, _, sure = name.partition(" ")
+            entry = sections[id] = {"title": [title.strip()], "sure": [sure]} if title else {}
         else:
             key, _, first = line.partition(" =")
             lines = entry[key] = [first.strip()] if first.strip() else []
@@ -185,7 +186,7 @@ def _known(
         field: words.pop(key) if key in words else getattr(kind, field, "")
         for key, field in _TEXTS.items()
     }
-    grade, leads = words.pop("sure", "certain"), words.pop("leads", "")
+    grade, leads = words.pop("sure", "") or "certain", words.pop("leads", "")
     pairs = (word.rpartition(":") for line in lists["status"] for word in line.split())
     return KnownError(
         id,

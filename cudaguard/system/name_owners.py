@@ -97,11 +97,11 @@ _WHEELS = {
     "libnvshmem_host": "nvidia-nvshmem", "libnvinfer": "tensorrt", "libnvonnxparser": "tensorrt",
     "libnvjpeg": "nvidia-nvjpeg", "libcusolverMg": "nvidia-cusolver", "libcufftw": "nvidia-cufft",
     "libnvfatbin": "nvidia-nvfatbin", "libnvvm": "nvidia-cuda-nvcc", "libcutensor": "cutensor",
+    **{f"lib{name}": f"nvidia-{name}" for name in ("cudss", "nvcomp", "nvjpeg2k", "nvtiff")},
     **{f"lib{name}": f"lib{name}" for name in ("cudf", "cuml", "rmm", "raft", "cugraph", "cuvs")},
     "libcupti": "nvidia-cuda-cupti",
     **{f"libnpp{part}": "nvidia-npp" for part in ("c", "ial", "icc", "idei", "if", "ig", "ist")},
 }  # fmt: skip
-_OWN_RELEASES = ("libcudnn", "libnvinfer")  # whose number is that of the release
 # Those whose number is CUDA's major version.
 _OF_CUDA = (
     "libcudart", "libcublas", "libcublasLt", "libnvrtc", "libnvJitLink", "libcupti", "libnvblas",
@@ -156,7 +156,8 @@ def requirement_of(soname: str) -> str:
     wheel, (library, number) = wheel_of(soname), _parts(soname)
     if not wheel or int(cuda_of(soname) or 11) < 11:
         return ""
-    return f"{wheel}=={number}.*" if library in _OWN_RELEASES and number else wheel
+    is_release = library in ("libcudnn", "libnvinfer") and number
+    return f"{wheel}=={number}.*" if is_release else wheel
 
 
 def wheel_of(soname: str) -> str:

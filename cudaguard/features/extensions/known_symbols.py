@@ -59,7 +59,7 @@ def of_symbol(id: str, known: KnownError, match: re.Match[str]) -> Finding | Non
     elif id == NO_OWNER and owner != NOBODY:
         remedy = f"install {owner.title} of the version that is needed, or build the package again"
         found = found.replace(remedy=remedy)
-    elif id == NO_OWNER and not (needer and _is_extension(needer)):
+    elif id == NO_OWNER and not (needer and _is_extension(needer)) and "cuda" not in name:
         remedy = "find out which library should define it, and which file of it is loaded"
         found = found.replace(remedy=remedy)
     file, package = shlex.quote(needer) if needer else "FILE", _PACKAGE.search(needer)
@@ -90,7 +90,7 @@ def _judged(needer: str, name: str, version: str, owner: NameOwner) -> tuple[str
         return OTHER_CUDA, {**words, "symbol": name, "owner": owner.title, "why": why}
     if owner != NOBODY:
         why = f"it was not linked with {owner.title}, or an older one is used"
-    elif needer and _is_extension(needer):
+    elif needer and (_is_extension(needer) or "cuda" in name):
         why = (
             "it was probably linked without the object file that has it. A build without nvcc "
             "leaves out CUDA sources"
