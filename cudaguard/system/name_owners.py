@@ -181,6 +181,7 @@ _OF_DEBIAN = {
     "libSM.so": "libsm6", "libXext.so": "libxext6", "libXrender.so": "libxrender1",
     "libEGL.so": "libegl1", "libOpenGL.so": "libopengl0", "libgomp.so": "libgomp1",
     "libstdc++.so": "libstdc++6", "libsndfile.so": "libsndfile1", "libmpi.so": "libopenmpi3",
+    "libmpi.so.12": "libmpich12",
     "libnuma.so": "libnuma1", "libibverbs.so": "libibverbs1", "libsox.so": "libsox3",
     "libavcodec.so": FFMPEG, "libavutil.so": FFMPEG, "libavformat.so": FFMPEG,
     "libavfilter.so": FFMPEG, "libavdevice.so": FFMPEG, "libswscale.so": FFMPEG,
@@ -190,4 +191,5 @@ _OF_DEBIAN = {
 
 def debian_package_of(soname: str) -> str:
     """Return the package of Debian and Ubuntu that has a library; empty if that is not known."""
-    return _OF_DEBIAN.get(f"{soname.partition('.so')[0]}.so", "")
+    stem = f"{soname.partition('.so')[0]}.so"
+    return _OF_DEBIAN.get(soname, _OF_DEBIAN.get(stem, ""))
