@@ -159,14 +159,14 @@ def known_in(
 
 
 def sections_in(path: str) -> dict[str, dict[str, list[str]]]:
-    """Return the lines of each value in a file, by section and key."""
+    """Return the lines of each value in a file, by section and key; ` || ` parts two of them."""
     sections: dict[str, dict[str, list[str]]] = {}
     lines: list[str] = []
     for line in read_bytes(path, _LONGEST_FILE).decode("utf-8").splitlines():
         if not line or line[0] == "#":
             continue
         if line[0] == " ":
-            lines.append(line.strip())
+            lines += line.strip().split(" || ")
         elif line[0] == "[":
             name, _, title = line[1:].partition("]")
             id, _, sure = name.partition(" ")

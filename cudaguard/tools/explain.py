@@ -58,7 +58,7 @@ def execute(args: Namespace) -> int:
     from cudaguard.tools.known import explain, ids
 
     text, data = " ".join(args.about), b""
-    if text == "-" or not (args.about or sys.stdin.isatty()):
+    if text == "-" or not (args.about or sys.stdin is None or sys.stdin.isatty()):
         data = sys.stdin.buffer.read()
     elif os.path.isfile(text):
         data = read_start(text, 1 << 30)
