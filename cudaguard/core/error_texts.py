@@ -87,11 +87,12 @@ def _window_of(text: str) -> str:
     """Return the part of a text that is read: all of one that is not long.
 
     Of a long one it is the end; if something else was written for long after the last traceback,
-    then what is around that.
+    or after the last error where there is none, then what is around that.
     """
     if len(text) <= WINDOW:
         return text
     at = text.rfind(_TRACEBACK)
+    at = at if at >= 0 else text.rfind("rror: ")
     if 0 <= at < len(text) - WINDOW:
         return text[max(0, at - WINDOW // 2) : at + WINDOW // 2]
     return text[-WINDOW:]
@@ -121,11 +122,6 @@ def is_passed_on(text: str, part: range) -> bool:
     last = said.rfind(_TRACEBACK)
     is_cut = last >= 0 and _message_of(said, last) >= len(said.rstrip())
     return is_cut or any(sign in said for sign in _PASSED_ON)
-
-
-def is_traceback(text: str, part: range) -> bool:
-    """Return True if a part is a traceback of Python, which says what is wrong."""
-    return "Traceback (" in text[part.start : part.stop]
 
 
 def is_quiet(text: str, place: int) -> bool:

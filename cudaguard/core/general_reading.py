@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 GENERAL_ID = "CG756"
 _FILE = os.path.join(os.path.dirname(__file__), "parts.ini")
 _LONGEST_LINE, _MOST_LINES = 1000, 200
-_SHORT = 40  # characters of a text that names a part of CUDA, and nothing else
+_SHORT = 80  # characters of a text that only begins what a status says
 _OF_GPUS = re.compile(r"(?i)cuda|gpu|nccl|torch|jax|xla|dnn|vllm|sglang|engine ?core|workerproc")
 _OF_KERNELS = re.compile(r"(?i)kernel|device|launch|memory access|misaligned|ptx|stream|peer")
 _FRAME = re.compile(r'\s|File "|Traceback|\^|#\d')
@@ -48,28 +48,23 @@ def general_in(text: str, known: Iterable[KnownError]) -> Hit | None:
         if part is None:
             is_aftermath = is_aftermath or _OF_GPUS.search(stream) is not None
             continue
-        said = stream[part.start : part.stop]
-        for line in said.splitlines()[-_MOST_LINES:][::-1]:
-            is_message = len(line) <= _LONGEST_LINE and not _FRAME.match(line)
-            found = _read(line, words) if is_message else None
-            if found is not None:
-                return found
+        lines = stream[part.start : part.stop].splitlines()[-_MOST_LINES:][::-1]
+        found = next(filter(None, (_read(line, words) for line in lines)), None)
+        if found is not None:
+            return found
+    is_said = len(text) <= _SHORT and _OF_KERNELS.search(text)
+    status = status_begun_by(text) if is_said else None
     if is_aftermath:
         told = {"actor": "This line", "act": "something else has failed, which stands above it"}
-        return words.hit_in(text, 0, len(text), words.with_words(**told))
-    status = status_begun_by(text) if _OF_KERNELS.search(text) else None
-    if status is not None:
+    elif status is not None:
         told = {"actor": status.title, "act": status.meaning, "advice": status.fix}
-        return words.hit_in(text, 0, len(text), words.with_words(**told))
-    actor = next((one for one in _parts()[0] if one[1].search(text)), None)
-    if actor is None or len(text) > _SHORT:
+    else:
         return None
-    unsaid = {"act": "something failed, but not what", "decides": actor[2], "actor": actor[0]}
-    return words.hit_in(text, 0, len(text), words.with_words(**unsaid))
+    return words.hit_in(text, 0, len(text), words.with_words(**told))
 
 
 def _read(line: str, words: KnownError) -> Hit | None:
-    if is_quiet(line, len(line)):
+    if len(line) > _LONGEST_LINE or _FRAME.match(line) or is_quiet(line, len(line)):
         return None
     actors, acts = _parts()
     actor = next((one for one in actors if one[1].search(line)), None)
@@ -82,7 +77,9 @@ def _read(line: str, words: KnownError) -> Hit | None:
 
 # --- The nearest ----------------------------------------------------------------------------------
 
-_WORD = re.compile(r"[a-z][a-z0-9_+]{2,40}|\d{3,4}")
+_WORD = re.compile(
+    r"(?<![a-z])(?!(?:does|not|work|the|and|for|with|error|when|this|help)\b)[a-z][a-z0-9_+]{2,40}|\d{3,4}"
+)
 _ENDING = re.compile(r"(?<=...)(?:ing|ed|s)$")
 _LEAST = 0.5  # of 1: the part of what a message says that another one must have
 _MOST = 3

@@ -5,9 +5,9 @@ earlier, what is certain before what is likely, and what fits a longer piece of 
 fits a part of it.
 
 Each feature has the messages of its kind in ``known_errors.ini``, which is read when something is
-explained. An entry ``[CG...]`` has::
+explained. An entry ``[CG... sure] what it is about, as the heading of a page has it`` is certain,
+or ``likely``, ``vague`` or ``noise`` (harmless), and has::
 
-    title     what it is about, as the heading of a page has it
     says      patterns, one a line, in linear time; ``(?P<name>...)`` can be named in the texts as
               ``{name}``, and ``{term}`` stands for each line of a term of the section ``[terms]``
     status    statuses of `cudaguard.system.statuses`: ``700``, ``cublas``; ``*`` is any other one
@@ -16,9 +16,9 @@ explained. An entry ``[CG...]`` has::
     fix       what to do
     guarded   what the guard does about it, for a program that has none
     run       what can be run at once
-    sure      ``likely``, ``vague`` or ``noise`` (harmless); certain if it is not there
     leads     ``yes`` if a native library prints it, and something else fails for it later
-    symptom   what a reader sees: the heading of docs/troubleshooting.md that it stands under
+    symptom   what a reader sees: the heading of docs/troubleshooting.md that it stands under; that
+              of the entry before it, if there is none
     links     evidence
 
 and what stands for each name where there is no message. What it does not have is that of the kind
@@ -36,7 +36,6 @@ from cudaguard.core.error_texts import (
     endings_of,
     is_passed_on,
     is_quiet,
-    is_traceback,
     line_at,
     lines_back,
     streams_of,
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any
 
-    from cudaguard.system.statuses import StatusCode
 
 FILE = "known_errors.ini"
 # How sure an explanation is. What is vague tells that something died, and not of what; a general
@@ -152,22 +150,27 @@ def known_in(
     sections = sections_in(path)
     terms = sections.pop("terms", {})
     by_id = {one.id: one for one in (kinds or {}).values() if isinstance(one, Kind)}
+    symptom: list[str] = []
+    for entry in sections.values():
+        symptom = entry.setdefault("symptom", symptom)
     return tuple(
         _known(id, entry, terms, by_id.get(id), tell.get(id)) for id, entry in sections.items()
     )
 
 
 def sections_in(path: str) -> dict[str, dict[str, list[str]]]:
-    """Return the lines of each value in a file, by section and key."""
+    """Return the lines of each value in a file, by section and key; ` || ` parts two of them."""
     sections: dict[str, dict[str, list[str]]] = {}
     lines: list[str] = []
     for line in read_bytes(path, _LONGEST_FILE).decode("utf-8").splitlines():
         if not line or line[0] == "#":
             continue
         if line[0] == " ":
-            lines.append(line.strip())
+            lines += line.strip().split(" || ")
         elif line[0] == "[":
-            entry = sections[line[1:-1]] = {}
+            name, _, title = line[1:].partition("]")
+            id, _, sure = name.partition(" ")
+            entry = sections[id] = {"title": [title.strip()], "sure": [sure]} if title else {}
         else:
             key, _, first = line.partition(" =")
             lines = entry[key] = [first.strip()] if first.strip() else []
@@ -183,14 +186,14 @@ def _known(
         field: words.pop(key) if key in words else getattr(kind, field, "")
         for key, field in _TEXTS.items()
     }
-    grade, leads = words.pop("sure", "certain"), words.pop("leads", "")
+    grade, leads = words.pop("sure", "") or "certain", words.pop("leads", "")
     pairs = (word.rpartition(":") for line in lists["status"] for word in line.split())
     return KnownError(
         id,
         **texts,
         says=tuple(one for line in lists["says"] for one in _expanded(line, terms)),
         status=tuple((library or "cuda", number) for library, _, number in pairs),
-        links=(*lists["links"],) or getattr(kind, "links", ()),
+        links=(*" ".join(lists["links"]).split(),) or getattr(kind, "links", ()),
         certainty=_GRADES[grade],
         nouns=words,
         leads=bool(leads),
@@ -281,27 +284,18 @@ def best_in(text: str, known: Iterable[KnownError], *, is_typed: bool = False) -
     neither lines nor capital letters count.
     """
     known, streams = tuple(known), streams_of(text)
-    found = _first(streams, known)
+    found = _surest(_best_in(stream, known, 0) for stream in streams)
     is_log = len(text) > _SHORT or any(map(endings_of, streams))
     if is_typed and not is_log and (found is None or found.known.certainty <= VAGUE):
         lines = [" ".join(stream.split()) for stream in streams]
-        found = _surer(found, _first(lines, known)) or _first(lines, known, re.IGNORECASE)
+        found = _surest((found, *(_best_in(line, known, 0) for line in lines)))
+        return found or _surest(_best_in(line, known, re.IGNORECASE) for line in lines)
     return found
 
 
-def _surer(one: Hit | None, other: Hit | None) -> Hit | None:
-    """Return the surer of two, the first of two that are as sure."""
-    if one is None or (other is not None and other.known.certainty > one.known.certainty):
-        return other
-    return one
-
-
-def _first(streams: Iterable[str], known: tuple[KnownError, ...], flags: int = 0) -> Hit | None:
+def _surest(hits: Iterable[Hit | None]) -> Hit | None:
     """Return what explains most of what several ranks say; of what explains as much the first."""
-    best: Hit | None = None
-    for stream in streams:
-        best = _surer(best, _best_in(stream, known, flags))
-    return best
+    return max(filter(None, hits), key=lambda hit: hit.known.certainty, default=None)
 
 
 def _best_in(text: str, known: tuple[KnownError, ...], flags: int) -> Hit | None:
@@ -317,7 +311,8 @@ def _best_in(text: str, known: tuple[KnownError, ...], flags: int) -> Hit | None
         vague = vague or found
         # It says what is wrong, as errors of Python's do, and nothing is known of it.
         is_aftermath = is_passed_on(text, part)
-        is_another = found is None and is_traceback(text, part) and not is_aftermath
+        is_traceback = text.find("Traceback (", part.start, part.stop) >= 0
+        is_another = found is None and is_traceback and not is_aftermath
         if is_another:
             break
     begin = endings[-1].start
@@ -369,27 +364,13 @@ def _hits(text: str, known: tuple[KnownError, ...], part: range, flags: int) -> 
                     if finding is not None:
                         yield one.hit_in(text, place, begin + match.end(), finding)
     by_status = {status: one for one in known for status in one.status}
-    if by_status:
-        first = max(part.start, part.stop - _MOST_OF_STATUSES)
-        for begin, end, status in statuses_in(text[first : part.stop]):
-            yield from _hits_of_status(text, by_status, begin + first, end + first, status)
-
-
-def _hits_of_status(
-    text: str,
-    by_status: dict[tuple[str, str], KnownError],
-    begin: int,
-    end: int,
-    status: StatusCode,
-) -> Iterator[Hit]:
-    library, number = status.library, str(status.number)
-    keys = ((library, number), (library, "*"), ("*", "*"))
-    one = next((by_status[key] for key in keys if key in by_status), None)
-    if one is not None:
-        finding = one.with_words(
-            library=status.title, answer=status.name, meaning=status.meaning, advice=status.fix
-        )
-        yield one.hit_in(text, begin, end, finding)
+    first = max(part.start, part.stop - _MOST_OF_STATUSES)
+    for begin, end, status in statuses_in(text[first : part.stop]) if by_status else ():
+        name, meaning, fix = status.name, status.meaning, status.fix
+        keys = ((status.library, str(status.number)), (status.library, "*"), ("*", "*"))
+        for entry in [by_status[key] for key in keys if key in by_status][:1]:
+            words = {"library": status.title, "answer": name, "meaning": meaning, "advice": fix}
+            yield entry.hit_in(text, begin + first, end + first, entry.with_words(**words))
 
 
 def _near(text: str, hint: str, part: range, flags: int) -> Iterator[tuple[int, int]]:

@@ -96,11 +96,12 @@ _WHEELS = {
     "libnvToolsExt": "nvidia-nvtx", "libcufile": "nvidia-cufile", "libnvblas": "nvidia-cublas",
     "libnvshmem_host": "nvidia-nvshmem", "libnvinfer": "tensorrt", "libnvonnxparser": "tensorrt",
     "libnvjpeg": "nvidia-nvjpeg", "libcusolverMg": "nvidia-cusolver", "libcufftw": "nvidia-cufft",
-    "libnvfatbin": "nvidia-nvfatbin", "libcutensor": "cutensor", "libcupti": "nvidia-cuda-cupti",
+    "libnvfatbin": "nvidia-nvfatbin", "libnvvm": "nvidia-cuda-nvcc", "libcutensor": "cutensor",
+    **{f"lib{name}": f"nvidia-{name}" for name in ("cudss", "nvcomp", "nvjpeg2k", "nvtiff")},
+    **{f"lib{name}": f"lib{name}" for name in ("cudf", "cuml", "rmm", "raft", "cugraph", "cuvs")},
+    "libcupti": "nvidia-cuda-cupti",
     **{f"libnpp{part}": "nvidia-npp" for part in ("c", "ial", "icc", "idei", "if", "ig", "ist")},
 }  # fmt: skip
-_OWN_RELEASES = ("libcudnn", "libnvinfer")  # whose number is that of the release
-_FIRST_WITH_WHEELS = 11
 # Those whose number is CUDA's major version.
 _OF_CUDA = (
     "libcudart", "libcublas", "libcublasLt", "libnvrtc", "libnvJitLink", "libcupti", "libnvblas",
@@ -124,14 +125,13 @@ def _parts(soname: str) -> tuple[str, str]:
 
 
 # Windows has the number in the name: cublas64_12.dll, nvrtc64_120_0.dll, cudart64_110.dll.
-_OF_WINDOWS = re.compile(
-    r"(cu[a-z]\w*?|nv\w+?|cudnn\w*?)64_(\d\d?)\d?(?:_\d+)?\.dll$", re.IGNORECASE
-)
+_OF_WINDOWS = re.compile(r"(?i)(cu[a-z]\w*?|nv\w+?|cudnn\w*?)64_(\d\d?)\d?(?:_\d+)?\.dll$")
 # What jax calls them.
 _TITLES = {
     "cuSPARSE": "libcusparse.so", "cuBLAS": "libcublas.so", "cuDNN": "libcudnn.so",
     "cuFFT": "libcufft.so", "cuSOLVER": "libcusolver.so", "CUPTI": "libcupti.so",
     "NCCL": "libnccl.so", "NVRTC": "libnvrtc.so", "nvJitLink": "libnvJitLink.so",
+    "nvvm.dll": "libnvvm.so",
 }  # fmt: skip
 
 
@@ -154,9 +154,10 @@ def requirement_of(soname: str) -> str:
     CUDA before 11.
     """
     wheel, (library, number) = wheel_of(soname), _parts(soname)
-    if not wheel or int(cuda_of(soname) or _FIRST_WITH_WHEELS) < _FIRST_WITH_WHEELS:
+    if not wheel or int(cuda_of(soname) or 11) < 11:
         return ""
-    return f"{wheel}=={number}.*" if library in _OWN_RELEASES and number else wheel
+    is_release = library in ("libcudnn", "libnvinfer") and number
+    return f"{wheel}=={number}.*" if is_release else wheel
 
 
 def wheel_of(soname: str) -> str:
@@ -180,6 +181,7 @@ _OF_DEBIAN = {
     "libSM.so": "libsm6", "libXext.so": "libxext6", "libXrender.so": "libxrender1",
     "libEGL.so": "libegl1", "libOpenGL.so": "libopengl0", "libgomp.so": "libgomp1",
     "libstdc++.so": "libstdc++6", "libsndfile.so": "libsndfile1", "libmpi.so": "libopenmpi3",
+    "libmpi.so.12": "libmpich12",
     "libnuma.so": "libnuma1", "libibverbs.so": "libibverbs1", "libsox.so": "libsox3",
     "libavcodec.so": FFMPEG, "libavutil.so": FFMPEG, "libavformat.so": FFMPEG,
     "libavfilter.so": FFMPEG, "libavdevice.so": FFMPEG, "libswscale.so": FFMPEG,
@@ -189,4 +191,5 @@ _OF_DEBIAN = {
 
 def debian_package_of(soname: str) -> str:
     """Return the package of Debian and Ubuntu that has a library; empty if that is not known."""
-    return _OF_DEBIAN.get(f"{soname.partition('.so')[0]}.so", "")
+    stem = f"{soname.partition('.so')[0]}.so"
+    return _OF_DEBIAN.get(soname, _OF_DEBIAN.get(stem, ""))

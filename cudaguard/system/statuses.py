@@ -108,14 +108,21 @@ _NAME = re.compile(
 )
 # An answer is a number, or words, behind the one who gave it.
 _ACTOR = re.compile(
-    r"(?i)cuda|cublas|cudnn|cufft|cusolver|cusparse|curand|nccl|nvml|nvrtc|\bcu(?=[a-z])|thc"
+    r"(?i)cuda|cublas|cudnn|cufft|cusolver|cusparse|curand|nccl|nvml|nvrtc|nvvm|nvjitlink|"
+    r"\bcu(?=[a-z])|thc"
 )
 _NUMBER = re.compile(
-    r"(?i)\b(?:error|failure|failed|code|status|returned|result|answers)\b"
-    r"(?:[ =:(\[]|code|number|with){0,8}(\d{1,4})\b(?![.\d])"
+    r"(?i)\b(?:(?:(?:cuda|cu)?error|failure|failed|code|status|returned|result|answers)\b"
+    r"(?:[ =:(\[]|code|number|with){0,8}|ERROR_[A-Z_]{1,40} \()(\d{1,4})\b(?!\.?\d)"
 )
 _REPORTED = re.compile(
-    r"(?i)(?:error|fail(?:ed|ure)|runtime|driver|NVML|code|status)[\s\d=:('\"\])-]{1,12}$"
+    r"(?i)(?:error|fail(?:ed|ure)|runtime|driver|NVML|code|status)"
+    r"(?: \[CUDA)?[\s\d=:('\"\])-]{1,12}$"
+)
+# As in "cuSolver internal error".
+_SPOKEN = re.compile(
+    r"(?i)\b(cublas|cudnn|cufft|curand|cusolver|cusparse|nvrtc|nvvm|nvjitlink|nccl)\w{0,8}[ :]{1,2}"
+    r"(?:(?:error|failed):? )?([a-z]+(?:[ _][a-z]+){1,5})"
 )
 # Words of that many pieces count without one who reports them, and without a word of CUDA.
 _DISTINCT, _UNMISTAKABLE = 4, 5
@@ -125,6 +132,15 @@ _BEFORE = 120  # characters before an answer in which its actor is
 @cache
 def _by_words() -> dict[str, StatusCode]:
     return {words.lower(): one for one in reversed(table().statuses) for words in one.words}
+
+
+@cache
+def _by_name_in_words(library: str) -> dict[str, StatusCode]:
+    """Return statuses of a library by their names, as in "internal error"."""
+    first, mine = len(table().titles[library][1]), table().by_number.items()
+    names = {one.names[0][first:]: one for (of, _), one in mine if of == library}
+    words = {_CAPITAL.sub("_", name).replace("_", " ").lower(): name for name in names}
+    return {said: names[name] for said, name in words.items() if " " in said}
 
 
 def status_begun_by(text: str) -> StatusCode | None:
@@ -147,9 +163,14 @@ def statuses_in(text: str) -> Iterator[tuple[int, int, StatusCode]]:
         if status is not None:
             told.add(text.rfind("\n", 0, match.start()))
             yield match.start(), match.end(), status
+    for match in _SPOKEN.finditer(text):
+        library, said = match[1].lower(), match[2].replace("_", " ").lower()
+        names = _by_name_in_words(library)
+        for name in sorted(filter(said.startswith, names), key=len)[-1:]:
+            yield *match.span(), names[name]
     low = text.lower()
     said = sorted((words for words in _by_words() if words in low), key=len, reverse=True)
-    for match in re.finditer("|".join(map(re.escape, said)) or r"\0", text, re.IGNORECASE):
+    for match in re.finditer("|".join(map(re.escape, said)) or "(?!)", text, re.IGNORECASE):
         line = text.rfind("\n", 0, match.start())
         before = text[max(line + 1, match.start() - _BEFORE) : match.start()]
         pieces = 1 + match[0].count(" ") + match[0].count("-")
@@ -174,14 +195,13 @@ def _named(name: str) -> StatusCode | None:
     """Return the status with a name; one that is not in the table by what its name says."""
     known = table()
     found = known.by_name.get(name.rstrip("_"))
-    if found is None:
-        titles = known.titles.items()
-        of_name = (one for one, (_, prefix) in titles if prefix and name.startswith(prefix))
-        library = next(of_name, "")
-        if library:
-            found = known.named(library, 0, name[len(known.titles[library][1]) :])
-        elif name.startswith(("cudaError", "CUDA_ERROR_")):
-            unknown = "a status that this version of cudaguard does not know"
-            fix = "look it up in the CUDA runtime API reference, cudaError_t"
-            found = StatusCode(CUDA, "CUDA", 0, (name,), (), unknown, fix)
-    return found
+    if found is not None or name.endswith("SUCCESS"):
+        return found
+    for library, (_, prefix) in known.titles.items():
+        if prefix and name.startswith(prefix):
+            return known.named(library, 0, name[len(prefix) :])
+    if not name.startswith(("cudaError", "CUDA_ERROR_")):
+        return None
+    unknown = "a status that this version of cudaguard does not know"
+    fix = "look it up in the CUDA runtime API reference, cudaError_t"
+    return StatusCode(CUDA, "CUDA", 0, (name,), (), unknown, fix)

@@ -1,7 +1,4 @@
-"""Explain an error message, or the id of a rule or finding, and what to do about it.
-
-Ends with status 1 if that is not known.
-"""
+"""Explain an error message, or the id of a rule or finding, and what to do about it."""
 
 from __future__ import annotations
 
@@ -10,14 +7,22 @@ import re
 import shlex
 import sys
 
-from cudaguard.tools.common import FOUND, OK, add_format, json_text, note, show
+from cudaguard.tools.common import FOUND, OK, UsageError, add_format, json_text, note, show
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
 _SLOTS = frozenset({"FILE", "SCRIPT", "PACKAGE"})
-_ID = re.compile(r"[A-Za-z][\w-]{0,40}\d[\w-]{0,10}")
+# What is typed alone, and the message that it is a part of.
+_COMPLETE = (
+    (r"-?\d{4,10}|1[23]\d|-\d{1,3}", "exit code {}"),
+    (r"\d{1,3}", "CUDA error {}"),
+    (r"(?i)oom", "CUDA out of memory"),
+    (r"_Z\w+|(?:cu|nv|nccl)[a-z]*[A-Z]\w+", "undefined symbol: {}"),
+    (r"lib[\w.+-]+\.so[\d.]*|[\w.-]+\.dll", "{} not found"),
+)
+_ID = re.compile(r"[A-Za-z][A-Za-z-]{0,40}\d[\w-]{0,10}")
 # The outermost frame of a traceback is the program's.
 _PROGRAM = re.compile(
     r'Traceback \(most recent call last\):\n  File "([^"\n]{1,400}\.py)", line \d+, in <module>'
@@ -28,6 +33,7 @@ examples:
   cudaguard explain CG001                     a rule or a finding, by its id
   cudaguard explain 'undefined symbol: _ZN2at4_ops'
                                               an error message, or a part of it
+  cudaguard explain train.log                 a file with the output of a program
   python train.py 2>&1 | cudaguard explain -  whatever a program says
 
 exit status: 0 it is known, 1 nothing is known of it, 2 wrong usage
@@ -38,7 +44,7 @@ def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "about", nargs="+", metavar="TEXT", help="a message, an id, or - to read from stdin"
+        "about", nargs="*", metavar="TEXT", help="a message, an id, a file, or - for stdin"
     )
     add_format(parser)
 
@@ -47,16 +53,25 @@ def execute(args: Namespace) -> int:
     """Explain, and return the exit status."""
     from cudaguard.core.passing_errors import closest
     from cudaguard.core.patterns import closest_id
+    from cudaguard.files import read_start
     from cudaguard.files.layout import COLOR, Page
     from cudaguard.tools.known import explain, ids
 
-    text = " ".join(args.about)
-    if text == "-":  # whatever a program says may come, in whatever encoding
-        text = sys.stdin.buffer.read().decode("utf-8", "replace")
-    finding = explain(text)
+    text, data = " ".join(args.about), b""
+    if text == "-" or not (args.about or sys.stdin is None or sys.stdin.isatty()):
+        data = sys.stdin.buffer.read()
+    elif os.path.isfile(text):
+        data = read_start(text, 1 << 30)
+    if data:  # whatever a program says, in whatever encoding; PowerShell's files are in UTF-16
+        text = data.decode("utf-16" if data[:2] == b"\xff\xfe" else "utf-8", "replace")
+    elif not args.about:
+        raise UsageError("the following arguments are required: TEXT")
+    whole = (form.format(text) for part, form in _COMPLETE if re.fullmatch(part, text.strip()))
+    finding = explain(text) or next(filter(None, map(explain, whole)), None)
     is_id = _ID.fullmatch(text.strip())
-    near = [(closest_id(text, ids()), "")] if is_id and finding is None else []
-    near = closest(text) if finding is None and not is_id else near
+    near = []
+    if finding is None:
+        near = [(closest_id(text, ids()), "")] if is_id else closest(text)
     command = f"cudaguard explain {near[0][0]}" if near and near[0][0] else ""
     if finding is not None:
         command, programs = finding.command, _PROGRAM.findall(text)
@@ -77,6 +92,6 @@ def execute(args: Namespace) -> int:
         note("explain", f"there is no id {text.strip()!r}", command or "cudaguard rules list")
     else:
         told = "; ".join(f'{id} "{title}"' for id, title in near)
-        said = f"no match; closest: {told}" if told else "no match: it says nothing of CUDA"
+        said = f"no match; closest: {told}" if told else "no match: nothing in it is known"
         note("explain", said, command or "cudaguard doctor")
     return FOUND if finding is None else OK

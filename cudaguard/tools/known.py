@@ -28,7 +28,7 @@ def explain(about: BaseException | str) -> Finding | None:
 
     Args:
         about: An exception, with those that led to it; the text of a message, a whole log included;
-            or an id, as in ``CG001``.
+            an id, as in ``CG001``; or the address of a report that an entry links.
     """
     is_guarded = activation.is_up
     if isinstance(about, BaseException):
@@ -38,7 +38,8 @@ def explain(about: BaseException | str) -> Finding | None:
         raise TypeError(f"explain() takes an error, a text or an id, not {type(about).__name__}")
     id = about.strip()
     if len(id) <= _LONGEST_ID:
-        id = same_id(id, ids())
+        linked = {link: one.id for one in known_errors() for link in one.links}
+        id = same_id(id, ids()) or linked.get(id, "")
         if id:
             return _explain_id(id)
     return explain_text(about.replace("%20", " "), is_guarded=is_guarded)  # out of an address
@@ -70,12 +71,11 @@ def _explain_id(id: str) -> Finding | None:
 
 def _about_rule(rule: Rule) -> Finding:
     seen = f"reproduced {rule.verified}" if rule.verified else "reported, not reproduced"
-    if rule.grade == "opt-in":
-        remedy = f"switch it on with install(enable=[{rule.id!r}]) or CUDAGUARD_RULES=+{rule.id}"
-    elif rule.grade == "automatic":
-        remedy = f"start the program with CUDAGUARD=fix; or switch it off: {switch_off(rule.id)}"
-    else:
-        remedy = f"silence it: {switch_off(rule.id)}"
+    off = switch_off(rule.id)
+    remedies = {
+        "opt-in": f"switch it on with install(enable=[{rule.id!r}]) or CUDAGUARD_RULES=+{rule.id}",
+        "automatic": f"start the program with CUDAGUARD=fix; or switch it off: {off}",
+    }
     return of_rule(
         rule,
         f"{rule.title}." if rule.title else f"A rule about {', '.join(rule.watch)}.",
@@ -87,5 +87,5 @@ def _about_rule(rule: Rule) -> Finding:
         f"needs {', '.join(rule.needs)} first" if rule.needs else "",
         *(f"does {toml_text(action)}" for action in rule.actions),
         severity="info",
-        remedy=remedy,
+        remedy=remedies.get(rule.grade, f"silence it: {off}"),
     )

@@ -15,6 +15,7 @@ from cudaguard.core.known_errors import literal_in
 from cudaguard.core.passing_errors import known_errors
 from cudaguard.features._index import IDS as DETECTORS
 from cudaguard.tools.known import RULES
+from cudaguard.tools.main import main
 
 from ..documents import ERRORS, SAID, valid
 
@@ -157,7 +158,9 @@ LOGS["lines that go on for long behind the last traceback"] = (
     f"{traceback_of(_LOADING)}\n" + "INFO still serving\n" * 200_000,
     "CG867",
 )
-LOGS["a long log before it"] = ("step 17: loss 0.25\n" * 200_000 + traceback_of(_LOADING), "CG867")
+_STEPS = "step 17: loss 0.25\n" * 200_000
+LOGS["an error without a traceback in the middle"] = (f"{_STEPS}{_LOADING}\n{_STEPS}", "CG867")
+LOGS["a long log before it"] = (_STEPS + traceback_of(_LOADING), "CG867")
 
 
 @pytest.mark.parametrize("log", LOGS)
@@ -177,12 +180,6 @@ def test_error_is_explained_by_one_that_led_to_it():
     error.__suppress_context__ = True  # raised `from None`
     assert cudaguard.explain(error) is None
     assert cudaguard.explain(ValueError("x")) is None
-
-
-def test_error_3_alone_does_not_say_that_it_was_a_fork():
-    finding = cudaguard.explain("RuntimeError: CUDA error: initialization error")
-    assert finding.id == "CG881"
-    assert "in a forked child" in finding.what
 
 
 def test_error_that_cannot_say_what_it_is():
@@ -280,11 +277,25 @@ def test_command():
     done = explain("libpng", "error:", "bad parameters to zlib")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("[CG878] libpng probably calls another library's copy of zlib")
-    done = explain("-", text=f"a log\n{MESSAGES['CG869']}\n")
-    assert done.stdout.startswith("[CG869] ")
+    for arguments in (["-"], []):
+        done = explain(*arguments, text=f"a log\n{MESSAGES['CG869']}\n")
+        assert done.stdout.startswith("[CG869] ")
     command = [sys.executable, "-m", "cudaguard", "cg002", "--format", "json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert valid("explain", done.stdout)["finding"]["id"] == "CG002"
+
+
+@pytest.mark.parametrize("typed", SAID["typed"])
+def test_what_is_typed_alone_is_completed(typed, capsys):
+    assert main(["explain", typed]) == 0
+    assert capsys.readouterr().out.startswith(f"[{SAID['typed'][typed]}] ")
+
+
+def test_file_is_read_as_powershell_writes_it(tmp_path, capsys):
+    path = tmp_path / "train.log"
+    path.write_text(f"step 1\n{MESSAGES['CG869']}\n", encoding="utf-16")
+    assert main(["explain", str(path)]) == 0
+    assert capsys.readouterr().out.startswith("[CG869] ")
 
 
 def test_command_names_the_program_of_a_traceback(tmp_path):

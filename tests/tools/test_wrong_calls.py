@@ -88,7 +88,6 @@ WRONG = [
     "check-extension --format json no_such_file.so",
     "rules list --format json extra",
     "rules --format json",
-    "explain --format json",
     "bisect --format json no_such_file.py",
     "bisect --format json -o /no/such/folder/x.json --imports a,b",
     "trace --format json train.py",

@@ -6,20 +6,16 @@ API, error 3; pytorch/pytorch#17357.
 
 from __future__ import annotations
 
+import re
+
 from cudaguard.core.known_errors import Explainer, known_in
 from cudaguard.features.cuda_init import findings
 
-# Nothing else makes a library say this.
-_CERTAIN = ("re-initialize CUDA in forked subprocess", "CUDA initialized before forking")
-# Error 3 under its names: said of a fork, and of a driver that nobody has initialized.
-_ERROR_3 = (
-    "CUDA error: initialization error",
-    "CUDA_ERROR_NOT_INITIALIZED",
-    "cudaErrorInitializationError",
-    "cuInit failed: initialization error",
-    "cuInit failed: not initialized",
-    "CUDA driver error: initialization error",
-    "CUDA driver error: not initialized",
+# The first two are said of a fork; error 3, under its names, also where CUDA was not initialized.
+_SAID = re.compile(
+    "re-initialize CUDA in forked subprocess|CUDA initialized before forking|"
+    "CUDA error: initialization error|CUDA_ERROR_NOT_INITIALIZED|cudaErrorInitializationError|"
+    "(?:cuInit failed|CUDA driver error): (?:not initialized|initialization error)"
 )
 
 
@@ -28,18 +24,8 @@ def line_of_fork(text: str) -> str:
 
     The last one: the text of an error of another process has its traceback in it.
     """
-    parts = (*_CERTAIN, *_ERROR_3)
-    at = max(map(text.rfind, parts))
-    if at < 0:
-        return ""
-    end = text.find("\n", at)
-    around = text[text.rfind("\n", 0, at) + 1 : len(text) if end < 0 else end]
-    # Progress bars end their lines with other signs.
-    return next(
-        line.strip()
-        for line in reversed(around.splitlines())
-        if any(part in line for part in parts)
-    )
+    found = [line.strip() for line in text.splitlines() if _SAID.search(line)]
+    return found[-1] if found else ""
 
 
 # The detector tells of a fork.

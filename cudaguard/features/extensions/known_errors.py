@@ -38,12 +38,10 @@ _OWNERS = (
 
 def of_library(id: str, known: KnownError, match: re.Match[str]) -> Finding | None:
     """Return what the absence of a library means, None if another id is for it."""
-    library = match["library"]
+    library = match["library"].rstrip(".")
     soname = soname_of(library)
-    owner = next((owner for owner, names in _OWNERS if names.match(library)), None)
-    if owner is None:
-        owner = "CG868" if wheel_of(soname) else "CG702"
-    if owner != id:
+    usual = "CG868" if wheel_of(soname) else "CG702"
+    if next((owner for owner, names in _OWNERS if names.match(library)), usual) != id:
         return None
     if id == "CG868":
         return _of_nvidia(known, library, soname)
@@ -67,8 +65,10 @@ def _of_nvidia(known: KnownError, library: str, soname: str) -> Finding:
         )
     other = "" if cuda or "-cu12" not in package else " (-cu13 or -cu11 for another CUDA)"
     found = known.with_words(library=library, why=why, package=shlex.quote(package), other=other)
-    if library != soname:  # as jax says it of one that it could not load, or that is too old
+    if library != soname:  # of Windows, or as jax says it of one that is missing or too old
         first = "start without LD_LIBRARY_PATH, where an older copy may be (unset LD_LIBRARY_PATH)"
+        if library.endswith(".dll"):
+            first = "import torch first if it was built for that CUDA, or have its folder in PATH"
         return found.replace(remedy=f"{first}; else install the package that has it: {package}")
     return found
 
@@ -88,9 +88,6 @@ def _remedy(library: str) -> str:
         "install the package that has it (apt-file search, conda search), or a build of the "
         "program that includes it"
     )
-
-
-# --- Others ---------------------------------------------------------------------------------------
 
 
 _SONAME = re.compile(r"\blib[\w+-]{1,60}\.so(?:\.\d+)*")

@@ -22,6 +22,7 @@ OLDER_COPY, OTHER_CUDA, OTHER_TORCH, OTHER_PYTHON, NO_OWNER, NOT_LINKED = IDS = 
     "CG842", "CG701", "CG869", "CG883", "CG871", "CG758",
 )  # fmt: skip
 _EXTENSION = re.compile(r"\.cpython-|\.abi3\.so$|\.pypy|(?:^|/)_[A-Za-z]\w*\.so$|\.pyd$")
+_PACKAGE = re.compile(r"-packages/([A-Za-z]\w*?)(?:(?:_\d)?_(?:cuda|C)\b[^/]*$|/)")
 _INTERFACE = re.compile(r"(?:aoti_)?torch_")
 _TYPES = re.compile(r"_ZT[VISC]")
 _DEVICE_CODE = ("__cudaRegisterLinkedBinary_", "__fatbinwrap_")
@@ -56,16 +57,16 @@ def of_symbol(id: str, known: KnownError, match: re.Match[str]) -> Finding | Non
     elif id == OLDER_COPY and owner.library == "libnccl":
         found = found.replace(command="cudaguard doctor --only CG905")
     elif id == NO_OWNER and owner != NOBODY:
-        found = found.replace(
-            remedy=f"install {owner.title} of the version that the package names, or build it "
-            "again here"
-        )
-    elif id == NO_OWNER and not (needer and _is_extension(needer)):
-        found = found.replace(
-            remedy="find out which library should define it, and which file of it is loaded"
-        )
-    file = shlex.quote(needer) if needer else "FILE"
-    return found.replace(command=found.command.replace("FILE", file))
+        remedy = f"install {owner.title} of the version that is needed, or build the package again"
+        found = found.replace(remedy=remedy)
+    elif id == NO_OWNER and not (needer and _is_extension(needer)) and "cuda" not in name:
+        remedy = "find out which library should define it, and which file of it is loaded"
+        found = found.replace(remedy=remedy)
+    file, package = shlex.quote(needer) if needer else "FILE", _PACKAGE.search(needer)
+    return found.replace(
+        command=found.command.replace("FILE", file),
+        remedy=found.remedy.replace("PACKAGE", package[1] if package else "PACKAGE"),
+    )
 
 
 def _judged(needer: str, name: str, version: str, owner: NameOwner) -> tuple[str, dict[str, str]]:
@@ -89,7 +90,7 @@ def _judged(needer: str, name: str, version: str, owner: NameOwner) -> tuple[str
         return OTHER_CUDA, {**words, "symbol": name, "owner": owner.title, "why": why}
     if owner != NOBODY:
         why = f"it was not linked with {owner.title}, or an older one is used"
-    elif needer and _is_extension(needer):
+    elif needer and (_is_extension(needer) or "cuda" in name):
         why = (
             "it was probably linked without the object file that has it. A build without nvcc "
             "leaves out CUDA sources"
