@@ -122,13 +122,13 @@ class Line(NamedTuple):
     event: Event  # what has happened; None for what concerns nobody who replays it
 
 
-def read_journal(path: str, most: int = LARGEST) -> list[dict[str, Any]]:
-    """Return the lines of a journal; what a full disk has cut is left out, a missing file empty.
+def read_events(path: str, most: int = LARGEST) -> list[Line]:
+    """Return what happened, oldest first; what a full disk has cut is left out.
 
-    Of one with more than `most` bytes the end counts.
+    A missing file is as an empty one; of one with more than `most` bytes the end counts.
     """
     try:
-        return lines_in(read_end(path, most))
+        return typed(lines_in(read_end(path, most)))
     except OSError:
         return []
 
@@ -155,11 +155,6 @@ def lines_in(data: bytes) -> list[dict[str, Any]]:
 def _number(text: str) -> int:
     """Return a whole number; ValueError for one of millions of digits, and for NaN."""
     return int(text if len(text) <= _DIGITS else "too large")
-
-
-def read_events(path: str, most: int = LARGEST) -> list[Line]:
-    """Return what happened, oldest first; see `read_journal`."""
-    return typed(read_journal(path, most))
 
 
 def typed(lines: Iterable[Mapping[str, Any]]) -> list[Line]:

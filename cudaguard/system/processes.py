@@ -175,9 +175,8 @@ _VERSION_1 = (("sys/fs/cgroup/memory",), "memory.oom_control")
 
 def cores() -> int:
     """Return how many processors this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def oom_kills(root: str = "/") -> int:

@@ -50,6 +50,7 @@ _DEADLY = ("load_local", "preload", "provide_libraries", "replace_module")
 _OF_OTHERS = (
     *("BrokenProcessPool", "CalledProcessError", "ChildFailedError", "ProcessExitedException"),
     *("ProcessRaisedException", "TerminatedWorkerError", "WorkerCrashedError", "WorkerLostError"),
+    *("EOFError", "BrokenPipeError", "ConnectionResetError"),  # of the pipe or socket to it
 )
 # Of these nobody dies who was asked to end; SIGKILL is among them as it can be no wish of ours.
 CRASHES = frozenset(CRASHES_OF_WINDOWS).union(
