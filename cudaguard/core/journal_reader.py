@@ -27,7 +27,6 @@ _LINE: dict[str, Any] = {
 }  # fmt: skip
 _LATEST = 1e11  # seconds since the epoch
 _DIGITS = 20  # of a whole number, which may be the identifier of a thread
-_BEGIN = {"import": "import", "mapping": "load"}
 _END = {"imported": ("import",), "loaded": ("load",), "failed": ("import", "load")}
 
 
@@ -167,11 +166,10 @@ def typed(lines: Iterable[Mapping[str, Any]]) -> list[Line]:
 
 def _event(line: Mapping[str, Any]) -> Event:
     kind, name, details = line["kind"], line["name"], _Details(line.get("details") or {})
-    if kind in _BEGIN:
-        is_import = kind == "import"
-        module = name if is_import else details.text("module")
-        importing = details.texts("importing")
-        return Begun(_BEGIN[kind], module, "" if is_import else name, importing)
+    if kind == "import":
+        return Begun("import", name, "", details.texts("importing"))
+    if kind == "mapping":
+        return Begun("load", details.text("module"), name, details.texts("importing"))
     if kind in _END:
         return Over(_END[kind], name, kind == "failed", details.text("missing"))
     if kind == "mapped":

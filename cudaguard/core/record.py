@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # light: `signal` is not
 import sys
+from atexit import register
 
 from cudaguard.files import open_to_write, os, own_errors
 from cudaguard.hooks.caller import caller_frame, describe, hide_frame
@@ -51,6 +52,8 @@ def begin(activation: Activation) -> None:
             activation.trace()
         else:
             _Children(activation, folder, faults, is_ours).watch()
+            # After all that the program registers: what dies later dies as it is cleaned up.
+            register(core.journal.note, "end", "")
     if activation.is_up:  # the .pth line was first, and its journal is another one
         core.journal.note("install", core.reporter.mode)
 
