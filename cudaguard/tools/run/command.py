@@ -155,7 +155,7 @@ class Deaths:
                 self._add(known._replace(signal=process.signal), about)
         self._is_ending |= is_ending
         for due in [one for one in self._lines if one[1] < time()]:
-            if select([], [2], [], 0)[1]:
+            if os.name == "nt" or select([], [2], [], 0)[1]:  # Windows takes sockets only
                 self._lines.remove(due)
                 note("run", due[2])
 
