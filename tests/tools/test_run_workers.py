@@ -108,8 +108,7 @@ def test_child_that_is_killed_on_purpose_is_not_told(child):
     assert (done.stdout, done.stderr) == ("3 True\n", "")
 
 
-def test_child_of_a_child_that_has_gone_is_told(child):
-    """A daemon: who has forked it had a clean end before it dies."""
+def test_daemon_whose_parent_had_a_clean_end_is_told(child):
     code = """
         import os, time
         from fault import die
