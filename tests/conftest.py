@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 import cudaguard.api  # noqa: F401  # hands the features to the core
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 
 # Hypothesis without time limits: these tests say nothing about speed.
-settings.register_profile("cudaguard", deadline=None)
+settings.register_profile("cudaguard", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("cudaguard")
 
 # A shell has what it starts with `&` ignore the keys of the terminal, and all children inherit it.

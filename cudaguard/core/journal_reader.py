@@ -27,7 +27,6 @@ _LINE: dict[str, Any] = {
 }  # fmt: skip
 _LATEST = 1e11  # seconds since the epoch
 _DIGITS = 20  # of a whole number, which may be the identifier of a thread
-_BEGIN = {"import": "import", "mapping": "load"}
 _END = {"imported": ("import",), "loaded": ("load",), "failed": ("import", "load")}
 
 
@@ -122,13 +121,13 @@ class Line(NamedTuple):
     event: Event  # what has happened; None for what concerns nobody who replays it
 
 
-def read_journal(path: str, most: int = LARGEST) -> list[dict[str, Any]]:
-    """Return the lines of a journal; what a full disk has cut is left out, a missing file empty.
+def read_events(path: str, most: int = LARGEST) -> list[Line]:
+    """Return what happened, oldest first; what a full disk has cut is left out.
 
-    Of one with more than `most` bytes the end counts.
+    A missing file is as an empty one; of one with more than `most` bytes the end counts.
     """
     try:
-        return lines_in(read_end(path, most))
+        return typed(lines_in(read_end(path, most)))
     except OSError:
         return []
 
@@ -157,11 +156,6 @@ def _number(text: str) -> int:
     return int(text if len(text) <= _DIGITS else "too large")
 
 
-def read_events(path: str, most: int = LARGEST) -> list[Line]:
-    """Return what happened, oldest first; see `read_journal`."""
-    return typed(read_journal(path, most))
-
-
 def typed(lines: Iterable[Mapping[str, Any]]) -> list[Line]:
     """Return the lines of a journal as what they stand for."""
     return [
@@ -172,11 +166,10 @@ def typed(lines: Iterable[Mapping[str, Any]]) -> list[Line]:
 
 def _event(line: Mapping[str, Any]) -> Event:
     kind, name, details = line["kind"], line["name"], _Details(line.get("details") or {})
-    if kind in _BEGIN:
-        is_import = kind == "import"
-        module = name if is_import else details.text("module")
-        importing = details.texts("importing")
-        return Begun(_BEGIN[kind], module, "" if is_import else name, importing)
+    if kind == "import":
+        return Begun("import", name, "", details.texts("importing"))
+    if kind == "mapping":
+        return Begun("load", details.text("module"), name, details.texts("importing"))
     if kind in _END:
         return Over(_END[kind], name, kind == "failed", details.text("missing"))
     if kind == "mapped":

@@ -1,4 +1,8 @@
-"""Errors of the program that leave a guarded block or end it: what they mean is noted on them."""
+"""Errors of the program that leave a guarded block or end it: what they mean is noted on them.
+
+No note is added where an error is raised: the program may handle it, and doctest,
+``pytest.raises(match="...$")`` and ``format_exception_only()[-1]`` take a note for its last words.
+"""
 
 from __future__ import annotations
 

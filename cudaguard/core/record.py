@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # light: `signal` is not
 import sys
+from atexit import register
 
 from cudaguard.files import open_to_write, os, own_errors
 from cudaguard.hooks.caller import caller_frame, describe, hide_frame
@@ -46,9 +47,13 @@ def begin(activation: Activation) -> None:
     if folder:
         faults, is_ours = _keep(core.journal, folder)
         if os.environ.get(TRACE_VARIABLE):
+            if os.name == "nt":  # where libraries are seen by it alone
+                import ctypes  # noqa: F401
             activation.trace()
         else:
             _Children(activation, folder, faults, is_ours).watch()
+            # After all that the program registers: what dies later dies as it is cleaned up.
+            register(core.journal.note, "end", "")
     if activation.is_up:  # the .pth line was first, and its journal is another one
         core.journal.note("install", core.reporter.mode)
 
@@ -158,6 +163,7 @@ class _Children:
     def __init__(self, activation: Activation, folder: str, faults: int, is_ours: bool) -> None:
         self._core, self._journal = activation.core, activation.core.journal
         self._folder, self._faults, self._is_ours = folder, faults, is_ours
+        self._file = os.fstat(faults) if faults >= 0 else None
         self._utils: list[object] = []  # whose workers are watched
 
     def watch(self) -> None:
@@ -204,11 +210,11 @@ class _Children:
             self._journal.note("start", sys.executable, describe(_program_frame()), details)
             self._watch_workers()
             # Unless the program has closed it, and opened another file by that number.
-            before = os.stat(self._path_of_faults(os.getppid()))
-            if self._faults >= 0 and os.path.samestat(before, os.fstat(self._faults)):
+            if self._file and os.path.samestat(self._file, os.fstat(self._faults)):
                 own = open_to_write(self._path_of_faults(os.getpid()), os.O_APPEND | os.O_CREAT)
                 os.dup2(own, self._faults, inheritable=False)
                 os.close(own)
+                self._file = os.fstat(self._faults)
         except own_errors(Exception):
             return
 

@@ -27,7 +27,6 @@ from cudaguard.system.processes import (
     close_files,
     descendants,
     end_with,
-    exit_status,
     load_prctl,
     signal_name,
 )
@@ -222,7 +221,7 @@ def run_command(command: Sequence[str], environ: Mapping[str, str], limit: float
     seconds = monotonic() - started
     if told == b"":
         raise OSError(f"{command[0]}: no process can be started, or its reaper was killed")
-    status = None if told is None else exit_status(int(told))
+    status = None if told is None else os.waitstatus_to_exitcode(int(told))
     return Ended(status, *said, seconds)
 
 

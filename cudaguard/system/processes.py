@@ -103,7 +103,7 @@ CRASHES_OF_WINDOWS = {
 
 
 def shell_status(status: int) -> int:
-    """Return the status that a shell tells of a process, from that of `exit_status`."""
+    """Return the status that a shell tells of a process, as `subprocess` has it."""
     return 128 - status if -65 <= status < 0 else abs(status)
 
 
@@ -131,11 +131,6 @@ def load_prctl() -> Prctl:
     except (ImportError, AttributeError, OSError, TypeError):  # no Linux, or no ctypes
         return lambda *_: None
     return prctl
-
-
-def exit_status(status: int) -> int:
-    """Return an exit status, or the negative number of a signal, as ``os.waitpid`` tells it."""
-    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
 def end_with(parent: int, prctl: Prctl, number: int = 9) -> None:
@@ -175,9 +170,8 @@ _VERSION_1 = (("sys/fs/cgroup/memory",), "memory.oom_control")
 
 def cores() -> int:
     """Return how many processors this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def oom_kills(root: str = "/") -> int:

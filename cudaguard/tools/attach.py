@@ -17,7 +17,8 @@ from cudaguard.files import read_start
 from cudaguard.files.layout import Page
 from cudaguard.files.text import printable_data
 from cudaguard.system.processes import descendants, handles, state
-from cudaguard.tools.common import BROKEN, OK, UsageError, add_verbose, note, show
+from cudaguard.system.shareable import shareable
+from cudaguard.tools.common import BROKEN, OK, UsageError, add_format, json_text, note, show
 from cudaguard.tools.run.launch import Launch, program_of
 from cudaguard.tools.run.record import FaultDump, Thread, read_faults
 from cudaguard.tools.run.supervise import IS_SUPPORTED, ProgramEnd
@@ -43,7 +44,7 @@ def configure(parser: ArgumentParser) -> None:
         "3 it could not be read."
     )
     parser.add_argument("pid", metavar="PID", type=int, help="the process")
-    add_verbose(parser)
+    add_format(parser)
 
 
 def execute(args: Namespace) -> int:
@@ -84,11 +85,13 @@ def execute(args: Namespace) -> int:
         dumps={one: [dump] for one, dump in dumps.items()},
         doing=_STATES.get(doing[about], "waits"),
     )
-    document = {**report.document(), "tool": "attach"}
+    is_json = args.format == "json"
+    document = {**report.document(with_arguments=not is_json), "tool": "attach"}
     document["hints"] += _awaited(about)
+    document["ended"] = {**document["ended"], "kind": "running", "status": None}
     page = Page(sys.stdout, verbose=args.verbose)
     write(printable_data(document), page)
-    show(str(page))
+    show(json_text(shareable(document)) if is_json else str(page))
     return OK
 
 

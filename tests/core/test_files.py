@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import cudaguard
-from cudaguard.core.journal_reader import read_journal
+from cudaguard.core.journal_reader import read_events
 from cudaguard.elf import library_facts
 from cudaguard.elf import library_facts as library_version
 from cudaguard.elf.reader import read_elf
@@ -116,7 +116,7 @@ def test_links_to_files_and_files_without_a_size_are_read(tmp_path):
         ("lib.so", lambda path: library_version.is_same_build(path, path + "2"), False),
         ("train.py", source.imports_of_file, []),
         ("cache", cache_entries, {}),
-        ("journal", read_journal, []),
+        ("journal", read_events, []),
         ("faults", read_faults, []),
         ("version.py", lambda path: release_of(os.path.dirname(path)), ""),
         ("lib/libtorch_python.so", lambda path: architectures(path[:-23]), ()),
@@ -248,5 +248,5 @@ def test_the_end_of_a_journal_counts_and_lines_of_another_shape_do_not(tmp_path)
     lines = [json.dumps(one) for one in (*wrong, good, {**good, "name": "last"})]
     (tmp_path / "journal").write_text("\n".join(("[" * 100_000, "{", *lines, '{"pid"')))
     path = str(tmp_path / "journal")
-    assert [one["name"] for one in read_journal(path)] == ["m", "last"]
-    assert [one["name"] for one in read_journal(path, len(lines[-1]) + 20)] == ["last"]
+    assert [one.event.module for one in read_events(path)] == ["m", "last"]
+    assert [one.event.module for one in read_events(path, len(lines[-1]) + 20)] == ["last"]

@@ -107,7 +107,8 @@ except ray.exceptions.RayError as error:
     print(error)
 ray.shutdown()
 """
-LAUNCH = ("--multi_gpu", "--num_processes=2", "--num_machines=1", "--mixed_precision=no")
+LAUNCH = ("--multi_gpu", "--num_processes=2", "--num_machines=1", "--mixed_precision=no",
+          "--main_process_port=0")  # fmt: skip
 MPIRUN = ("mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", "python", "-m", "mpi4py")
 # Name -> environment, program, command.
 JOBS = {
@@ -146,7 +147,7 @@ def test_job(child, cached_environment, kept, root, job, death):
     run = (python, "-m", "cudaguard", "run", *command, death, *keep)
     done = child.command(*run, env=env, check=False, timeout=120)
     if death == "none":
-        assert (done.returncode, "cudaguard" in done.stderr) == (0, False)
+        assert (done.returncode, "cudaguard" in done.stderr) == (0, False), done.stderr
         return
     ours = [line for line in done.stderr.splitlines() if line.startswith("cudaguard")]
     goes_on, is_job = job in ("jupyter", "ray"), job in ("accelerate", "mpirun", "torchrun")

@@ -241,35 +241,6 @@ def test_one_that_dies():
     assert (died.why, after) == ("its process has died", 2)
 
 
-def test_what_it_has_started_is_ended_with_it(tmp_path):
-    told = tmp_path / "pid"
-
-    def starts():
-        with subprocess.Popen(["sleep", "600"]) as child:
-            told.write_text(str(child.pid))
-
-    list(run_in_fork([starts], 1))
-    assert not is_there(int(told.read_text()))
-
-
-def test_function_is_ended_when_this_process_is_killed(tmp_path):
-    told = tmp_path / "pid"
-    code = f"""
-import os, time
-from cudaguard.system.child import run_in_fork
-def waits():
-    with open({str(told)!r}, "w") as file:
-        file.write(f"{{os.getpid()}}.")
-    time.sleep(600)
-list(run_in_fork([waits], 600))
-"""
-    with subprocess.Popen([sys.executable, "-c", code], env=clean_environment()) as ours:
-        until(lambda: told.exists() and told.read_text().endswith("."))
-        ours.kill()
-    pid = told.read_text().rstrip(".")
-    until(lambda: not is_there(int(pid)))
-
-
 def test_without_a_further_process_it_is_done_here(child):
     code = """
         import os, resource

@@ -11,6 +11,8 @@ import sys
 
 import pytest
 
+from ..documents import valid
+
 ATTACH = (sys.executable, "-m", "cudaguard", "attach")
 RUN = (sys.executable, "-m", "cudaguard", "run")
 PATIENCE = 30  # seconds
@@ -153,13 +155,16 @@ def test_crash_after_an_answer_is_told_where_it_was(child):
     said = []
 
     def attach(pid):
-        said.append(child.command(*ATTACH, pid, check=False).stdout)
+        said.append(child.command(*ATTACH, pid, "--format", "json", check=False).stdout)
         return "waits at hang.py:2" in said[-1]
 
     done = child.signaled(*RUN, "hang.py", number=signal.SIGCONT, once=attach)
     assert done.returncode == -signal.SIGSEGV
     assert "hang.py crashed (SIGSEGV) at hang.py:3." in done.stderr
     assert done.stderr.count("hang.py:2") == 0
+    document = valid("run", said[-1])
+    assert (document["tool"], document["ended"]["kind"]) == ("attach", "running")
+    assert document["stack"][0]["line"] == 2
 
 
 # --- what cannot be asked ---------------------------------------------------------------

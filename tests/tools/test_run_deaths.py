@@ -217,6 +217,16 @@ def test_nothing_is_said_of_other_ends(child, run, code, status):
     assert document["ended"]["kind"] == ("signal" if status < 0 else "exited")
 
 
+def test_library_that_crashes_as_it_is_cleaned_up(child, run, library):
+    library("broken", "atexit(abort)")
+    script = child.write("train.py", "import ctypes\nctypes.CDLL('./broken.so')")
+    done, text, _ = run(script)
+    assert done.returncode == -signal.SIGABRT
+    where = " at exit, after loading broken.so, at train.py:2.\n"
+    assert text.startswith(f"train.py crashed (SIGABRT){where}")
+    assert "no Python stack here: the program's own code had ended" in text
+
+
 def test_program_that_becomes_another(child, run, library):
     done, text, document = run("-c", "import os; os.execvp('sh', ['sh', '-c', 'kill -SEGV $$'])")
     assert done.returncode == -11
@@ -253,9 +263,7 @@ def test_no_core_file_of_the_parent(child):
     start = f"ulimit -c unlimited && exec {' '.join(RUN)} {path}"
     done = child.command("bash", "-c", start, check=False)
     assert done.returncode == -signal.SIGABRT
-    assert (
-        done.stdout == f"{(resource.RLIM_INFINITY,) * 2}\n"
-    )  # the program's own limit is untouched
+    assert done.stdout == f"{(resource.RLIM_INFINITY,) * 2}\n"  # its own limit is untouched
     assert [name for name in os.listdir(child.folder) if name.startswith("core")] == []
 
 

@@ -169,10 +169,7 @@ def test_rank_of_one_process_per_command(child, variables, expected):
     assert f"\ncudaguard run: {who}" in done.stderr
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["kill -SEGV $$", "exec {python} -I -c {code}"],
-)
+@pytest.mark.parametrize("line", ["kill -SEGV $$", "exec {python} -I -c {code}"])
 def test_command_whose_pythons_are_out_of_reach_leaves_a_hint(child, line):
     code = "'import ctypes; ctypes.string_at(0)'"
     wrapper = child.write("run.sh", f"#!/bin/sh\n{line.format(python=sys.executable, code=code)}\n")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.journal_reader import read_journal, typed
+from cudaguard.core.journal_reader import read_events, typed
 from cudaguard.model import Rule
 from cudaguard.tools.run.record import read_faults
 from cudaguard.tools.run.story import fitting, likeliest, processes_of, short, story_of
@@ -26,14 +26,17 @@ def running(*lines):
 
 
 def test_what_was_running_is_what_had_begun_and_not_ended():
-    assert running(line("import", "a"), line("imported", "a"), line("import", "b")) == [
-        ("import", "b")
-    ]
-    assert running(line("import", "a"), mapping("/a/_c.so", "a._c")) == [
-        ("import", "a"), ("load", "a._c"),
-    ]  # fmt: skip
-    assert running(mapping("/x.so"), line("loaded", "/x.so")) == []
-    assert running(mapping("/x.so"), line("failed", "/x.so")) == []
+    """Threads, processes, and imports and loads of one name are kept apart."""
+    a, end_of_a, load = line("import", "a"), line("imported", "a"), mapping("/x.so")
+    assert running(a, end_of_a, line("import", "b")) == [("import", "b")]
+    assert running(a, mapping("/a/_c.so", "a._c")) == [("import", "a"), ("load", "a._c")]
+    for end in ("loaded", "failed"):
+        assert running(load, line(end, "/x.so")) == []
+    assert running(a, load, end_of_a) == []
+    assert running(a, line("failed", "a"), load) == [("load", "/x.so")]
+    others = line("imported", "a", thread=2), line("imported", "a", pid=8), line("loaded", "a")
+    assert running(a, *others) == [("import", "a")]
+    assert running(line("import", "a", pid=8)) == []
 
 
 def test_what_another_thread_was_importing_is_not_what_died():
@@ -41,24 +44,6 @@ def test_what_another_thread_was_importing_is_not_what_died():
     assert [step.name for step in story_of(lines, 7, 2).running] == ["b"]
     assert story_of(lines, 7, 3).running == ()
     assert [step.name for step in story_of(lines, 7).running] == ["a", "b"]  # nobody knows
-    assert running(line("import", "a"), line("failed", "a"), mapping("/x.so")) == [
-        ("load", "/x.so")
-    ]
-
-
-def test_end_of_an_outer_step_ends_what_was_in_it():
-    assert running(line("import", "a"), mapping("/x.so"), line("imported", "a")) == []
-
-
-def test_threads_and_processes_are_kept_apart():
-    other = line("imported", "a", thread=2)
-    assert running(line("import", "a"), other) == [("import", "a")]
-    assert running(line("import", "a"), line("imported", "a", pid=8)) == [("import", "a")]
-    assert running(line("import", "a", pid=8)) == []
-
-
-def test_import_of_the_same_name_as_a_library_is_not_ended_by_it():
-    assert running(line("import", "a"), line("loaded", "a")) == [("import", "a")]
 
 
 def test_what_came_before_the_program_was_started_anew_does_not_count():
@@ -84,26 +69,23 @@ def fits(rules, *lines, cured=()):
     return [(fit.rule.id, fit.is_certain, fit.libraries) for fit in found]
 
 
+Z = line("import", "z")
 GLOBAL = (line("import", "glob"), line("mapped", "/p/libglob.so.2"), line("imported", "glob"))
 
 
 def test_scope_rule_may_fit_whatever_is_loaded_later():
-    assert fits([SCOPE], *GLOBAL, line("import", "z")) == [("L1", False, ("/p/libglob.so.2",))]
-    assert fits([SCOPE], *GLOBAL, line("import", "z"), cured=["L1"]) == []
-    assert fits([SCOPE], line("import", "z")) == []
+    assert fits([SCOPE], *GLOBAL, Z) == [("L1", False, ("/p/libglob.so.2",))]
+    assert fits([SCOPE], *GLOBAL, Z, cured=["L1"]) == []
+    assert fits([SCOPE], Z) == []
     acted = line("repair", "libglob.so", rule="L1", verb="load_local", subject="libglob.so")
-    assert fits([SCOPE], *GLOBAL, acted, line("import", "z")) == []
+    assert fits([SCOPE], *GLOBAL, acted, Z) == []
     other = line("repair", "L1 of a name", rule="L7", verb="load_local", subject="L1 of a name")
-    assert fits([SCOPE], *GLOBAL, other, line("import", "z")) == fits(
-        [SCOPE], *GLOBAL, line("import", "z")
-    )
+    assert fits([SCOPE], *GLOBAL, other, Z) == fits([SCOPE], *GLOBAL, Z)
 
 
 def test_rule_about_order_fits_its_module_only():
     assert fits([ORDER, DEFAULT], line("import", "late")) == [("L2", True, ())]
-    assert (
-        fits([ORDER], line("import", "late"), line("imported", "late"), line("import", "z")) == []
-    )
+    assert fits([ORDER], line("import", "late"), line("imported", "late"), Z) == []
 
 
 def test_rule_about_a_call_fits_once_it_was_told():
@@ -128,8 +110,8 @@ def test_lines_that_were_cut_are_left_out(tmp_path):
     path = tmp_path / "journal"
     good = '{"pid": 1, "kind": "import", "name": "a", "time": 1, "thread": 1, "where": ""}'
     path.write_bytes(f'{good}\n{good[:40]}\n\xff\n[]\n{{"pid": 1}}\n{good}\n'.encode("latin-1"))
-    assert [entry["name"] for entry in read_journal(str(path))] == ["a", "a"]
-    assert read_journal(str(tmp_path / "none")) == []
+    assert [entry.event.module for entry in read_events(str(path))] == ["a", "a"]
+    assert read_events(str(tmp_path / "none")) == []
 
 
 def test_c_frames_as_python_3_14_writes_them(tmp_path):

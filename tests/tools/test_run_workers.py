@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -34,6 +35,12 @@ PROGRAM = """
     elif __name__ == "__main__" and start == "raises":
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             pool.submit(die, how).result()
+    elif __name__ == "__main__" and start == "pipe":
+        own, other = multiprocessing.Pipe()
+        worker = multiprocessing.get_context("fork").Process(target=die, args=[how])
+        worker.start()
+        other.close()
+        own.recv()
     elif __name__ == "__main__":
         worker = multiprocessing.get_context(start).Process(target=die, args=[how])
         worker.start()
@@ -41,7 +48,7 @@ PROGRAM = """
 """
 
 
-STARTS = ("fork", "spawn", "forkserver", "pool", "subprocess", "executor", "raises")
+STARTS = ("fork", "spawn", "forkserver", "pool", "subprocess", "executor", "raises", "pipe")
 
 
 @pytest.mark.parametrize("start", STARTS)
@@ -50,11 +57,11 @@ def test_death_is_said_once_and_changes_nothing(child, start, how):
     child.write("fault.py", FAULT)
     script = child.write("train.py", PROGRAM)
     done = child.command(*RUN, script, how, start, timeout=60, check=False)
-    assert done.returncode == (start == "raises" and how != "none")
+    assert done.returncode == (start == "pipe" or (start == "raises" and how != "none"))
     said = [line for line in done.stderr.splitlines() if line.startswith("cudaguard")]
     if how == "none" or (how == "import" and start in ("executor", "raises")):  # it has the error
         assert said == []
-    elif start == "raises":
+    elif start in ("raises", "pipe"):
         assert SAID[how] in said[-1]
         assert said[-1].endswith("; train.py then ended with status 1.")
         assert how != "SIGSEGV" or f"{child.folder / 'fault.py'}:5 in die" in done.stderr
@@ -99,6 +106,34 @@ def test_child_that_is_killed_on_purpose_is_not_told(child):
     """
     done = child.command(*RUN, child.write("train.py", code), timeout=60)
     assert (done.stdout, done.stderr) == ("3 True\n", "")
+
+
+def test_daemon_whose_parent_had_a_clean_end_is_told(child):
+    code = """
+        import os, time
+        from fault import die
+        if not os.fork():
+            if not os.fork():
+                time.sleep(0.3)
+                die("SIGSEGV")
+            os._exit(0)
+        os.wait()
+        time.sleep(2)
+    """
+    child.write("fault.py", FAULT)
+    done = child.command(*RUN, child.write("train.py", code), timeout=60)
+    assert re.fullmatch(r"cudaguard run: process \d+ (.*)\.\n", done.stderr)[1] == SAID["SIGSEGV"]
+
+
+def test_run_below_a_run_is_reported_once(child):
+    """Also where the inner one is the program itself; with a limit it has a report of its own."""
+    child.write("fault.py", FAULT)
+    script = child.write("train.py", "import fault; fault.die('SIGSEGV')")
+    code = f"import subprocess; subprocess.run({[*map(str, (*RUN, script))]})"
+    done = child.command(*RUN, "-c", code, timeout=60)
+    assert re.fullmatch(r"cudaguard run: process \d+ (.*)\.\n", done.stderr)[1] == SAID["SIGSEGV"]
+    done = child.command(*RUN, *RUN[1:], script, check=False, timeout=60)
+    assert (done.returncode, done.stderr.count("crashed (SIGSEGV)")) == (-signal.SIGSEGV, 1)
 
 
 def test_shell_that_hides_who_was_killed(child):

@@ -26,17 +26,14 @@ def check(site: Site) -> Result:
         for path, *_ in listed_files(dist):
             if path.lower().endswith((".dll", ".pyd")):
                 name = os.path.normpath(os.path.join(dist.folder, path))
-                file, who, base = (
-                    read_pe(name),
-                    f"{dist.name} {dist.version}",
-                    os.path.basename(name),
-                )
-                if base.lower() == RUNTIME and is_too_old(file.version):
+                file, base = read_pe(name), os.path.basename(name).lower()
+                who = f"{dist.name} {dist.version}"
+                if base == RUNTIME and is_too_old(file.version):
                     old.append(RuntimeCopy(file.version, name, who))
                 if file.locks_without_init and not name.endswith("140.dll"):  # of the runtime
                     clients.add(who)
                 users.append((name, who, file))
-                copies.setdefault((base.lower(), file.machine), []).append((name, who))
+                copies.setdefault((base, file.machine), []).append((name, who))
     if not users:
         raise Skipped("nothing that is installed has libraries for Windows")
     findings = [older_beside(copy, sorted(clients)) for copy in old if clients]

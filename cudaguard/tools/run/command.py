@@ -12,7 +12,7 @@ from select import select
 from time import time
 
 from cudaguard.core.journal_reader import Signaled, Started, lines_in, read_events, typed
-from cudaguard.core.record import FAULTS, JOURNAL
+from cudaguard.core.record import FAULTS, FOLDER_VARIABLE, JOURNAL
 from cudaguard.core.reports import PREREQUISITE, Repaired
 from cudaguard.files import open_to_read, os
 from cudaguard.files.layout import Page
@@ -76,7 +76,9 @@ def execute(args: Namespace) -> int:
         reason = "--exec leaves nobody behind" if args.exec else "it is done on Linux only"
         raise UsageError(f"--{asked[0]}: {reason}")
     found, environment = launch.prepared(args, filter(None, [args.report]))
-    if IS_SUPPORTED and not args.exec and (asked or environment[MODE_VARIABLE] != "off"):
+    is_below = os.path.isdir(os.environ.get(FOLDER_VARIABLE, ""))  # of a run that tells it all
+    is_wanted = asked or (environment[MODE_VARIABLE] != "off" and not is_below)
+    if IS_SUPPORTED and not args.exec and is_wanted:
         from cudaguard.system.processes import oom_kills
         from cudaguard.tools.run.record import RunRecord
         from cudaguard.tools.run.supervise import run_recorded
@@ -153,7 +155,7 @@ class Deaths:
                 self._add(known._replace(signal=process.signal), about)
         self._is_ending |= is_ending
         for due in [one for one in self._lines if one[1] < time()]:
-            if select([], [2], [], 0)[1]:
+            if os.name == "nt" or select([], [2], [], 0)[1]:  # Windows takes sockets only
                 self._lines.remove(due)
                 note("run", due[2])
 
@@ -171,10 +173,8 @@ class Deaths:
         """Return the lines of the journal from a place on."""
         try:
             file = open_to_read(self._journal, may_be_link=False)
-            try:
-                data = os.pread(file, _MOST_OF_JOURNAL, start)
-            finally:
-                os.close(file)
+            data = os.pread(file, _MOST_OF_JOURNAL, start)
+            os.close(file)
         except OSError:
             return b""
         return data[: data.rfind(b"\n") + 1]

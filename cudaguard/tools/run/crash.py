@@ -23,6 +23,7 @@ from cudaguard.tools.common import TIMEOUT, json_text, say
 from cudaguard.tools.run.launch import debugger, program_of
 from cudaguard.tools.run.record import faults_in
 from cudaguard.tools.run.story import (
+    AT_EXIT,
     CRASHES,
     FAULTS,
     STACK,
@@ -433,11 +434,10 @@ class Report:
                 "or changes PYTHONPATH"
             )
         elif self._has_crashed and self._fault is None and not self._missing:
-            hints.append(
-                f"{signal_name(self._signal)} left no Python stack here: the program enables "
-                "faulthandler itself (then see above), a library handles the signal, or the "
-                "program called exec"
-            )
+            why = "the program's own code had ended, and a library crashed as it was cleaned up"
+            if not self._story.last.startswith(AT_EXIT):
+                why = "the program's own faulthandler (see above), a signal handler or exec hid it"
+            hints.append(f"{signal_name(self._signal)} left no Python stack here: {why}")
         if self._missing:
             missing = "this report is incomplete, as the run could not be recorded: "
             hints.append(missing + self._missing)

@@ -20,6 +20,7 @@ from cudaguard.core.journal_reader import (
     Mapped,
     ModeSet,
     Over,
+    ProcessEnded,
     Raised,
     Signaled,
     Started,
@@ -50,6 +51,7 @@ _DEADLY = ("load_local", "preload", "provide_libraries", "replace_module")
 _OF_OTHERS = (
     *("BrokenProcessPool", "CalledProcessError", "ChildFailedError", "ProcessExitedException"),
     *("ProcessRaisedException", "TerminatedWorkerError", "WorkerCrashedError", "WorkerLostError"),
+    *("EOFError", "BrokenPipeError", "ConnectionResetError"),  # of the pipe or socket to it
 )
 # Of these nobody dies who was asked to end; SIGKILL is among them as it can be no wish of ours.
 CRASHES = frozenset(CRASHES_OF_WINDOWS).union(
@@ -58,6 +60,7 @@ CRASHES = frozenset(CRASHES_OF_WINDOWS).union(
     if hasattr(signal, name)
 )
 FAULTS = CRASHES - {getattr(signal, "SIGKILL", 0)}
+AT_EXIT = " at exit"  # when the program's own code had ended
 
 
 # --- which process ------------------------------------------------------------------
@@ -197,7 +200,7 @@ class Story(NamedTuple):
     repairs: tuple[Repaired, ...]  # what the guard had repaired
     findings: tuple[Finding, ...]  # what it had found
     error: Raised | None  # the error that ended the program, if one did
-    # what was seen of it last, as in ``after importing numpy, at a.py:1``; may be empty
+    # what was seen of it last, as in ``at exit, after importing a, at a.py:1``; may be empty
     last: str = ""
     forked: str = ""  # that it was forked from a process that used CUDA, and where
 
@@ -261,6 +264,8 @@ def story_of(lines: Sequence[Line], pid: int, thread: int = 0) -> Story:
             lacking.pop(_stem(event.file), None)
         elif isinstance(event, CudaUsed) and event.what == "initialized":
             cuda = f"; forked after CUDA was initialized, at {shown(line.where)}"
+        elif isinstance(event, ProcessEnded):
+            last = f"{AT_EXIT}{last and ','}{last}"
         elif isinstance(event, ModeSet):
             mode = event.mode
         elif isinstance(event, Repaired):
@@ -272,12 +277,10 @@ def story_of(lines: Sequence[Line], pid: int, thread: int = 0) -> Story:
     open_steps = sorted(
         step for owner, stack in stacks.items() if thread in (0, owner) for step in stack
     )
-    imported.pop("", None)
-    imported.pop("ctypes", None)  # watched for what is loaded by it
     return Story(
         mode,
         tuple(step for _, step in open_steps),
-        tuple(imported),
+        tuple(one for one in imported if one not in ("", "ctypes")),  # watched for its loads
         tuple(mapped),
         tuple(one for one in lacking.values() if error is None or one.name not in error.text),
         tuple(repairs),

@@ -24,7 +24,6 @@ from cudaguard.system.processes import (
     close_files,
     descendants,
     end_with,
-    exit_status,
     handles,
     is_below,
     load_prctl,
@@ -220,7 +219,7 @@ class Supervisor:
                 if os.WIFSTOPPED(status):
                     self._stop_too(os.WSTOPSIG(status))
                 else:
-                    self._status = exit_status(status)
+                    self._status = os.waitstatus_to_exitcode(status)
 
     def _hand_on(self, number: int) -> None:
         self._look_at_children()
