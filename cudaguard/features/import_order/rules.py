@@ -214,22 +214,6 @@ RULES: tuple[Rule, ...] = (
         verified="2026-11-20: onnxruntime-gpu 1.19.2, 1.20.2, 1.22.0, 1.23.2 (loading, no GPU)",
     ),
     Rule(
-        id="CG040",
-        title="ctranslate2 does not find cuBLAS and cuDNN in NVIDIA's wheels",
-        watch=("ctranslate2",),
-        dist=("ctranslate2>=4.5",),
-        when={"platform": "linux"},
-        actions=tuple(
-            {"preload": name}
-            for name in ("libcublas.so.12", "libcudnn_ops.so.9", "libcudnn_cnn.so.9")
-        ),
-        grade="opt-in",
-        why="ctranslate2 opens cuBLAS and cuDNN by name, and the loader does not search "
-        "site-packages. It fails with 'Library libcublas.so.12 is not found or cannot be loaded' "
-        "or 'Unable to load any of {libcudnn_ops.so.9.1.0, ...}'.",
-        links=github("OpenNMT/CTranslate2/issues/1826", "SYSTRAN/faster-whisper/issues/1182"),
-    ),
-    Rule(
         id="CG035",
         title="torch takes parts of another cuDNN from LD_LIBRARY_PATH",
         watch=("torch",),
