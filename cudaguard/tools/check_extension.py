@@ -11,8 +11,7 @@ import os
 import sys
 from typing import NamedTuple
 
-from cudaguard.files.layout import Page
-from cudaguard.files.text import printable
+from cudaguard.files.layout import Page, printable
 from cudaguard.tools.common import FOUND, OK, UsageError, add_format, json_text, show
 
 TYPE_CHECKING = False
@@ -176,7 +175,7 @@ def _judged(files: Mapping[str, bool], gpus: list[Pair], *, gpu_code: bool) -> l
 
 def _on_gpus(path: str, gpus: list[Pair]) -> tuple[tuple[str, ...], tuple[OnGpu, ...]]:
     """Return what a file has code for, and what becomes of it on the GPUs."""
-    from cudaguard.elf.fat_binaries import GpuCode, gpu_code
+    from cudaguard.elf.library_facts import GpuCode, gpu_code
     from cudaguard.features.gpu_architectures.findings import in_words
     from cudaguard.features.gpu_architectures.policy import architecture, code_for
 

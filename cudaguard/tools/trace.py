@@ -28,12 +28,20 @@ from cudaguard.core.record import JOURNAL
 from cudaguard.core.reports import Repaired
 from cudaguard.elf.library_facts import distributions_of, read_library, version_of
 from cudaguard.files import write_text
-from cudaguard.files.layout import Page
-from cudaguard.files.text import printable_data
+from cudaguard.files.layout import Page, printable_data
 from cudaguard.system.facts import Facts
 from cudaguard.system.processes import shell_status, signal_name
 from cudaguard.system.runtimes import runtime_of, stem_of
-from cudaguard.tools.common import FORMATS, TIMEOUT, UsageError, add_verbose, json_text, note, say
+from cudaguard.tools.common import (
+    FORMATS,
+    TIMEOUT,
+    UsageError,
+    add_verbose,
+    json_text,
+    note,
+    say,
+    shareable,
+)
 from cudaguard.tools.run import launch
 from cudaguard.tools.run.launch import program_of
 from cudaguard.tools.run.record import faults_in
@@ -102,8 +110,6 @@ def execute(args: Namespace) -> int:
     record = RunRecord()
 
     def tell(ended: ProgramEnd) -> None:
-        from cudaguard.system.shareable import shareable
-
         missing = record.problem()
         if missing:
             note("trace", f"libraries may be missing from this trace: {missing}")

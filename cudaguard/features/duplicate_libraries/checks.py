@@ -14,7 +14,6 @@ from cudaguard.elf.library_facts import is_same_build, version_of
 from cudaguard.elf.reader import ElfFile
 from cudaguard.elf.search_path import Place, SearchPath
 from cudaguard.features.duplicate_libraries import findings as wording
-from cudaguard.features.duplicate_libraries.copies import LIBRARY_PATH
 from cudaguard.features.duplicate_libraries.findings import Served
 from cudaguard.features.duplicate_libraries.judgement import is_older_release
 from cudaguard.files import open_file
@@ -25,7 +24,7 @@ from cudaguard.system.packages import (
     key_of,
     listed_files,
 )
-from cudaguard.system.runtimes import runtime_of, stem_of
+from cudaguard.system.runtimes import LIBRARY_PATH, runtime_of, stem_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,18 +11,12 @@ from _thread import RLock
 from cudaguard.elf.process import Image, Memory, entries, first_entry, identity, library_path
 from cudaguard.elf.reader import DT_RPATH, DT_RUNPATH
 from cudaguard.elf.search_path import Place
-from cudaguard.features.duplicate_libraries.copies import (
-    LIBRARY_PATH,
-    Copy,
-    Stray,
-    first_of_each,
-)
 from cudaguard.files import os, own_errors
 from cudaguard.hooks.caller import caller_frame, describe, frame_outside, module_of
 from cudaguard.hooks.loader import here
 from cudaguard.system.loader_list import LoaderNews
 from cudaguard.system.modules import has_kernel_driver
-from cudaguard.system.runtimes import IN_PARTS, stem_of
+from cudaguard.system.runtimes import IN_PARTS, LIBRARY_PATH, Copy, Stray, first_of_each, stem_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +25,7 @@ if TYPE_CHECKING:
     from cudaguard.core.detection import NativeLoad
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.elf.process import Library
-    from cudaguard.features.duplicate_libraries.older_cudnn import Wants
+    from cudaguard.features.duplicate_libraries.judgement import Wants
 
 _LONGEST_WAIT = 1  # seconds; what is not looked at now is looked at after the next load
 # Why nobody saw who loaded a library, in words that follow its path.
@@ -71,7 +65,7 @@ class DuplicateDetector:
         """Look whether cuDNN is as new as those want that were imported."""
         # Installed, it is opened later only where there is a driver.
         if has_kernel_driver() or any(copy.stem in IN_PARTS for copy in self._copies.values()):
-            from cudaguard.features.duplicate_libraries.older_cudnn import Wants
+            from cudaguard.features.duplicate_libraries.judgement import Wants
 
             if self._wants is None:
                 self._wants = Wants(self._core)

@@ -6,19 +6,17 @@ import shlex
 import site
 
 from cudaguard.core.findings import Kind, and_more, sentence
-from cudaguard.core.rule_check import toml_text
+from cudaguard.core.rule_check import rule_to_save
 from cudaguard.files import os
-from cudaguard.files.text import RULE_LINE
 from cudaguard.model import Finding, NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cudaguard.features.duplicate_libraries.copies import Copy, Stray
     from cudaguard.model import Severity
     from cudaguard.system.packages import Distribution
-    from cudaguard.system.runtimes import Runtime
+    from cudaguard.system.runtimes import Copy, Runtime, Stray
 
 _SHOWN = 3
 _OPENMP = "https://github.com/joblib/threadpoolctl/blob/master/multiple_openmp.md"
@@ -155,19 +153,9 @@ def load_first(wanted: str, files: str, package: str, pattern: str) -> str:
             folder = os.path.dirname(wanted)
             return f"load all {files} of {folder} with ctypes.CDLL before {before}"
         return f"load the right file first: `ctypes.CDLL({wanted!r})` before {before}"
-    advice = (
-        f"load the right file before {package}: save this rule as cudaguard.toml and set "
-        "CUDAGUARD_CONFIG=cudaguard.toml:"
-    )
-    lines = (
-        advice,
-        "[[rules]]",
-        'id = "LOCAL001"',
-        f'watch = ["{package}"]',
-        f"actions = [{toml_text({'preload': pattern})}]",
-        f'why = "{package} loads another {os.path.basename(wanted)}"',
-    )
-    return RULE_LINE.join(lines)
+    why = f"{package} loads another {os.path.basename(wanted)}"
+    rule = rule_to_save(package, {"preload": pattern}, why)
+    return f"load the right file before {package}: {rule}"
 
 
 def past_environment(copy: Copy, later: str) -> Finding:

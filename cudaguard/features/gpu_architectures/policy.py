@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cudaguard.elf.fat_binaries import GpuCode
+    from cudaguard.elf.library_facts import GpuCode
 
     Pair = tuple[int, int]  # a compute capability, or a release
 

@@ -17,11 +17,9 @@ from typing import NamedTuple
 
 from cudaguard.core.findings import counted
 from cudaguard.files import LARGEST, read_bytes, write_text
-from cudaguard.files.layout import Page
-from cudaguard.files.text import printable_data
+from cudaguard.files.layout import Page, printable_data
 from cudaguard.system.child import run_command, telling_lines
 from cudaguard.system.packages import LOCAL, STANDARD, distributions_of, origin_of
-from cudaguard.system.shareable import program_alone
 from cudaguard.system.source import imports_of_file
 from cudaguard.tools import common
 from cudaguard.tools.bisect import search
@@ -95,7 +93,6 @@ def execute(args: Namespace) -> int:
     from contextlib import closing
 
     from cudaguard.errors import ConfigError
-    from cudaguard.system.shareable import shareable
 
     # So that a supervisor or a terminal that ends us does not leave our children behind.
     for ending in ("SIGTERM", "SIGHUP"):
@@ -112,7 +109,7 @@ def execute(args: Namespace) -> int:
         what = f"a run could not be started: {error}"
         raise common.UsageError(what, command="cudaguard doctor", status=common.BROKEN) from error
     document = study.document()
-    for_others = shareable(study.document(with_arguments=args.with_arguments))
+    for_others = common.shareable(study.document(with_arguments=args.with_arguments))
     for path in args.outputs:
         if not path.endswith(".toml"):
             common.save("bisect", path, f"{common.json_text(for_others)}\n", os.O_CREAT | os.O_EXCL)
@@ -274,7 +271,7 @@ def rule_of(document: Mapping[str, Any], day: str) -> tuple[str, str]:
     shown = "-".join((*first, "before", *then)).upper()
     id = "".join(sign if sign.isalnum() else "-" for sign in f"LOCAL-{shown}")
     versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
-    found = {**document, "program": program_alone(document["program"])}
+    found = {**document, "program": common.program_alone(document["program"])}
     fields = {
         "id": id,
         "watch": list(then),
@@ -474,7 +471,7 @@ class Study:
         """Return what was found; without arguments, the program alone, and not what it printed."""
         found = self._found
         if not with_arguments:
-            found = {**found, "program": program_alone(found["program"]), "evidence": []}
+            found = {**found, "program": common.program_alone(found["program"]), "evidence": []}
         return {
             "tool": "bisect",
             "what": headline(found),

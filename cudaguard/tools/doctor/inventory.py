@@ -22,15 +22,13 @@ from cudaguard.core.checks import OK as FINE
 from cudaguard.core.checks import SKIPPED
 from cudaguard.core.findings import counted
 from cudaguard.files import LARGEST, read_bytes
-from cudaguard.files.layout import Page
-from cudaguard.files.text import printable_data
+from cudaguard.files.layout import Page, printable_data
 from cudaguard.system.child import run_command
 from cudaguard.system.machine import kinds_of_machine, library_file, look_at_driver, start_of
 from cudaguard.system.packages import documents
 from cudaguard.system.processes import cores
-from cudaguard.system.shareable import variables
 from cudaguard.system.torch_build import folder_of
-from cudaguard.tools.common import FOUND, OK, SCHEMA, UsageError, json_text, show
+from cudaguard.tools.common import FOUND, OK, SCHEMA, UsageError, json_text, show, variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
