@@ -6,7 +6,7 @@ import ctypes
 import re
 
 from cudaguard.elf.reader import STEP, ElfFile, UnreadableError, number, words
-from cudaguard.elf.symbols import DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, RELOCATION
+from cudaguard.elf.symbols import SharedObject
 from cudaguard.files import LARGEST, os, own_errors, read_bytes, read_start
 from cudaguard.model import NamedTuple
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _LENGTH = re.compile(r"\d{1,5}")
 _START = re.compile(r"_Z(?:N[rVKRO]*)?(?=\d)")
-LONGEST = 1 << 14
+_LONGEST = 1 << 14
 
 
 def readable(symbols: Iterable[str]) -> list[tuple[str, str]]:
@@ -46,7 +46,7 @@ def _of_the_runtime() -> Callable[[str], str] | None:
     free.argtypes, free.restype = (ctypes.c_void_p,), None
 
     def demangle(name: str) -> str:
-        is_mangled = name.startswith("_Z") and len(name) <= LONGEST
+        is_mangled = name.startswith("_Z") and len(name) <= _LONGEST
         text = call(name.encode(), None, None, None) if is_mangled else None
         if not text:
             return ""
@@ -118,11 +118,11 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(map(int, words)) if all(word.isdecimal() for word in words) else ()
 
 
-def is_same_build(one: str, other: str) -> bool:
+def is_same_build(first: str, second: str) -> bool:
     """Return True if two files are copies of one another, as far as size and beginning tell."""
     try:
-        same_size = os.path.getsize(one) == os.path.getsize(other)
-        return same_size and read_start(one, _BEGINNING) == read_start(other, _BEGINNING)
+        same_size = os.path.getsize(first) == os.path.getsize(second)
+        return same_size and read_start(first, _BEGINNING) == read_start(second, _BEGINNING)
     except own_errors(OSError):
         return False
 
@@ -203,10 +203,9 @@ def _names(folder: str) -> list[str]:
 # Source: the gABI, ``elf/dl-reloc.c`` of glibc.
 
 _PT_TLS = 7
-_DT_FLAGS, _DF_STATIC_TLS, _DT_RELACOUNT = 30, 0x10, 0x6FFFFFF9
+_DT_FLAGS, _DF_STATIC_TLS = 30, 0x10
 # Machine -> the relocation that takes such a place: R_X86_64_TPOFF64, R_AARCH64_TLS_TPREL.
 _TAKES = {62: 18, 183: 1030}
-_MOST_RELOCATIONS = 1 << 22  # bytes
 
 
 def static_tls_of(path: str) -> int:
@@ -223,15 +222,7 @@ def _has_fixed_places(file: ElfFile) -> bool:
     if file.value(_DT_FLAGS) & _DF_STATIC_TLS:
         return True
     wanted = _TAKES.get(number(file.header, 18, 2))
-    relative = file.value(_DT_RELACOUNT) * RELOCATION  # these come first
-    for start, size in (
-        (file.value(DT_RELA) + relative, file.value(DT_RELASZ) - relative),
-        (file.value(DT_JMPREL), file.value(DT_PLTRELSZ)),
-    ):
-        data = file.some(start, min(size, _MOST_RELOCATIONS)) if size > 0 else b""
-        if any(info & 0xFFFFFFFF == wanted for info in words(data, RELOCATION)[1::3]):
-            return True
-    return False
+    return any(info & 0xFFFFFFFF == wanted for info, _ in SharedObject(file).relocations())
 
 
 # --- Which GPUs a library has code for: from the headers of its fat binaries, not their content ---
@@ -302,7 +293,7 @@ def _without_stubs(
     if any(number(data, place, 4) != _RECORD_MAGIC for place in places):
         return binaries
     versions = [number(data, place + 4, 4) for place in places]
-    found = [one for one, version in zip(binaries, versions) if version != _OF_DEVICE_LINKER]
+    found = [binary for binary, version in zip(binaries, versions) if version != _OF_DEVICE_LINKER]
     return found or binaries
 
 

@@ -138,8 +138,8 @@ def open_to_write(path: Path, flags: int = O_CREAT) -> int:
             if flags & O_EXCL:
                 raise
         else:
-            its = os.fstat(file)
-            _owners[its.st_dev] = its.st_uid
+            state = os.fstat(file)
+            _owners[state.st_dev] = state.st_uid
             return file
     try:
         file = _regular(os.open(path, how | _NO_LINK), path)
@@ -147,9 +147,9 @@ def open_to_write(path: Path, flags: int = O_CREAT) -> int:
         if os.path.islink(path):
             raise OSError(_INVALID, "a link, and not written through", os.fspath(path)) from None
         raise
-    its = os.fstat(file)
-    is_own = os.name != "posix" or its.st_uid in (os.geteuid(), _owners.get(its.st_dev))
-    if its.st_nlink > 1 or not is_own:
+    state = os.fstat(file)
+    is_own = os.name != "posix" or state.st_uid in (os.geteuid(), _owners.get(state.st_dev))
+    if state.st_nlink > 1 or not is_own:
         os.close(file)
         why = "belongs to another user, or has a second name (a hard link)"
         raise OSError(_FORBIDDEN, why, os.fspath(path))

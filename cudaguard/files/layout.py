@@ -213,7 +213,7 @@ class Page:
             return text
         if not style:
             return _PATH.sub(lambda found: f"\033[{STYLES['dim']}m{found[0]}\033[0m", text)
-        codes = ";".join(str(STYLES[one]) for one in style.split())
+        codes = ";".join(str(STYLES[word]) for word in style.split())
         return f"\033[{codes}m{text}\033[0m"
 
 
@@ -233,7 +233,7 @@ _COMMANDS = ("##[", "##vso[", "##teamcity[")
 def printable(text: str, keep: str = "") -> str:
     """Return a text as one line that no terminal and no log acts on."""
     if not text.isprintable():
-        text = "".join(one if one.isprintable() or one in keep else _escape(one) for one in text)
+        text = "".join(c if c.isprintable() or c in keep else _escape(c) for c in text)
     if "::" in text:
         words = text.split(" ")
         text = " ".join(

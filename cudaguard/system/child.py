@@ -292,8 +292,8 @@ def telling_lines(errors: str, runner: str = "<string>") -> tuple[str, ...]:
     lines = [line.strip() for line in left.splitlines() if line.strip("^~ ")]
     for number, line in enumerate(lines):
         if line.startswith(("Fatal Python error", "Windows fatal exception")):
-            frames = [one for one in lines[number:] if one.startswith('File "')]
-            telling = [one for one in frames if not _is_pythons(one)]
+            frames = [text for text in lines[number:] if text.startswith('File "')]
+            telling = [frame for frame in frames if not _is_pythons(frame)]
             return (*lines[max(0, number - 2) : number], line, *telling[:1])
     begin = max((n for n, line in enumerate(lines) if line.startswith("Traceback")), default=-1)
     if begin < 0:

@@ -239,7 +239,7 @@ def _library_missing(case: _Case) -> tuple[str, str]:
     lack, *more = case.about
     name, needer = lack.name, os.path.basename(lack.needed_by)
     via = f" (through {needer})" if needer != case.file else ""
-    others = f", nor {_list([one.name for one in more])}" if more else ""
+    others = f", nor {_list([other.name for other in more])}" if more else ""
     message = f"{case.file} needs {name}{via}, which the loader does not find{others}"
     home, cuda = home_of(name), cuda_of(name)
     if home:

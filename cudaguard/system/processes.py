@@ -159,7 +159,7 @@ def close_files(*kept: int) -> None:
         for stream in streams:
             os.closerange(stream, stream + 1)
     first = 3
-    for number in (*sorted(one for one in kept if one > 2), _HIGHEST):
+    for number in (*sorted(file for file in kept if file > 2), _HIGHEST):
         os.closerange(first, number)
         first = number + 1
 

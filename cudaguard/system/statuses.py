@@ -63,9 +63,9 @@ class _Table:
             else:
                 pairs = (pair.split() for pair in line.split(", "))
                 short += [(library, int(number), name) for number, name in pairs]
-        self.statuses += [self.named(*one) for one in short]
-        self.by_name = {name: one for one in reversed(self.statuses) for name in one.names}
-        self.by_number = {(one.library, one.number): one for one in reversed(self.statuses)}
+        self.statuses += [self.named(*entry) for entry in short]
+        self.by_name = {name: code for code in reversed(self.statuses) for name in code.names}
+        self.by_number = {(code.library, code.number): code for code in reversed(self.statuses)}
 
     def _add(self, library: str, number: str, names: str, rest: str, fix: str) -> None:
         title, prefix = self.titles[library]
@@ -124,7 +124,7 @@ _BEFORE = 120  # characters before an answer in which its actor is
 
 @cache
 def _by_words() -> dict[str, StatusCode]:
-    return {words.lower(): one for one in reversed(table().statuses) for words in one.words}
+    return {words.lower(): code for code in reversed(table().statuses) for words in code.words}
 
 
 def status_begun_by(text: str) -> StatusCode | None:
@@ -132,7 +132,7 @@ def status_begun_by(text: str) -> StatusCode | None:
     said = text.strip(" .!\n").lower().removeprefix("an ")
     is_enough = len(re.split("[ -]", said)) > 1
     return next(
-        (one for words, one in _by_words().items() if is_enough and words.startswith(said)), None
+        (code for words, code in _by_words().items() if is_enough and words.startswith(said)), None
     )
 
 
@@ -176,7 +176,7 @@ def _named(name: str) -> StatusCode | None:
     found = known.by_name.get(name.rstrip("_"))
     if found is None:
         titles = known.titles.items()
-        of_name = (one for one, (_, prefix) in titles if prefix and name.startswith(prefix))
+        of_name = (library for library, (_, prefix) in titles if prefix and name.startswith(prefix))
         library = next(of_name, "")
         if library:
             found = known.named(library, 0, name[len(known.titles[library][1]) :])

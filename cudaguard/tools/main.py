@@ -154,7 +154,8 @@ def _run(words: list[str], own: list[str]) -> int:
             from cudaguard.tools.run.launch import split
 
             options = sub._option_string_actions.items()
-            ours, program = split(words[1:], [one for one, does in options if does.nargs is None])
+            switches = [option for option, does in options if does.nargs is None]
+            ours, program = split(words[1:], switches)
             own[:] = [name, *ours]
     if own and not own[0].startswith("-") and own[0] not in MODULES:
         right = closest(own[0].lower(), MODULES)
@@ -191,9 +192,9 @@ def _refuse(words: Sequence[str], own: Sequence[str], tool: str, error: UsageErr
         command = " ".join(filter(None, (PROGRAM, tool, "--help")))
         # Of --option=value, each part may be wrong.
         parts = [word.split("=", 1) for word in words]
-        place = next((n for n, one in enumerate(parts) if error.right and error.wrong in one), None)
+        place = next((n for n, p in enumerate(parts) if error.right and error.wrong in p), None)
         if place is not None:
-            right = (error.right if one == error.wrong else one for one in parts[place])
+            right = (error.right if part == error.wrong else part for part in parts[place])
             new = [*words[:place], "=".join(right), *words[place + 1 :]]
             command = f"{PROGRAM} {shlex.join(new)}"
     note(tool, "; ".join(filter(None, (what, error.remedy))), command)

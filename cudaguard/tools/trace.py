@@ -281,7 +281,7 @@ class _Process:
             )  # fmt: skip
             stack.append(step)
         elif isinstance(event, Over):
-            kinds = [kind for one in event.kinds for kind in _STEPS[one]]
+            kinds = [kind for name in event.kinds for kind in _STEPS[name]]
             for index in reversed(range(len(stack))):
                 step = stack[index]
                 if step["kind"] in kinds and event.name in (step["name"], step["file"]):

@@ -364,23 +364,23 @@ class CudaDetector:
         # Nothing that a torch without CUDA does matters here.
         if not name.startswith("torch.") or peek(sys.modules.get("torch.version"), "cuda"):
             self._listen()
-            for one in EXPECTATIONS:
-                if one.module == name:
-                    self._watch_expectation(one)
+            for expectation in EXPECTATIONS:
+                if expectation.module == name:
+                    self._watch_expectation(expectation)
 
-    def _watch_expectation(self, one: Expectation) -> None:
+    def _watch_expectation(self, expectation: Expectation) -> None:
         def called(*arguments: Any, **keywords: Any) -> None:
             from cudaguard.features.cuda_init import findings
 
             self.look()
-            is_broken = bool(self.changes) and one.is_meant(arguments, keywords)
-            if is_broken and one.function not in self._reported:
-                self._reported.add(one.function)
-                frame = frame_outside_of(one.module.partition(".")[0])
-                finding = findings.not_untouched(one, self.changes, describe(frame))
+            is_broken = bool(self.changes) and expectation.is_meant(arguments, keywords)
+            if is_broken and expectation.function not in self._reported:
+                self._reported.add(expectation.function)
+                frame = frame_outside_of(expectation.module.partition(".")[0])
+                finding = findings.not_untouched(expectation, self.changes, describe(frame))
                 self._core.reporter.found(finding, frame)
 
-        self._precede(sys.modules.get(one.module), one.function, called)
+        self._precede(sys.modules.get(expectation.module), expectation.function, called)
 
     def _watch_torch(self) -> None:
         """Notice the first use of CUDA by torch in a child where it must fail.
@@ -480,14 +480,14 @@ _listening: list[CudaDetector] = []  # the one that listens
 
 
 def _before_fork() -> None:
-    for one in _listening:
-        one._quietly("noting a fork", one._note_fork)
+    for detector in _listening:
+        detector._quietly("noting a fork", detector._note_fork)
 
 
 def _after_fork_in_child() -> None:
-    for one in _listening:
-        if one.initializer is not None:
-            one._quietly("watching torch in a forked process", one._watch_torch)
+    for detector in _listening:
+        if detector.initializer is not None:
+            detector._quietly("watching torch in a forked process", detector._watch_torch)
 
 
 def _where_set(name: str, frame: FrameType | None) -> str:
@@ -502,7 +502,7 @@ def _where_set(name: str, frame: FrameType | None) -> str:
         sets = re.compile(
             r"""(?<!\w)@["']?\]?\s{0,9}(=(?!=)|:)|(del|pop|setdefault)\b[^@]{0,99}@(?!\w)"""
         )
-        found = [n for n, one in enumerate(lines, 1) if sets.search(one.replace(name, "@"))]
+        found = [n for n, line in enumerate(lines, 1) if sets.search(line.replace(name, "@"))]
         if found:
             return f"{file}:{found[-1]}"
     return ""

@@ -193,16 +193,16 @@ def worker_failed(first: Change, error: str) -> Finding:
     )
 
 
-def not_untouched(one: Expectation, changes: Sequence[Change], where: str) -> Finding:
+def not_untouched(expected: Expectation, changes: Sequence[Change], where: str) -> Finding:
     """A library expects CUDA not to have been used where it is called, and it has been."""
     first, *later = changes
     return NOT_UNTOUCHED.found(
-        f"{one.module.partition('.')[0]} {one.does}{_at(where)}: {said(first)} before.",
+        f"{expected.module.partition('.')[0]} {expected.does}{_at(where)}: {said(first)} before.",
         f"{said(first, where=True)}{_HOW[first.how]}",
         *(said(change, where=True) for change in later),
-        consequence=one.consequence,
-        remedy=one.remedy or NOT_UNTOUCHED.remedy,
-        links=one.links,
+        consequence=expected.consequence,
+        remedy=expected.remedy or NOT_UNTOUCHED.remedy,
+        links=expected.links,
     )
 
 

@@ -87,7 +87,7 @@ class DuplicateDetector:
                 return
             self._is_looking = True
             try:
-                loaded, come, strays = self._take_in(load, since)
+                loaded, related, strays = self._take_in(load, since)
                 copies = list(self._copies.values())
             finally:
                 self._is_looking = False
@@ -98,10 +98,10 @@ class DuplicateDetector:
             from cudaguard.features.duplicate_libraries.judgement import judge_searches
 
             judge_searches(self._core, loaded)
-        if come or strays:
+        if related or strays:
             from cudaguard.features.duplicate_libraries.judgement import judge
 
-            judge(self._core, copies, come, strays, self._reported, is_load=load is not None)
+            judge(self._core, copies, related, strays, self._reported, is_load=load is not None)
 
     def _take_in(
         self, load: NativeLoad | None, since: str
@@ -110,50 +110,50 @@ class DuplicateDetector:
 
         Between them the former again where one has its like in the process, else nothing.
         """
-        there = {(one.path, one.dynamic): one for one in self._news.libraries()}
-        new = [one for key, one in there.items() if key not in self._known]
+        there = {(lib.path, lib.dynamic): lib for lib in self._news.libraries()}
+        new = [lib for key, lib in there.items() if key not in self._known]
         if there and self._news.is_whole:
             self._known.clear()  # of what was unloaded: who goes on loading must not grow by it
         self._known.update(there)
-        if not new or not (self._copies or any(stem_of(os.path.basename(one.path)) for one in new)):
+        if not new or not (self._copies or any(stem_of(os.path.basename(lib.path)) for lib in new)):
             return [], [], []
         with Memory() as memory:
-            come = dict(self._copies_among(new, memory, load, since))
-            self._copies.update(come)
-            loaded = list(come.values())
+            related = dict(self._copies_among(new, memory, load, since))
+            self._copies.update(related)
+            loaded = list(related.values())
             if any(_has_kin(copy, self._copies.values()) for copy in loaded):
                 self._forget_unloaded(memory)
             else:
-                come = {}
+                related = {}
             strays = list(self._strays_among(new, memory, load, since)) if self._copies else []
-        return loaded, [copy for key, copy in come.items() if key in self._copies], strays
+        return loaded, [copy for key, copy in related.items() if key in self._copies], strays
 
     def _copies_among(
         self, new: list[Library], memory: Memory, load: NativeLoad | None, since: str
     ) -> Iterator[tuple[tuple[str, int], Copy]]:
         who: tuple[str, str] | None = None
-        for one in new:
-            stem = stem_of(one.path[one.path.rfind("/") + 1 :])
+        for lib in new:
+            stem = stem_of(lib.path[lib.path.rfind("/") + 1 :])
             if stem:
                 try:
-                    soname = Image(memory, one).soname or os.path.basename(one.path)
+                    soname = Image(memory, lib).soname or os.path.basename(lib.path)
                 except own_errors(OSError):  # unloaded meanwhile
                     continue
                 by, how = who = who or _who(self._core, load, since)
                 # Without the detours by which the loader came there: `cv2/../opencv.libs/`.
-                folder, name = os.path.split(one.path)
+                folder, name = os.path.split(lib.path)
                 path = os.path.join(os.path.realpath(folder), name)
                 known = identity(path)
-                yield (one.path, one.dynamic), Copy(path, stem, soname, known, by, how)
+                yield (lib.path, lib.dynamic), Copy(path, stem, soname, known, by, how)
 
     def _strays_among(
         self, new: list[Library], memory: Memory, load: NativeLoad | None, since: str
     ) -> Iterator[Stray]:
         first = first_of_each(self._copies.values())
-        for one in new:
+        for lib in new:
             try:
-                image = Image(memory, one)
-                own = self._copies.get((one.path, one.dynamic))
+                image = Image(memory, lib)
+                own = self._copies.get((lib.path, lib.dynamic))
                 if (
                     own
                     and own.stem in IN_PARTS
@@ -161,7 +161,7 @@ class DuplicateDetector:
                 ):
                     yield from self._parts_to_come(own)
                 asked = [first[name] for name in image.needed if name in first]
-                place = Place(one.path, image, None) if asked else None
+                place = Place(lib.path, image, None) if asked else None
                 folders = (place.runpath or place.rpath) if place else ()
             except own_errors(OSError):  # unloaded meanwhile, or no library as others are
                 continue
@@ -170,7 +170,7 @@ class DuplicateDetector:
                 known = identity(meant) if meant else copy.identity
                 if known != copy.identity:
                     wanted = Copy(meant, copy.stem, copy.soname, known, "", "")
-                    yield Stray(one.path, _who(self._core, load, since)[1], copy, wanted)
+                    yield Stray(lib.path, _who(self._core, load, since)[1], copy, wanted)
 
     def _parts_to_come(self, copy: Copy) -> Iterator[Stray]:
         """Return a part that will be opened by name, and be found elsewhere than beside it.

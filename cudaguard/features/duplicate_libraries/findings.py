@@ -87,15 +87,15 @@ def rivals(first: Copy, second: Copy) -> Finding:
     )
 
 
-def mixed(one: Copy, other: Copy, remedy: str) -> Finding:
+def mixed(first: Copy, other: Copy, remedy: str) -> Finding:
     """Parts of one library come from different folders; the other one has to fit the first."""
-    title, danger = one.runtime.title, one.runtime.danger
-    is_known = one.release and other.release
+    title, danger = first.runtime.title, first.runtime.danger
+    is_known = first.release and other.release
     unknown = "" if is_known else "Their versions are not known. "
     return TWO_FILES.found(
-        f"Parts of {title} come from different folders: {os.path.dirname(one.path)} and "
+        f"Parts of {title} come from different folders: {os.path.dirname(first.path)} and "
         f"{os.path.dirname(other.path)}.",
-        _loaded(one),
+        _loaded(first),
         _loaded(other),
         consequence=f"{unknown}Parts of different versions do not work together: {danger}.",
         remedy=remedy,
@@ -228,7 +228,7 @@ def overwritten(
     severity: Severity,  # of the finding
 ) -> Finding:
     """Two distributions were installed over one another."""
-    more = "".join(f" {one}" for one in and_more(len(files) - 1, "files"))
+    more = "".join(f" {text}" for text in and_more(len(files) - 1, "files"))
     remedy, command = f"uninstall {gone}", f"pip uninstall -y {gone}"
     if restored:
         remedy += ", then reinstall the packages that lose files"
@@ -246,15 +246,15 @@ def overwritten(
     )
 
 
-def doubled(one: Distribution, other: Distribution) -> Finding:
+def doubled(dist: Distribution, other: Distribution) -> Finding:
     """One distribution is recorded twice in one folder."""
     return Finding(
         "CG905",
-        f"{one.name} is recorded twice: as {one.version} and as {other.version}.",
-        evidence=(one.metadata, other.metadata),
+        f"{dist.name} is recorded twice: as {dist.version} and as {other.version}.",
+        evidence=(dist.metadata, other.metadata),
         consequence="An update broke off. pip goes by one of them, and files of both may be there.",
         remedy="delete both folders, then install the package again with --force-reinstall",
-        command=f"ls -ld {shlex.quote(one.metadata)} {shlex.quote(other.metadata)}",
+        command=f"ls -ld {shlex.quote(dist.metadata)} {shlex.quote(other.metadata)}",
     )
 
 

@@ -52,14 +52,14 @@ def judge(
     frame = caller_frame()
     can_raise = is_load and is_importing()
     refused: ImportOrderError | None = None
-    for finding, one, other in (*_pairs(copies, new), *_mixtures(copies, new), *_astray(strays)):
-        folders = {(one.runtime.title, *sorted((one.folder, other.folder))), (one.folder,)}
+    for finding, copy, other in (*_pairs(copies, new), *_mixtures(copies, new), *_astray(strays)):
+        folders = {(copy.runtime.title, *sorted((copy.folder, other.folder))), (copy.folder,)}
         is_known = not reported.isdisjoint(folders)
         reported |= folders
         later = None if can_raise or refused is not None else LATER
         is_news = core.reporter.found(finding, frame, stop=later, carried_by_error=is_known)
         if is_news and refused is None:
-            refused = ImportOrderError(finding.as_error(), path=one.path)
+            refused = ImportOrderError(finding.as_error(), path=copy.path)
     if refused is not None and can_raise:
         core.reporter.stop(refused)
 
@@ -121,9 +121,9 @@ def _mixtures(copies: list[Copy], new: list[Copy]) -> Iterator[tuple[Finding, Co
             if is_same or part_of in reported or copy.folder == other.folder:
                 continue
             reported.add(part_of)
-            one, stranger = (copy, other) if _has_variable(other) else (other, copy)
+            wanted, stranger = (copy, other) if _has_variable(other) else (other, copy)
             by = min(copy, other, key=copies.index).by
-            yield findings.mixed(one, stranger, _remedy(one, stranger, by)), stranger, one
+            yield findings.mixed(wanted, stranger, _remedy(wanted, stranger, by)), stranger, wanted
 
 
 def _parts_beside(copy: Copy, used: dict[str, Copy]) -> list[Copy]:
@@ -135,7 +135,7 @@ def _parts_beside(copy: Copy, used: dict[str, Copy]) -> list[Copy]:
         for other in used.values()
         if other is not copy
         and copy.is_part_with(other)
-        and [copy.soname, other.soname] == [f"{one.stem}.so{version}" for one in (copy, other)]
+        and [copy.soname, other.soname] == [f"{part.stem}.so{version}" for part in (copy, other)]
     ]
 
 
@@ -240,9 +240,9 @@ def _wanted_by(package: str, facts: Facts) -> Want | None:
     """Return what one of `PACKAGES` was built for, None if its metadata do not tell."""
     for dist in PACKAGES[package]:
         version = facts.version(dist)
-        required = [one for one in map(cudnn_of, requires_of(dist)) if one] if version else []
+        required = [asked for asked in map(cudnn_of, requires_of(dist)) if asked] if version else []
         # An extra that is for another CUDA counts as little as what is not installed.
-        for said, wheel, least in sorted(required, key=lambda one: facts.version(one[1]) is None):
+        for said, wheel, least in sorted(required, key=lambda r: facts.version(r[1]) is None):
             return Want(package, f"{dist} {version}", said, wheel, least)
     return None
 
@@ -254,15 +254,15 @@ def cudnn_of(requirement: str) -> tuple[str, str, Release] | None:
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:
-        one = Requirement(requirement)
+        parsed = Requirement(requirement)
     except InvalidRequirement:
         return None
     least = [
         tuple(int(word) for word in specifier.version.split(".")[:2] if word.isdecimal())
-        for specifier in one.specifier
+        for specifier in parsed.specifier
         if specifier.operator in ("==", ">=", "~=")
     ]
-    return (f"{one.name}{one.specifier}", one.name, max(least)) if least else None
+    return (f"{parsed.name}{parsed.specifier}", parsed.name, max(least)) if least else None
 
 
 def is_older(release: Release, least: Release) -> bool:

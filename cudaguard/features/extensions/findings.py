@@ -115,7 +115,7 @@ def would_not_load(
     long as torch is not imported.
     """
     first, more = checks[0], len(checks) - 1
-    libraries = dict.fromkeys(one for check in checks for one in check.missing_libraries)
+    libraries = dict.fromkeys(library for check in checks for library in check.missing_libraries)
     # Those of missing libraries are but a consequence.
     found = () if libraries else checks
     symbols = dict.fromkeys(name for check in found for _, name in check.missing_symbols)

@@ -75,8 +75,8 @@ def _place(module: str, path: str) -> tuple[Any, str]:
     """Return whose attribute a function is, and which; None if there is no such function."""
     owner: Any = sys.modules.get(module)
     *outer, name = path.split(".")
-    for one in outer:
-        owner = getattr(owner, one, None)
+    for part in outer:
+        owner = getattr(owner, part, None)
     found = getattr(owner, name, None)
     if isinstance(found, type):  # a class stays the class that it is
         is_pythons = isinstance(vars(found).get("__init__"), FunctionType)
@@ -112,7 +112,7 @@ def watch(request: Request) -> None:
 
 def _tell(request: Request, action: Mapping[str, Any]) -> None:
     """Tell of a call, if one of the modules that it belongs before is there."""
-    before = [one for one in texts_of(action["before"]) if one in sys.modules]
+    before = [name for name in texts_of(action["before"]) if name in sys.modules]
     pattern = action.get("sharing")
     taken: list[str] = []  # in the process, with names of other files, which the pattern finds
     if before and pattern:
@@ -128,9 +128,9 @@ def _tell(request: Request, action: Mapping[str, Any]) -> None:
         package, start = before[0].partition(".")[0], f"{before[0]}."
         users = [
             name
-            for name, one in list(sys.modules.items())
-            if type(one) is ModuleType and name.partition(".")[0] != package
-            for value in list(vars(one).values())
+            for name, module in list(sys.modules.items())
+            if type(module) is ModuleType and name.partition(".")[0] != package
+            for value in list(vars(module).values())
             if type(value) is ModuleType and f"{value.__name__}.".startswith(start)
         ]
         from cudaguard.features.import_order import findings

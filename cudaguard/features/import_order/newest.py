@@ -73,8 +73,8 @@ def _may_lead_to(soname: str, library: str) -> bool:
     except own_errors(OSError):
         return False
     origin = os.path.dirname(library)
-    folders = [one.replace("$ORIGIN", origin).replace("${ORIGIN}", origin) for one in folders]
-    return any("$" in one or os.path.exists(f"{one}/{soname}") for one in folders)
+    folders = [folder.replace("$ORIGIN", origin).replace("${ORIGIN}", origin) for folder in folders]
+    return any("$" in folder or os.path.exists(f"{folder}/{soname}") for folder in folders)
 
 
 def _below(folder: str, start: str) -> list[str]:

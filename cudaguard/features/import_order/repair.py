@@ -75,10 +75,10 @@ def preload_at_call(request: Request) -> None:
 
 def _names(values: Iterable[Any], name: str, deepest: int = 3) -> bool:
     """Return True if a name is among some values, or in the lists and tuples among them."""
-    for one in values:
-        if type(one) is str and one == name:
+    for value in values:
+        if type(value) is str and value == name:
             return True
-        if type(one) in (list, tuple) and deepest and _names(one, name, deepest - 1):
+        if type(value) in (list, tuple) and deepest and _names(value, name, deepest - 1):
             return True
     return False
 
@@ -129,13 +129,13 @@ def _modules_of(file: str) -> frozenset[str]:
     folder = os.path.dirname(file)
     place, name = os.path.split(folder[: -len(_BUNDLED)])
     try:
-        infos = [one for one in os.listdir(place) if one.endswith(".dist-info")]
-        (info,) = [one for one in infos if one.partition("-")[0].lower() == name.lower()]
+        infos = [entry for entry in os.listdir(place) if entry.endswith(".dist-info")]
+        (info,) = [entry for entry in infos if entry.partition("-")[0].lower() == name.lower()]
         record = read_bytes(f"{place}/{info}/RECORD", LARGEST).decode("utf-8", "replace")
     except own_errors(OSError, ValueError):
         return frozenset((name,))
     first = (line.partition("/__init__.py,")[0] for line in record.splitlines())
-    return frozenset(one for one in first if one.isidentifier())
+    return frozenset(module for module in first if module.isidentifier())
 
 
 def came_too_late(request: Request) -> Iterator[Outcome]:
@@ -259,8 +259,8 @@ def _catches(code: CodeType, at: int) -> bool:
             if raw[handler + 2] == opmap["WITH_EXCEPT_START"]:
                 # The ``with`` of a `guard()` keeps no error.
                 if not any(
-                    one is code and 0 < start - entered <= _LONGEST_ENTRY
-                    for one, entered in own_blocks
+                    block_code is code and 0 < start - entered <= _LONGEST_ENTRY
+                    for block_code, entered in own_blocks
                 ):
                     return True
             else:

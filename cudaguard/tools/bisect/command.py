@@ -303,11 +303,11 @@ RUNNER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_bisect", "ru
 CRASHES = frozenset(("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP"))
 
 
-def is_like(one: Failure, other: Failure) -> bool:
+def is_like(first: Failure, second: Failure) -> bool:
     """Return True if that is the same failure, as far as can be told from outside."""
-    if one.kind == other.kind == "signal":
-        return one == other or {one.text, other.text} <= CRASHES
-    return one.kind == other.kind and _essence(one.text) == _essence(other.text)
+    if first.kind == second.kind == "signal":
+        return first == second or {first.text, second.text} <= CRASHES
+    return first.kind == second.kind and _essence(first.text) == _essence(second.text)
 
 
 def _essence(error: str) -> str:
@@ -499,7 +499,7 @@ class Study:
         self._found["imports"] = list(foreign or every)
         # What the script's own import statements name.
         said = () if self._tested.is_module else imports_of_file(self._tested.words[0])
-        names_said = dict.fromkeys(one.module for one in said)
+        names_said = dict.fromkeys(statement.module for statement in said)
         named = [name for name in names_said if origin_of(name, path) != STANDARD]
         alone = Oracle(self, self._tested.command(with_program=False), seen, None)
         behind = Oracle(self, command, seen, (), f"{{}}, then {self._tested.shown}")

@@ -157,7 +157,7 @@ def _check_id(id: str, checks: Sequence[str]) -> str:
 
 def is_reached(results: Iterable[CheckResult], level: str) -> bool:
     """Return True if there is a finding of a level of `LEVELS`, or a worse one."""
-    found = (LEVELS.index(finding.severity) for one in results for finding in one.findings)
+    found = (LEVELS.index(finding.severity) for result in results for finding in result.findings)
     return max(found, default=-1) >= LEVELS.index(level)
 
 
@@ -271,17 +271,17 @@ def lay_out(report: Part, page: Page) -> None:
     checks = sorted(report["checks"], key=lambda check: _FIRST.index(check["status"]))
     notes = []
     for check in checks:
-        shown = [one for one in check["findings"] if page.verbose or one["severity"] != _NOTE]
-        notes += [(check["id"], _named(one)) for one in check["findings"] if one not in shown]
+        shown = [item for item in check["findings"] if page.verbose or item["severity"] != _NOTE]
+        notes += [(check["id"], _named(item)) for item in check["findings"] if item not in shown]
         if not page.verbose and check["status"] in (core.OK, SKIPPED):
             continue
         reason = f" ({check['reason']})" if check["reason"] else ""
         counts = _counts(shown)
         line(check["status"], f"{check['title']}{': ' * bool(counts)}{counts}{reason}", check["id"])
-        for one in shown:
-            mark = _MARK[one["severity"]]
-            finding = {**one, "what": _named(one)}
-            page.finding(finding, f"{mark}: ", 2, mark=COLOR[one["severity"]])
+        for item in shown:
+            mark = _MARK[item["severity"]]
+            finding = {**item, "what": _named(item)}
+            page.finding(finding, f"{mark}: ", 2, mark=COLOR[item["severity"]])
     some, more = page.cut(sorted(notes), _MOST)
     for id, text in some:
         line("note", text, id)
@@ -302,7 +302,7 @@ def lay_out(report: Part, page: Page) -> None:
     page.blank()
     found = [finding for check in checks for finding in check["findings"]]
     faults = [
-        one for severity in (_ERROR, _WARNING) for one in found if one["severity"] == severity
+        item for severity in (_ERROR, _WARNING) for item in found if item["severity"] == severity
     ]
     summary = report["summary"]
     failed = summary[core.BROKEN]
@@ -313,7 +313,7 @@ def lay_out(report: Part, page: Page) -> None:
     page.add(f"{counts} in {counted(made, 'checks')}{broken}", style=style)
     if any(check["reason"].startswith(FAILED_ITSELF) for check in checks):
         page.add("A broken check is a fault of cudaguard: please report it, with --bundle FILE.")
-    page.labeled("run", next((one["command"] for one in faults if one["command"]), ""), 0)
+    page.labeled("run", next((item["command"] for item in faults if item["command"]), ""), 0)
 
 
 def _named(finding: Part) -> str:
@@ -323,6 +323,6 @@ def _named(finding: Part) -> str:
 
 def _counts(findings: Iterable[Part]) -> str:
     """Return how many findings there are of each kind, the worst first."""
-    found = [one["severity"] for one in findings]
+    found = [finding["severity"] for finding in findings]
     counts = ((found.count(severity), _MARK[severity]) for severity in reversed(SEVERITIES))
     return ", ".join(counted(count, f"{mark}s") for count, mark in counts if count)

@@ -338,10 +338,10 @@ def facts_of(report: Mapping[str, Any]) -> dict[Fact, str]:
                 matters = name in names or not (names or name.startswith(_OF_ACCOUNT))
                 facts[Fact(kind, name, matters)] = value
     for kind, key in (("package", "packages"), ("conda", "conda")):
-        for one in found[key]:
-            parts = (one["version"], one["build"], one["source"])
-            name = "torch" if one["name"] == "torch" else kind  # of which all is told together
-            facts[Fact(name, str(one["name"]), True)] = ", ".join(filter(None, parts))
+        for package in found[key]:
+            parts = (package["version"], package["build"], package["source"])
+            name = "torch" if package["name"] == "torch" else kind  # of which all is told together
+            facts[Fact(name, str(package["name"]), True)] = ", ".join(filter(None, parts))
         for name, value in found[f"other_{key}"].items():
             facts[Fact(kind, name, False)] = value
     facts[Fact("cudaguard", "version", True)] = report["version"]
@@ -355,13 +355,13 @@ def compare(reports: Sequence[Values], labels: Sequence[str]) -> dict[str, Any]:
     matters.
     """
     known = sorted(
-        {fact for one in reports for fact in one},
+        {fact for report in reports for fact in report},
         key=lambda fact: (KINDS.index(fact.kind), fact.name),
     )
-    differing = [fact for fact in known if len({one.get(fact, "") for one in reports}) > 1]
+    differing = [fact for fact in known if len({report.get(fact, "") for report in reports}) > 1]
     alike: dict[tuple[str, ...], list[int]] = {}
-    for number, one in enumerate(reports):
-        values = tuple(one.get(fact, "") for fact in differing if fact.matters)
+    for number, report in enumerate(reports):
+        values = tuple(report.get(fact, "") for fact in differing if fact.matters)
         alike.setdefault(values, []).append(number)
     groups = sorted(alike.values(), key=len, reverse=True)  # of equal ones the first
     reference = reports[groups[0][0]]
@@ -376,10 +376,10 @@ def compare(reports: Sequence[Values], labels: Sequence[str]) -> dict[str, Any]:
         ]
         parts.append({"reports": [labels[number] for number in group], "differences": differences})
     folded = []
-    for fact in (one for one in differing if not one.matters):
+    for fact in (fact for fact in differing if not fact.matters):
         spread: dict[str, list[str]] = {}  # which reports have which value
-        for one, label in zip(reports, labels):
-            spread.setdefault(one.get(fact, ""), []).append(label)
+        for report, label in zip(reports, labels):
+            spread.setdefault(report.get(fact, ""), []).append(label)
         most = sorted(spread.items(), key=lambda item: len(item[1]), reverse=True)
         which = [{"value": value, "reports": names} for value, names in most]
         folded.append({"kind": fact.kind, "name": fact.name, "values": which})
@@ -398,11 +398,11 @@ def write(found: Mapping[str, Any], page: Page) -> None:
         summary = f"{alike} are alike, the others ({total - alike}) differ from them"
     page.add(f"{total} reports: {summary}", style="yellow" if others else "green")
     for group in others:
-        names = (page.listed(one["reports"], _MOST) for one in (first, group))
+        names = (page.listed(side["reports"], _MOST) for side in (first, group))
         page.blank()
         page.add(f"{' -> '.join(names)}: {counted(len(group['differences']), 'differences')}")
-        for one in group["differences"]:
-            page.add(_difference(one), 2, lead=f"{one['kind']:<{_WIDTH}}", hanging=_WIDTH)
+        for change in group["differences"]:
+            page.add(_difference(change), 2, lead=f"{change['kind']:<{_WIDTH}}", hanging=_WIDTH)
     folded = found["folded"]
     if folded:
         page.blank()
@@ -410,15 +410,15 @@ def write(found: Mapping[str, Any], page: Page) -> None:
         page.add(f"{counted(len(folded), 'minor differences')} (--verbose)")
     elif folded:
         page.add("minor differences:")
-        for one in folded:
-            page.add(one["name"], 2, lead=f"{one['kind']:<{_WIDTH}}", hanging=_WIDTH)
-            for part in one["values"]:
+        for entry in folded:
+            page.add(entry["name"], 2, lead=f"{entry['kind']:<{_WIDTH}}", hanging=_WIDTH)
+            for part in entry["values"]:
                 where = page.listed(part["reports"])
                 page.add(f"{where}: {part['value'] or _ABSENT}", 4 + _WIDTH)
 
 
-def _difference(one: Mapping[str, str]) -> str:
-    kind, name, there, here = (one[key] for key in ("kind", "name", "reference", "here"))
+def _difference(difference: Mapping[str, str]) -> str:
+    kind, name, there, here = (difference[key] for key in ("kind", "name", "reference", "here"))
     if kind == "finding":
         return f"{'only there' if here else 'not there'}: {name}"
     if kind in ("package", "conda", "torch"):
