@@ -7,7 +7,7 @@ import re
 
 from cudaguard.elf.reader import STEP, ElfFile, UnreadableError, number, words
 from cudaguard.elf.symbols import SharedObject
-from cudaguard.files import LARGEST, os, own_errors, read_bytes, read_start
+from cudaguard.files import LARGEST, names_in, os, own_errors, read_bytes, read_start
 from cudaguard.model import NamedTuple
 
 TYPE_CHECKING = False
@@ -105,7 +105,7 @@ def _version_of_wheel(path: str, wheel: str) -> tuple[int, ...]:
     if last != "nvidia":
         return ()
     found = set()
-    for name in _names(folder):
+    for name in names_in(folder):
         dist, _, rest = name.partition("-")
         version, is_metadata, _ = rest.partition(".dist-info")
         if is_metadata and (f"{dist}_".startswith(f"nvidia_{wheel}_")):
@@ -177,7 +177,7 @@ def distributions_of(paths: Iterable[str]) -> dict[str, str]:
             wanted.setdefault(match[1], {})[match[2]] = path
     found: dict[str, str] = {}
     for folder, files in wanted.items():
-        for name in _names(folder):
+        for name in names_in(folder):
             dist, is_metadata, _ = name.partition(".dist-info")
             try:
                 record = read_bytes(f"{folder}/{name}/RECORD", LARGEST) if is_metadata else b""
@@ -187,13 +187,6 @@ def distributions_of(paths: Iterable[str]) -> dict[str, str]:
             for inside in [inside for inside in files if f"\n{inside}," in text]:
                 found[files.pop(inside)] = dist.replace("-", " ", 1)
     return found
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except own_errors(OSError):
-        return []
 
 
 # --- How much of the room for thread-local variables at fixed places a library wants --------------

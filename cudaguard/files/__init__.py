@@ -79,7 +79,7 @@ if not TYPE_CHECKING:
 # --- Files ----------------------------------------------------------------------------------------
 
 LARGEST = 1 << 26  # bytes of a source, a notebook, a list of files; what is larger is a mistake
-_CHUNK = 1 << 16
+_CHUNK, _LONGEST_TEXT = 1 << 16, 1 << 20
 _ODD = "not a regular file"
 # Some systems lack one or the other; O_BINARY is Windows'.
 _SAFE = sum(getattr(os, f"O_{name}", 0) for name in ("NONBLOCK", "NOCTTY", "CLOEXEC", "BINARY"))
@@ -119,6 +119,22 @@ def read_end(path: Path, most: int) -> bytes:
     """Return the last bytes of a regular file, no link; raises what `open_to_read` does."""
     file = open_to_read(path, may_be_link=False)
     return _read(file, most, os.fstat(file).st_size - most)
+
+
+def text_of(*path: str) -> str:
+    """Return the beginning of a text; nothing of a file that cannot be read."""
+    try:
+        return read_start(os.path.join(*path), _LONGEST_TEXT).decode("utf-8", "replace")
+    except own_errors(OSError, ValueError):
+        return ""
+
+
+def names_in(folder: str) -> list[str]:
+    """Return the names in a folder, sorted; none where it cannot be listed."""
+    try:
+        return sorted(os.listdir(folder))
+    except own_errors(OSError):
+        return []
 
 
 def open_to_write(path: Path, flags: int = O_CREAT) -> int:

@@ -130,11 +130,11 @@ def _reap(
         ended: dict[int, int] = {}
         waited_for = (signal.SIGCHLD, signal.SIGTERM)
         while pid not in ended and signal.sigwait(waited_for) != signal.SIGTERM:
-            _bury(ended)
+            _note_ended(ended)
         with suppress(OSError):  # nobody is left in it
             os.killpg(pid, signal.SIGKILL)  # at once, and also where /proc cannot be read
         deadline = monotonic() + PATIENCE
-        while _bury(ended) and monotonic() < deadline:
+        while _note_ended(ended) and monotonic() < deadline:
             for process in descendants(own):
                 with suppress(OSError):  # it has ended, or changed its user
                     os.kill(process, signal.SIGKILL)
@@ -144,7 +144,7 @@ def _reap(
         os._exit(0)  # whatever comes up to here: the other process goes on
 
 
-def _bury(ended: dict[int, int]) -> bool:
+def _note_ended(ended: dict[int, int]) -> bool:
     """Note how processes below have ended; return True if there are others."""
     try:
         while True:

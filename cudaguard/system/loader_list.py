@@ -158,7 +158,7 @@ class LoaderList:
 
 
 class LoaderNews:
-    """Tells one who asks now and then what the dynamic loader has mapped since the last time.
+    """News of the dynamic loader for one reader: what was mapped since its last call.
 
     Those who ask share the list: it is read once, whoever comes first.
     """

@@ -10,7 +10,7 @@ import re
 from functools import cached_property
 
 from cudaguard.elf.reader import read_elf
-from cudaguard.files import program_errors, standard_library
+from cudaguard.files import names_in, program_errors, standard_library
 from cudaguard.model import NamedTuple
 from cudaguard.system.facts import Facts, bounded
 
@@ -185,11 +185,7 @@ _DOCUMENT = re.compile(r"(.+)-([^-]+)-([^-]+)\.json")
 def documents(prefix: str) -> Iterator[tuple[str, str, str, str]]:
     """Yield name, version, build and document of the packages of an environment of conda's."""
     folder = os.path.join(prefix, "conda-meta")
-    try:
-        names = sorted(os.listdir(folder))
-    except OSError:
-        return
-    for file in names:
+    for file in names_in(folder):
         match = _DOCUMENT.fullmatch(file)
         if match:
             yield match[1], match[2], match[3], os.path.join(folder, file)

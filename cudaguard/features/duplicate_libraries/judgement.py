@@ -11,7 +11,7 @@ from cudaguard.elf.process import at_start, library_path
 from cudaguard.errors import ImportOrderError
 from cudaguard.features.duplicate_libraries import findings
 from cudaguard.features.duplicate_libraries.findings import Want, older_than_wanted
-from cudaguard.files import os, own_errors
+from cudaguard.files import names_in, os, own_errors
 from cudaguard.hooks.caller import caller_frame, frame_outside, is_importing
 from cudaguard.system.facts import Facts, requires_of
 from cudaguard.system.modules import peek
@@ -200,12 +200,9 @@ def _later_in_environment(copy: Copy) -> str:
     is_own = copy.path.startswith((f"{prefix}/", *(f"{entry}/" for entry in sys.path if entry)))
     if is_own or not os.path.isdir(f"{prefix}/conda-meta"):
         return ""
-    try:
-        names = os.listdir(f"{prefix}/lib")
-    except own_errors(OSError):
-        return ""
     own = _major(copy.soname)
-    found = {_major(name): name for name in names if stem_of(name) == copy.stem}
+    there = names_in(f"{prefix}/lib")
+    found = {_major(name): name for name in there if stem_of(name) == copy.stem}
     last = max(found, default=0)
     return f"{prefix}/lib/{found[last]}" if own and last > own else ""
 

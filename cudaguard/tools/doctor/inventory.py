@@ -21,10 +21,10 @@ from typing import NamedTuple
 from cudaguard.core.checks import OK as FINE
 from cudaguard.core.checks import SKIPPED
 from cudaguard.core.findings import counted
-from cudaguard.files import LARGEST, read_bytes
+from cudaguard.files import LARGEST, read_bytes, text_of
 from cudaguard.files.layout import Page, printable_data
 from cudaguard.system.child import run_command
-from cudaguard.system.machine import kinds_of_machine, library_file, look_at_driver, start_of
+from cudaguard.system.machine import kinds_of_machine, library_file, look_at_driver
 from cudaguard.system.packages import documents
 from cudaguard.system.processes import cores
 from cudaguard.system.torch_build import folder_of
@@ -85,16 +85,16 @@ def inventory(site: Site) -> dict[str, Any]:
 
 def system(root: str = "/") -> dict[str, str | int]:
     """Return what is below Python, in the file system that begins at root."""
-    cpu = start_of(root, "proc/cpuinfo")
+    cpu = text_of(root, "proc/cpuinfo")
     has = _found(_FEATURES, cpu).split()
-    memory = _found(_MEMORY, start_of(root, "proc/meminfo"))
+    memory = _found(_MEMORY, text_of(root, "proc/meminfo"))
     release = platform.uname()
     try:
         libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (AttributeError, OSError, ValueError):  # musl
         libc = " ".join(platform.libc_ver()).strip()
     return {
-        "os": _found(_OS_NAME, start_of(root, "etc/os-release")) or release.system,
+        "os": _found(_OS_NAME, text_of(root, "etc/os-release")) or release.system,
         "kernel": release.release,
         "machine": release.machine,
         "libc": libc,
@@ -126,7 +126,7 @@ def gpus(root: str = "/") -> dict[str, str | int | list[str]]:
     """Return the driver, and the GPUs that its kernel module lists."""
     driver = look_at_driver(root)
     files = sorted(glob(os.path.join(root, "proc/driver/nvidia/gpus/*/information")))
-    texts = "\n".join(start_of("", file) for file in files)
+    texts = "\n".join(text_of(file) for file in files)
     return {
         "driver": driver.kernel,
         "library": driver.library,
@@ -145,7 +145,7 @@ def torch(version: str) -> dict[str, str]:
         return {}
     said = re.findall(
         r"^(cuda|hip|xpu|debug|git_version)\b[^=\n]*=\s*['\"]?([^'\"\n#]+)",
-        start_of(folder, "version.py"),
+        text_of(folder, "version.py"),
         re.MULTILINE,
     )
     built = {key: value.strip() for key, value in said if value.strip() != "None"}
@@ -187,11 +187,11 @@ def packages(dists: Iterable[Distribution]) -> tuple[list[Package], dict[str, st
     compiled: list[Package] = []
     others = {}
     for dist in sorted(dists, key=lambda dist: dist.key):
-        build = _found(_TAG, start_of(dist.metadata, "WHEEL"))
+        build = _found(_TAG, text_of(dist.metadata, "WHEEL"))
         if build.endswith("-none-any"):
             others[dist.name] = dist.version
         else:
-            installer = start_of(dist.metadata, "INSTALLER").strip().partition("\n")[0]
+            installer = text_of(dist.metadata, "INSTALLER").strip().partition("\n")[0]
             known = {"name": dist.name, "version": dist.version, "build": build}
             compiled.append({**known, "source": _address(dist) or installer})
     return compiled, others
@@ -200,7 +200,7 @@ def packages(dists: Iterable[Distribution]) -> tuple[list[Package], dict[str, st
 def _address(dist: Distribution) -> str:
     """Return where a package came from that no index had; else nothing."""
     try:
-        said = json.loads(start_of(dist.metadata, "direct_url.json"))
+        said = json.loads(text_of(dist.metadata, "direct_url.json"))
         url, commit = str(said["url"]), said.get("vcs_info", {}).get("commit_id")
         is_editable = said.get("dir_info", {}).get("editable")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
