@@ -94,7 +94,7 @@ def version_of(path: str, soname: str, wheel: str = "") -> tuple[int, ...]:
     The numbers of a `soname` do not tell; `wheel` is the middle of the name of NVIDIA's package.
     """
     name = os.path.basename(os.path.realpath(path))
-    found = _numbers(name.partition(".so.")[2]) if name != soname else ()
+    found = numbers_of(name.partition(".so.")[2]) if name != soname else ()
     return found or (_version_of_wheel(path, wheel) if wheel else ())
 
 
@@ -109,11 +109,12 @@ def _version_of_wheel(path: str, wheel: str) -> tuple[int, ...]:
         dist, _, rest = name.partition("-")
         version, is_metadata, _ = rest.partition(".dist-info")
         if is_metadata and (f"{dist}_".startswith(f"nvidia_{wheel}_")):
-            found.add(_numbers(version))
+            found.add(numbers_of(version))
     return found.pop() if len(found) == 1 else ()  # of two, nobody knows whose file it is
 
 
-def _numbers(text: str) -> tuple[int, ...]:
+def numbers_of(text: str) -> tuple[int, ...]:
+    """Return a version as numbers; empty if a part of it is none."""
     words = text.split(".")
     return tuple(map(int, words)) if all(word.isdecimal() for word in words) else ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import site
 
-from cudaguard.core.findings import Kind, and_more, sentence
+from cudaguard.core.findings import SHOWN, Kind, and_more, first_few, sentence
 from cudaguard.core.rule_check import rule_to_save
 from cudaguard.files import os
 from cudaguard.model import Finding, NamedTuple
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from cudaguard.system.packages import Distribution
     from cudaguard.system.runtimes import Copy, Runtime, Stray
 
-_SHOWN = 3
 _OPENMP = "https://github.com/joblib/threadpoolctl/blob/master/multiple_openmp.md"
 _LINKS = {
     "cuDNN": (
@@ -238,7 +237,7 @@ def overwritten(
         "CG905",
         f"{first} and {second} overwrite files of each other: {files[0]}{more}.",
         severity=severity,
-        evidence=(*files[:_SHOWN], *and_more(len(files) - _SHOWN, "files")),
+        evidence=first_few(files, "files"),
         consequence="The one installed last overwrote files of the other. Uninstalling either "
         "deletes files of both.",
         remedy=remedy,
@@ -298,7 +297,7 @@ def hidden(torch: Distribution, other: Distribution, users: Sequence[str]) -> Fi
         f"{users[0]} is installed.",
         evidence=(
             f"hidden: {other.folder}",
-            *(f"{user} links torch" for user in users[:_SHOWN]),
+            *(f"{user} links torch" for user in users[:SHOWN]),
         ),
         consequence="Extensions built for the hidden torch may crash, or fail with 'undefined "
         "symbol'.",
@@ -355,7 +354,7 @@ def astray(
 
 def _askers(served: Served) -> str:
     names = list(served.askers)
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if names[3:] else "")
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if names[3:] else "")
 
 
 def _served(served: Served) -> str:

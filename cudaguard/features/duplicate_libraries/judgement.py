@@ -6,7 +6,7 @@ import re
 import sys
 
 from cudaguard.core.reports import LATER
-from cudaguard.elf.library_facts import is_same_build, version_of
+from cudaguard.elf.library_facts import is_same_build, numbers_of, version_of
 from cudaguard.elf.process import at_start, library_path
 from cudaguard.errors import ImportOrderError
 from cudaguard.features.duplicate_libraries import findings
@@ -291,8 +291,7 @@ class Wants:
             soname = f"libcudnn.so.{want.least[0]}"
             loaded = next((copy for copy in copies if copy.soname == soname), None)
             is_condas = os.path.isdir(os.path.join(sys.prefix, "conda-meta"))
-            words = (facts.version(want.wheel) or "").split(".") if want.wheel else []
-            release = tuple(map(int, words)) if all(map(str.isdecimal, words)) else ()
+            release = numbers_of(facts.version(want.wheel) or "") if want.wheel else ()
             if loaded is not None:
                 release = loaded.release
             elif not release and is_condas:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.findings import Kind, and_more, listed
+from cudaguard.core.findings import Kind, first_few, listed
 from cudaguard.core.table import github
 from cudaguard.features.gpu_architectures import policy
 from cudaguard.files import os
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from cudaguard.features.gpu_architectures.policy import Pair, Torch
     from cudaguard.system.torch_build import Nvrtc
 
-_SHOWN = 3
 _FAILS = "no kernel image is available for execution on the device"
 
 LACKS_CODE = Kind(
@@ -160,15 +159,12 @@ def no_code(
         f"{listed(sorted(set(some)))} (sm_{policy.architecture(gpu)})" for gpu, some in gpus.items()
     ]
     options = " ".join(f"--gpu sm_{policy.architecture(device)}" for device in gpus)
-    shown = list(files.items())[:_SHOWN]
+    lines = [f"{path}: {' '.join(code.architectures)}" for path, code in files.items()]
     return Finding(
         "CG918",
         f"{dist} {version} has no code for {listed(names)}.",
         severity="warning" if is_usable else "error",
-        evidence=(
-            *(f"{path}: {' '.join(code.architectures)}" for path, code in shown),
-            *and_more(len(files) - _SHOWN, "files"),
-        ),
+        evidence=first_few(lines, "files"),
         consequence=f"Its compiled kernels fail there with '{_FAILS}'.",
         remedy=build_remedy(dist, list(gpus)),
         command=f"cudaguard check-extension {options} --verbose {dist}",
