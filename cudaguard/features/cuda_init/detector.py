@@ -106,12 +106,10 @@ class CudaDetector:
     # --- imports and loads: who has changed the state of the driver -------------------------------
 
     def unseen(self) -> None:
-        """Look whether the driver has come."""
-        self.look()
-
-    def before_load(self) -> None:
         """Look at what has changed so far."""
         self.look()
+
+    before_load = unseen
 
     def around_import(self, spec: ModuleSpec) -> Callable[[BaseException | None], None]:
         """Look before the import of a module; return what looks after it."""

@@ -6,15 +6,13 @@ of their own ask for.
 
 from __future__ import annotations
 
-from _thread import RLock
-
 from cudaguard.elf.process import Image, Memory, entries, first_entry, identity, library_path
 from cudaguard.elf.reader import DT_RPATH, DT_RUNPATH
 from cudaguard.elf.search_path import Place
 from cudaguard.files import os, own_errors
 from cudaguard.hooks.caller import caller_frame, describe, frame_outside, module_of
 from cudaguard.hooks.loader import here
-from cudaguard.system.loader_list import LoaderNews
+from cudaguard.system.loader_list import LoaderNews, Turn
 from cudaguard.system.modules import has_kernel_driver
 from cudaguard.system.runtimes import IN_PARTS, LIBRARY_PATH, Copy, Stray, first_of_each, stem_of
 
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from cudaguard.elf.process import Library
     from cudaguard.features.duplicate_libraries.judgement import Wants
 
-_LONGEST_WAIT = 1  # seconds; what is not looked at now is looked at after the next load
 # Why nobody saw who loaded a library, in words that follow its path.
 SINCE = {
     "guard": "was there before the guard",
@@ -45,8 +42,7 @@ class DuplicateDetector:
         self._copies: dict[tuple[str, int], Copy] = {}
         self._known: set[tuple[str, int]] = set()
         self._reported: set[tuple[str, ...]] = set()
-        self._lock, self._pid = RLock(), os.getpid()
-        self._is_looking = False
+        self._turn = Turn()
         self._wants: Wants | None = None
 
     def begin(self) -> None:
@@ -77,23 +73,10 @@ class DuplicateDetector:
         Raises:
             ImportOrderError: in `strict`, from an import.
         """
-        if self._pid != os.getpid():  # forked, and another thread may have held the lock
-            self._lock, self._pid, self._is_looking = RLock(), os.getpid(), False
-        lock = self._lock
-        try:
-            # At once where this thread holds it: this load comes from within a look, by a signal
-            # handler or a `__del__`, and is looked at after the next one.
-            if not lock.acquire(timeout=_LONGEST_WAIT) or self._is_looking:
-                return
-            self._is_looking = True
-            try:
-                loaded, related, strays = self._take_in(load, since)
-                copies = list(self._copies.values())
-            finally:
-                self._is_looking = False
-        finally:
-            if lock._is_owned():  # type: ignore[attr-defined]  # as threading.Condition asks
-                lock.release()
+        found = self._turn.take(lambda: self._take_in(load, since))
+        if found is None:
+            return
+        copies, loaded, related, strays = found
         if any(copy.by.startswith("cuda.") for copy in loaded):
             from cudaguard.features.duplicate_libraries.judgement import judge_searches
 
@@ -105,10 +88,10 @@ class DuplicateDetector:
 
     def _take_in(
         self, load: NativeLoad | None, since: str
-    ) -> tuple[list[Copy], list[Copy], list[Stray]]:
-        """Return what is new and in the table, and what has gone astray.
+    ) -> tuple[list[Copy], list[Copy], list[Copy], list[Stray]]:
+        """Return all that is in the table, what is new of it, and what has gone astray.
 
-        Between them the former again where one has its like in the process, else nothing.
+        Before the latter what is new again where one has its like in the process, else nothing.
         """
         there = {(lib.path, lib.dynamic): lib for lib in self._news.libraries()}
         new = [lib for key, lib in there.items() if key not in self._known]
@@ -116,17 +99,18 @@ class DuplicateDetector:
             self._known.clear()  # of what was unloaded: who goes on loading must not grow by it
         self._known.update(there)
         if not new or not (self._copies or any(stem_of(os.path.basename(lib.path)) for lib in new)):
-            return [], [], []
+            return [], [], [], []
         with Memory() as memory:
             related = dict(self._copies_among(new, memory, load, since))
             self._copies.update(related)
             loaded = list(related.values())
-            if any(_has_kin(copy, self._copies.values()) for copy in loaded):
+            if any(_has_related(copy, self._copies.values()) for copy in loaded):
                 self._forget_unloaded(memory)
             else:
                 related = {}
             strays = list(self._strays_among(new, memory, load, since)) if self._copies else []
-        return loaded, [copy for key, copy in related.items() if key in self._copies], strays
+        related = {key: copy for key, copy in related.items() if key in self._copies}
+        return list(self._copies.values()), loaded, list(related.values()), strays
 
     def _copies_among(
         self, new: list[Library], memory: Memory, load: NativeLoad | None, since: str
@@ -202,7 +186,7 @@ class DuplicateDetector:
         self._copies = {key: copy for key, copy in list(self._copies.items()) if key in there}
 
 
-def _has_kin(copy: Copy, copies: Iterable[Copy]) -> bool:
+def _has_related(copy: Copy, copies: Iterable[Copy]) -> bool:
     """Return True if another file of its library, or part of its set, is among the copies."""
     return any(
         copy.is_like(other) or (copy.is_part_with(other) and copy.folder != other.folder)

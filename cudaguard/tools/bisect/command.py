@@ -7,7 +7,6 @@ error; runs that fail in another way do not count.
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -16,6 +15,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from cudaguard.core.findings import counted
+from cudaguard.core.rule_check import toml_text
 from cudaguard.files import LARGEST, read_bytes, write_text
 from cudaguard.files.layout import Page, printable_data
 from cudaguard.system.child import run_command, telling_lines
@@ -280,10 +280,8 @@ def rule_of(document: Mapping[str, Any], day: str) -> tuple[str, str]:
         "why": f"Found by cudaguard bisect: {headline(found)}",
         "verified": f"{day}: {versions}" if versions else day,
     }
-    # JSON escapes the same characters as TOML's basic strings do, but for one.
-    values = {key: json.dumps(value, ensure_ascii=False) for key, value in fields.items()}
-    lines = (f"{key} = {value}\n" for key, value in values.items())
-    return id, "[[rules]]\n" + "".join(lines).replace("\x7f", "\\u007F")
+    lines = (f"{key} = {toml_text(value)}\n" for key, value in fields.items())
+    return id, "[[rules]]\n" + "".join(lines)
 
 
 def _listed(names: Sequence[str]) -> str:
