@@ -21,16 +21,7 @@ from io import FileIO
 from time import monotonic, sleep
 
 from cudaguard.model import NamedTuple, Record
-from cudaguard.system.processes import (
-    CANNOT_START,
-    PR_SET_CHILD_SUBREAPER,
-    close_files,
-    descendants,
-    end_with,
-    exit_status,
-    load_prctl,
-    signal_name,
-)
+from cudaguard.system import processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,7 +56,7 @@ def _child(work: Callable[[], object]) -> Iterator[int]:
     message = "This process .* is multi-threaded"
     warnings.filterwarnings("ignore", message, category=DeprecationWarning)
     report, end = os.pipe()
-    prctl, own = load_prctl(), os.getpid()
+    prctl, own = processes.load_prctl(), os.getpid()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         reaper = os.fork()
@@ -113,20 +104,20 @@ def _reap(
     All signals are blocked here, and taken one by one.
     """
     try:
-        end_with(parent, prctl, signal.SIGTERM)
-        prctl(PR_SET_CHILD_SUBREAPER, 1)
+        processes.end_with(parent, prctl, signal.SIGTERM)
+        prctl(processes.PR_SET_CHILD_SUBREAPER, 1)
         os.setsid()  # the signals of a terminal are not for it
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else there is no status
         own = os.getpid()
         pid = os.fork()
         if not pid:
-            end_with(own, prctl)
+            processes.end_with(own, prctl)
             os.setsid()
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             work()
             os._exit(0)
-        close_files(report)  # a pipe ends when the child lets go of it
+        processes.close_files(report)  # a pipe ends when the child lets go of it
         ended: dict[int, int] = {}
         waited_for = (signal.SIGCHLD, signal.SIGTERM)
         while pid not in ended and signal.sigwait(waited_for) != signal.SIGTERM:
@@ -135,7 +126,7 @@ def _reap(
             os.killpg(pid, signal.SIGKILL)  # at once, and also where /proc cannot be read
         deadline = monotonic() + PATIENCE
         while _note_ended(ended) and monotonic() < deadline:
-            for process in descendants(own):
+            for process in processes.descendants(own):
                 with suppress(OSError):  # it has ended, or changed its user
                     os.kill(process, signal.SIGKILL)
             sleep(_PAUSE)
@@ -179,7 +170,7 @@ class Ended(Record):
         if self.status is None:
             return Failure("hang", "")
         if self.status < 0:
-            return Failure("signal", signal_name(-self.status))
+            return Failure("signal", processes.signal_name(-self.status))
         error = error_of(self.errors) if self.status else ""
         if error:
             return Failure("error", error)
@@ -213,7 +204,7 @@ def run_command(command: Sequence[str], environ: Mapping[str, str], limit: float
                 os.execvpe(command[0], list(command), dict(environ))
             except OSError as error:
                 os.write(2, f"{error.strerror}\n".encode())
-                os._exit(CANNOT_START)
+                os._exit(processes.CANNOT_START)
 
         with _child(become) as report:
             output_end.close()
@@ -222,7 +213,7 @@ def run_command(command: Sequence[str], environ: Mapping[str, str], limit: float
     seconds = monotonic() - started
     if told == b"":
         raise OSError(f"{command[0]}: no process can be started, or its reaper was killed")
-    status = None if told is None else exit_status(int(told))
+    status = None if told is None else processes.exit_status(int(told))
     return Ended(status, *said, seconds)
 
 

@@ -11,19 +11,7 @@ from cudaguard.elf.library_facts import in_short
 from cudaguard.elf.process import mapped_files
 from cudaguard.features.extensions import findings
 from cudaguard.files import os
-from cudaguard.system.name_owners import (
-    FFMPEG,
-    NOBODY,
-    NVIDIA,
-    PYTHON,
-    TORCH,
-    cuda_of,
-    debian_package_of,
-    owner_of,
-    requirement_of,
-    soname_of,
-    wheel_of,
-)
+from cudaguard.system import name_owners
 from cudaguard.system.preload import CUDA_FOLDERS, installed
 
 TYPE_CHECKING = False
@@ -46,10 +34,10 @@ _OWNERS = (
 def of_library(id: str, known: KnownError, match: re.Match[str]) -> Finding | None:
     """Return what the absence of a library means, None if another id is for it."""
     library = match["library"]
-    soname = soname_of(library)
+    soname = name_owners.soname_of(library)
     owner = next((owner for owner, names in _OWNERS if names.match(library)), None)
     if owner is None:
-        owner = "CG868" if wheel_of(soname) else "CG702"
+        owner = "CG868" if name_owners.wheel_of(soname) else "CG702"
     if owner != id:
         return None
     if id == "CG868":
@@ -58,14 +46,14 @@ def of_library(id: str, known: KnownError, match: re.Match[str]) -> Finding | No
 
 
 def _of_nvidia(known: KnownError, library: str, soname: str) -> Finding:
-    cuda, (stem, _, number) = cuda_of(soname), soname.partition(".so.")
+    cuda, (stem, _, number) = name_owners.cuda_of(soname), soname.partition(".so.")
     if cuda:
         why = f"what needs it was built for CUDA {cuda}"
     elif number and number[0] not in "01":
         why = f"what needs it was built for version {number.partition('.')[0]} of {stem}"
     else:
         why = "what needs it has no copy of its own"
-    package = requirement_of(soname)
+    package = name_owners.requirement_of(soname)
     if not package:
         return known.with_words(library=library, why=why).replace(
             remedy="install a build for the CUDA that torch.version.cuda names: for this one there "
@@ -87,9 +75,9 @@ def _remedy(library: str) -> str:
             "build what needs it again with this interpreter: python -m pip install "
             "--no-cache-dir --force-reinstall --no-deps PACKAGE"
         )
-    package = debian_package_of(library)
+    package = name_owners.debian_package_of(library)
     if package:
-        wanted = f"the FFmpeg that has {library}" if package == FFMPEG else "it"
+        wanted = f"the FFmpeg that has {library}" if package == name_owners.FFMPEG else "it"
         return f"install {wanted} (Debian, Ubuntu: apt-get install {package})"
     return (
         "install the package that has it (apt-file search, conda search), or a build of the "
@@ -121,14 +109,14 @@ def of_symbol(id: str, known: KnownError, match: re.Match[str]) -> Finding | Non
         return known.with_words(needer="The extension", why=why)
     needer, name, version = said.get("needer") or "", said["symbol"], said.get("version") or ""
     needer = needer if "." in needer or "/" in needer else ""
-    owner = owner_of(name)
+    owner = name_owners.owner_of(name)
     if owner.library == "libittnotify" or (_OF_GLIBC.match(name) and "relocating" in match[0]):
         return None  # see CG723, CG759
     wanted, words = _judged(needer, name, version, owner)
     if wanted != id:
         return None
     found = known.with_words(**words)
-    if id == OLDER_COPY and owner.kind != NVIDIA:
+    if id == OLDER_COPY and owner.kind != name_owners.NVIDIA:
         found = found.replace(
             remedy=f"import the package with the newer {words['owner']} first (cudaguard bisect "
             "finds the order that works), or take both packages from one source: all from conda, "
@@ -137,7 +125,7 @@ def of_symbol(id: str, known: KnownError, match: re.Match[str]) -> Finding | Non
         )
     elif id == OLDER_COPY and owner.library == "libnccl":
         found = found.replace(command="cudaguard doctor --only CG905")
-    elif id == NO_OWNER and owner != NOBODY:
+    elif id == NO_OWNER and owner != name_owners.NOBODY:
         found = found.replace(
             remedy=f"install {owner.title} of the version that the package names, or build it "
             "again here"
@@ -155,21 +143,23 @@ def _judged(needer: str, name: str, version: str, owner: NameOwner) -> tuple[str
     words = {"needer": os.path.basename(needer) or "A library", "symbol": _short(name)}
     if name.startswith(_DEVICE_CODE):
         return NOT_LINKED, words
-    if owner.kind == PYTHON:
+    if owner.kind == name_owners.PYTHON:
         return OTHER_PYTHON, {**words, "why": f"calls {name}, which this Python does not have"}
-    if owner.kind == TORCH:
+    if owner.kind == name_owners.TORCH:
         return OTHER_TORCH, {**words, "why": _why_other_torch(name)}
-    if version or (owner != NOBODY and not _is_extension(needer)):
+    if version or (owner != name_owners.NOBODY and not _is_extension(needer)):
         # An extension may not be linked to that library at all, unless it names the version.
         title = owner.title or version
-        file = version or (f"{owner.library}.so" if owner.kind == NVIDIA else f"copy of {title}")
+        file = version or (
+            f"{owner.library}.so" if owner.kind == name_owners.NVIDIA else f"copy of {title}"
+        )
         # With a version the loader asked for that file.
         gets = "gets" if version else "probably gets"
         return OLDER_COPY, {**words, "owner": title, "file": file, "gets": gets}
-    if owner.kind == NVIDIA:
+    if owner.kind == name_owners.NVIDIA:
         why = f"the extension was built for another CUDA, or without linking {owner.library}"
         return OTHER_CUDA, {**words, "symbol": name, "owner": owner.title, "why": why}
-    if owner != NOBODY:
+    if owner != name_owners.NOBODY:
         why = f"it was not linked with {owner.title}, or an older one is used"
     elif needer and _is_extension(needer):
         why = (

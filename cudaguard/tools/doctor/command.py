@@ -20,21 +20,7 @@ from cudaguard.core.findings import counted
 from cudaguard.files.layout import COLOR, Page, printable_data, printable_lines
 from cudaguard.model import SEVERITIES
 from cudaguard.system.torch_build import folder_of
-from cudaguard.tools.common import (
-    BROKEN,
-    FOUND,
-    OK,
-    Progress,
-    UsageError,
-    add_format,
-    json_text,
-    named,
-    note,
-    save,
-    say,
-    shareable,
-    show,
-)
+from cudaguard.tools import common
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -91,7 +77,9 @@ def configure(parser: ArgumentParser) -> None:
         "--bundle", metavar="FILE",
         help="also write a report there, with system, Python, GPUs, driver, torch and packages",
     )  # fmt: skip
-    add_format(parser, "show each check, all of each note, and long lists whole", config=True)
+    common.add_format(
+        parser, "show each check, all of each note, and long lists whole", config=True
+    )
 
 
 def execute(args: Namespace) -> int:
@@ -106,7 +94,7 @@ def execute(args: Namespace) -> int:
         return inventory.execute(args)
     args.only, args.skip = ([_check_id(id, CHECKS) for id in ids] for ids in (args.only, args.skip))
     if args.timeout is not None and not args.timeout > 0:
-        raise UsageError("--timeout must be greater than 0")
+        raise common.UsageError("--timeout must be greater than 0")
     wanted = [
         check
         for id, check in all_checks().items()
@@ -116,7 +104,7 @@ def execute(args: Namespace) -> int:
     # So that a supervisor who ends us does not leave our children behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     site = Site(args.timeout or TIME_LIMIT)
-    progress = Progress()
+    progress = common.Progress()
 
     def running(check: Check) -> None:
         progress.running(f"{check.id}  {check.title} ...")
@@ -136,8 +124,8 @@ def execute(args: Namespace) -> int:
         progress.clear()
     is_written = write(args, results, *(found or ("unknown", None)))
     if any(result.status == core.BROKEN for result in results) or not is_written:
-        return BROKEN
-    return FOUND if is_reached(results, args.fail_on) else OK
+        return common.BROKEN
+    return common.FOUND if is_reached(results, args.fail_on) else common.OK
 
 
 def _check_id(id: str, checks: Sequence[str]) -> str:
@@ -150,9 +138,9 @@ def _check_id(id: str, checks: Sequence[str]) -> str:
         return found
     other, right = same_id(id, ids()), closest_id(id, checks)
     if other:
-        raise UsageError(f"{other} is not a check", command=f"cudaguard explain {other}")
+        raise common.UsageError(f"{other} is not a check", command=f"cudaguard explain {other}")
     expected = "" if right else f"; expected one of {', '.join(checks)}"
-    raise UsageError(f"there is no check {id!r}{expected}", wrong=id, right=right)
+    raise common.UsageError(f"there is no check {id!r}{expected}", wrong=id, right=right)
 
 
 def is_reached(results: Iterable[CheckResult], level: str) -> bool:
@@ -164,9 +152,9 @@ def is_reached(results: Iterable[CheckResult], level: str) -> bool:
 def _tell(id: str, error: BaseException) -> None:
     import traceback
 
-    note("doctor", f"{id} itself has failed:")
+    common.note("doctor", f"{id} itself has failed:")
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    say(printable_lines(text), sys.stderr)
+    common.say(printable_lines(text), sys.stderr)
 
 
 _PIP = re.compile(r"(?:(?<=&& )|^)pip (\w+)")  # where a command begins
@@ -210,15 +198,15 @@ def write(
     report = document(results, environment, cudaguard.__version__)
     went_well = True
     if args.bundle:
-        whole = shareable({**report, "inventory": inventory})
-        text = bundle(printable_data(whole), json_text(whole))
-        went_well = save("doctor", named(args.bundle), text)
+        whole = common.shareable({**report, "inventory": inventory})
+        text = bundle(printable_data(whole), common.json_text(whole))
+        went_well = common.save("doctor", common.named(args.bundle), text)
     if args.format == "json":
-        show(json_text(shareable(report)))
+        common.show(common.json_text(common.shareable(report)))
     else:
         page = Page(sys.stdout, verbose=args.verbose)
         lay_out(printable_data(report), page)
-        show(str(page))
+        common.show(str(page))
     return went_well
 
 
