@@ -83,6 +83,13 @@ class SharedObject:
         self._coded: list[int] | None = None
         self._texts = b""
 
+    def names(self) -> list[bytes]:
+        """Return the names of all its symbols, in their order."""
+        table = self._table() if self._symbols else None
+        self.requirements()  # which reads all names at once
+        entries = self._source.exactly(self._symbols, table.end() * SYMBOL if table else 0)
+        return [self._text(start) for start in memoryview(entries).cast("I")[:: SYMBOL // 4]]
+
     # --- what it asks for -------------------------------------------------------------
 
     def requirements(self) -> list[Requirement]:
@@ -195,10 +202,7 @@ class SharedObject:
             if isinstance(table, GnuTable):
                 self._coded = table.codes()
             else:
-                self.requirements()  # which reads all names at once
-                entries = self._source.exactly(self._symbols, table.end() * SYMBOL if table else 0)
-                starts = memoryview(entries).cast("I")[SYMBOL // 4 :: SYMBOL // 4].tolist()
-                self._coded = [gnu_hash(self._text(start)) | 1 for start in starts]
+                self._coded = [gnu_hash(name) | 1 for name in self.names()[1:]]
         return self._coded
 
     def _versions_by_index(self) -> dict[int, tuple[int, int]]:

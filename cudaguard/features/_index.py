@@ -36,11 +36,11 @@ RULES: tuple[tuple[object, ...], ...] = (
 
 VERBS = {
     'load_local': {'opening': 'cudaguard.features.symbol_scope.repair:keep_local', 'masking': 'cudaguard.features.symbol_scope.repair:leave_global', 'late': 'cudaguard.features.symbol_scope.repair:check_already_imported'},
-    'provide_libraries': {'needing': 'cudaguard.features.import_order.repair:provide'},
-    'preload': {'before': 'cudaguard.features.import_order.repair:preload', 'late': 'cudaguard.features.import_order.repair:came_too_late', 'after': 'cudaguard.features.import_order.repair:preload_at_call'},
-    'check_call': {'after': 'cudaguard.features.import_order.calls:watch'},
+    'provide_libraries': {'needing': 'cudaguard.features.import_order.repair:import_provider'},
+    'preload': {'before': 'cudaguard.features.import_order.repair:preload', 'late': 'cudaguard.features.import_order.repair:check_already_loaded', 'after': 'cudaguard.features.import_order.repair:preload_at_call'},
+    'check_call': {'after': 'cudaguard.features.import_order.calls:check_calls'},
     'preload_newest': {'before': 'cudaguard.features.import_order.newest:preload_newest', 'first': 'cudaguard.features.import_order.newest:preload_newest'},
-    'fetch_installed': {'lacking': 'cudaguard.features.import_order.repair:fetch'},
+    'fetch_installed': {'lacking': 'cudaguard.features.import_order.repair:load_installed'},
     'preload_needed': {'choosing': 'cudaguard.features.import_order.newest:preload_needed'},
     'preload_static_tls': {'before': 'cudaguard.features.import_order.repair:preload_static_tls'},
     'set_env': {'before': 'cudaguard.features.cuda_init.repair:set_env'},

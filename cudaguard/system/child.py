@@ -209,11 +209,11 @@ def run_command(command: Sequence[str], environ: Mapping[str, str], limit: float
         with _child(become) as report:
             output_end.close()
             errors_end.close()
-            told, said = _read(report, (output.fileno(), errors.fileno()), started + limit)
+            report_text, said = _read(report, (output.fileno(), errors.fileno()), started + limit)
     seconds = monotonic() - started
-    if told == b"":
+    if report_text == b"":
         raise OSError(f"{command[0]}: no process can be started, or its reaper was killed")
-    status = None if told is None else processes.exit_status(int(told))
+    status = None if report_text is None else processes.exit_status(int(report_text))
     return Ended(status, *said, seconds)
 
 
@@ -228,7 +228,7 @@ def _read(
 ) -> tuple[bytes | None, tuple[str, str]]:
     """Read until nothing is left of a child, or the deadline has come.
 
-    Return what the reaper has told, None before it has; and the ends of the streams.
+    Return what the reaper has report_text, None before it has; and the ends of the streams.
     """
     import selectors
 
@@ -248,9 +248,9 @@ def _read(
                 del kept[key.fd][:-KEPT]
                 if not data:
                     selector.unregister(key.fd)
-        told = None if report in selector.get_map() else bytes(kept[report])
+        report_text = None if report in selector.get_map() else bytes(kept[report])
     output, errors = (kept[stream].decode("utf-8", "replace") for stream in streams)
-    return told, (output, errors)
+    return report_text, (output, errors)
 
 
 # --- what it said ---------------------------------------------------------------------------------

@@ -141,11 +141,11 @@ def statuses_in(text: str) -> Iterator[tuple[int, int, StatusCode]]:
 
     A number counts only in a line that has neither the name nor the words.
     """
-    told: set[int] = set()
+    reported: set[int] = set()
     for match in _NAME.finditer(text):
         status = _named(match[0])
         if status is not None:
-            told.add(text.rfind("\n", 0, match.start()))
+            reported.add(text.rfind("\n", 0, match.start()))
             yield match.start(), match.end(), status
     low = text.lower()
     said = sorted((words for words in _by_words() if words in low), key=len, reverse=True)
@@ -156,13 +156,13 @@ def statuses_in(text: str) -> Iterator[tuple[int, int, StatusCode]]:
         status = _by_words()[match[0].lower()]
         is_reported = pieces >= _DISTINCT or status.library != CUDA or _REPORTED.search(before)
         if pieces >= _UNMISTAKABLE or (is_reported and _ACTOR.search(f"{before}{match[0]}")):
-            told.add(line)
+            reported.add(line)
             yield match.start(), match.end(), status
     for match in _NUMBER.finditer(text):
         line = text.rfind("\n", 0, match.start())
         before = text[max(line + 1, match.start() - _BEFORE) : match.start()]
         actors = _ACTOR.findall(before)
-        if actors and line not in told and not before.endswith("exit "):
+        if actors and line not in reported and not before.endswith("exit "):
             library = actors[-1].lower()
             library = library if library in table().titles else CUDA
             status = table().by_number.get((library, int(match[1])))

@@ -238,7 +238,7 @@ class CudaDetector:
             self._core.reporter.found(finding, caller_frame())
         repair = peek(cuda_init, "repair")  # where a context was created
         if repair is not None:
-            repair.tell_torch()
+            repair.notify_torch()
         if peek(peek(sys.modules.get("torch"), "version"), "cuda") is not None:
             self._listen()
             self._latch()

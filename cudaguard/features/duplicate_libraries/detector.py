@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cudaguard.core.detection import NativeLoad
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.elf.process import Library
-    from cudaguard.features.duplicate_libraries.judgement import Wants
+    from cudaguard.features.duplicate_libraries.judgement import CudnnRequirements
 
 # Why nobody saw who loaded a library, in words that follow its path.
 SINCE = {
@@ -43,7 +43,7 @@ class DuplicateDetector:
         self._known: set[tuple[str, int]] = set()
         self._reported: set[tuple[str, ...]] = set()
         self._turn = Turn()
-        self._wants: Wants | None = None
+        self._requirements: CudnnRequirements | None = None
 
     def begin(self) -> None:
         """Look for the first time; what it finds was not seen to come (see `SINCE`)."""
@@ -61,11 +61,11 @@ class DuplicateDetector:
         """Look whether cuDNN is as new as those want that were imported."""
         # Installed, it is opened later only where there is a driver.
         if has_kernel_driver() or any(copy.stem in IN_PARTS for copy in self._copies.values()):
-            from cudaguard.features.duplicate_libraries.judgement import Wants
+            from cudaguard.features.duplicate_libraries.judgement import CudnnRequirements
 
-            if self._wants is None:
-                self._wants = Wants(self._core)
-            self._wants.judge(self._copies.values())
+            if self._requirements is None:
+                self._requirements = CudnnRequirements(self._core)
+            self._requirements.judge(self._copies.values())
 
     def _look(self, load: NativeLoad | None, since: str) -> None:
         """Look once at what is new, and tell of what is there twice.
@@ -73,7 +73,7 @@ class DuplicateDetector:
         Raises:
             ImportOrderError: in `strict`, from an import.
         """
-        found = self._turn.take(lambda: self._take_in(load, since))
+        found = self._turn.take(lambda: self._update(load, since))
         if found is None:
             return
         copies, loaded, related, strays = found
@@ -86,7 +86,7 @@ class DuplicateDetector:
 
             judge(self._core, copies, related, strays, self._reported, is_load=load is not None)
 
-    def _take_in(
+    def _update(
         self, load: NativeLoad | None, since: str
     ) -> tuple[list[Copy], list[Copy], list[Copy], list[Stray]]:
         """Return all that is in the table, what is new of it, and what has gone astray.
@@ -123,7 +123,7 @@ class DuplicateDetector:
                     soname = Image(memory, lib).soname or os.path.basename(lib.path)
                 except own_errors(OSError):  # unloaded meanwhile
                     continue
-                by, how = who = who or _who(self._core, load, since)
+                by, how = who = who or _loaded_by(self._core, load, since)
                 # Without the detours by which the loader came there: `cv2/../opencv.libs/`.
                 folder, name = os.path.split(lib.path)
                 path = os.path.join(os.path.realpath(folder), name)
@@ -154,7 +154,7 @@ class DuplicateDetector:
                 known = identity(meant) if meant else copy.identity
                 if known != copy.identity:
                     wanted = Copy(meant, copy.stem, copy.soname, known, "", "")
-                    yield Stray(lib.path, _who(self._core, load, since)[1], copy, wanted)
+                    yield Stray(lib.path, _loaded_by(self._core, load, since)[1], copy, wanted)
 
     def _parts_to_come(self, copy: Copy) -> Iterator[Stray]:
         """Return a part that will be opened by name, and be found elsewhere than beside it.
@@ -200,7 +200,7 @@ def _found(name: str, folders: Iterable[str]) -> str:
     return next(filter(os.path.exists, (f"{folder}/{name}" for folder in folders)), "")
 
 
-def _who(core: Dispatch, load: NativeLoad | None, since: str) -> tuple[str, str]:
+def _loaded_by(core: Dispatch, load: NativeLoad | None, since: str) -> tuple[str, str]:
     """Return the module that loads what is new, if that was seen, and words that follow a path."""
     if load is None:
         # The extension that is being mapped, from within which another load has come.

@@ -173,7 +173,7 @@ def past_environment(copy: Copy, later: str) -> Finding:
     )
 
 
-class Want(NamedTuple):
+class CudnnRequirement(NamedTuple):
     """A release of cuDNN that a package was built for."""
 
     package: str
@@ -184,7 +184,7 @@ class Want(NamedTuple):
 
 
 def older_than_wanted(
-    want: Want, release: tuple[int, ...], loaded: Copy | None, *, conda: bool
+    want: CudnnRequirement, release: tuple[int, ...], loaded: Copy | None, *, conda: bool
 ) -> Finding:
     """The cuDNN that is loaded, or installed, is older than the one a package was built for."""
     version, least = ".".join(map(str, release)), ".".join(map(str, want.least))

@@ -10,7 +10,7 @@ from cudaguard.elf.library_facts import is_same_build, numbers_of, version_of
 from cudaguard.elf.process import at_start, library_path
 from cudaguard.errors import ImportOrderError
 from cudaguard.features.duplicate_libraries import findings
-from cudaguard.features.duplicate_libraries.findings import Want, older_than_wanted
+from cudaguard.features.duplicate_libraries.findings import CudnnRequirement, older_than_wanted
 from cudaguard.files import names_in, os, own_errors
 from cudaguard.hooks.caller import caller_frame, frame_outside, is_importing
 from cudaguard.system.facts import Facts, requires_of
@@ -233,14 +233,14 @@ _WHEEL = re.compile(r"nvidia[-_.]cudnn[-_.]cu\d+", re.IGNORECASE)
 _OF_NINE = 90000  # cuDNN's number for 9.0.0; 9.13.1 is 91301, and 8.9.7 is 8907
 
 
-def _wanted_by(package: str, facts: Facts) -> Want | None:
+def _requirement_of(package: str, facts: Facts) -> CudnnRequirement | None:
     """Return what one of `PACKAGES` was built for, None if its metadata do not tell."""
     for dist in PACKAGES[package]:
         version = facts.version(dist)
         required = [asked for asked in map(cudnn_of, requires_of(dist)) if asked] if version else []
         # An extra that is for another CUDA counts as little as what is not installed.
         for said, wheel, least in sorted(required, key=lambda r: facts.version(r[1]) is None):
-            return Want(package, f"{dist} {version}", said, wheel, least)
+            return CudnnRequirement(package, f"{dist} {version}", said, wheel, least)
     return None
 
 
@@ -268,13 +268,13 @@ def is_older(release: Release, least: Release) -> bool:
     return known > 1 and release[0] == least[0] and release[:known] < least[:known]
 
 
-class Wants:
+class CudnnRequirements:
     """Compares libraries with what packages were built for, and remembers what it has reported."""
 
     def __init__(self, core: Dispatch) -> None:
         self._core = core
         self._reported: set[str] = set()  # distributions
-        self._wants: dict[str, Want | None] = {}
+        self._requirements: dict[str, CudnnRequirement | None] = {}
 
     def judge(self, copies: Iterable[Copy]) -> None:
         """Compare the cuDNN that is first with what those want that were imported."""
@@ -282,10 +282,10 @@ class Wants:
         here = [name for name in PACKAGES if peek(sys.modules.get(name), "__spec__") is not None]
         facts = Facts()
         for name in here if has_driver() else ():
-            if name not in self._wants:
-                required = _wanted_by(name, facts)
-                self._wants[name] = _compiled(facts, required) if name == "jax" else required
-            want = self._wants[name]
+            if name not in self._requirements:
+                required = _requirement_of(name, facts)
+                self._requirements[name] = _compiled(facts, required) if name == "jax" else required
+            want = self._requirements[name]
             if want is None or want.by in self._reported:
                 continue
             soname = f"libcudnn.so.{want.least[0]}"
@@ -302,7 +302,7 @@ class Wants:
                 self._core.reporter.found(finding, caller_frame())
 
 
-def _compiled(facts: Facts, required: Want | None) -> Want | None:
+def _compiled(facts: Facts, required: CudnnRequirement | None) -> CudnnRequirement | None:
     """Return what JAX was compiled with, by its own function, or what metadata ask for if more."""
     function = peek(peek(sys.modules.get("jax._src.lib"), "cuda_versions"), "cudnn_build_version")
     try:
@@ -315,4 +315,4 @@ def _compiled(facts: Facts, required: Want | None) -> Want | None:
     if required is not None and not is_older(required.least, least):
         return required
     by, said = f"jaxlib {facts.version('jaxlib') or ''}".strip(), f"cudnn>={least[0]}.{least[1]}"
-    return Want("jax", by, said, "", least)
+    return CudnnRequirement("jax", by, said, "", least)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Look = Callable[[tuple[Any, ...], Mapping[str, Any]], bool]
 
 
-def look_at(request: Request, function: str, look: Look) -> None:
+def watch_calls(request: Request, function: str, look: Look) -> None:
     """Have the calls of a function looked at, where it is there.
 
     `look` is called before each call, up to the one for which it returns True.
@@ -87,7 +87,7 @@ def _place(module: str, path: str) -> tuple[Any, str]:
 # --- check_call: calls that belong before an import -----------------------------------------------
 
 
-def watch(request: Request) -> None:
+def check_calls(request: Request) -> None:
     """Have the calls that a rule names looked at, where they are there."""
     is_meant = {"": True}  # by pattern of files: is there one of their names elsewhere?
     for action in actions_of(request.rule, "check_call"):
@@ -107,7 +107,7 @@ def watch(request: Request) -> None:
                 _tell(request, action)
                 return True
 
-            look_at(request, action["check_call"], look)
+            watch_calls(request, action["check_call"], look)
 
 
 def _tell(request: Request, action: Mapping[str, Any]) -> None:

@@ -70,7 +70,7 @@ def preload_at_call(request: Request) -> None:
                 request.tell(outcome)
             return True
 
-        calls.look_at(request, action["at"], look)
+        calls.watch_calls(request, action["at"], look)
 
 
 def _names(values: Iterable[Any], name: str, deepest: int = 3) -> bool:
@@ -83,7 +83,7 @@ def _names(values: Iterable[Any], name: str, deepest: int = 3) -> bool:
     return False
 
 
-def fetch(request: Request, missing: str) -> Iterator[Outcome]:
+def load_installed(request: Request, missing: str) -> Iterator[Outcome]:
     """Open what a library was refused for, and what that needs, from where it is installed.
 
     `missing`: what the loader has not found. Empty: it finds one that is too old, and a newer one
@@ -138,7 +138,7 @@ def _modules_of(file: str) -> frozenset[str]:
     return frozenset(module for module in first if module.isidentifier())
 
 
-def came_too_late(request: Request) -> Iterator[Outcome]:
+def check_already_loaded(request: Request) -> Iterator[Outcome]:
     """Yield MISSED if a library that the rule wants first is not the one in the process."""
     from cudaguard.system.preload import is_mapped
 
@@ -182,7 +182,7 @@ def _installed(action: Mapping[str, Any]) -> tuple[str, ...]:
 # --- a module that has the libraries which an extension names -------------------------------------
 
 
-def provide(request: Request, needed: tuple[str, ...]) -> Iterator[Outcome]:
+def import_provider(request: Request, needed: tuple[str, ...]) -> Iterator[Outcome]:
     """Import the module that has the libraries which an extension names."""
     rule, provider = request.rule, request.rule.watch[0]
     if not request.permit.acts:

@@ -253,11 +253,11 @@ RULES: tuple[Rule, ...] = (
 VERBS = (
     Verb("provide_libraries", "file pattern", "libtorch*.so*",
       "Import the watched module before any extension that needs such a library.",
-      {"needing": "repair:provide"}),
+      {"needing": "repair:import_provider"}),
     Verb("preload", "library", "nvidia/nccl/lib/libnccl.so.2",
       "Load an installed library, or what it needs, before the watched module is imported or at "
       "a call.",
-      {"before": "repair:preload", "late": "repair:came_too_late",
+      {"before": "repair:preload", "late": "repair:check_already_loaded",
        "after": "repair:preload_at_call"},
       (Parameter("if_older", "switch", True, False),
        Parameter("dependencies", "switch", True, False),
@@ -265,13 +265,13 @@ VERBS = (
        Parameter("naming", "text", "CUDAExecutionProvider", False))),
     Verb("check_call", "function", "SimulationApp",
       "Tell if a function, or a class, is first called after the import of one of some modules.",
-      {"after": "calls:watch"},
+      {"after": "calls:check_calls"},
       (Parameter("before", "texts", "pxr"),
        Parameter("sharing", "library path", "example.libs/libxcb*.so*", False)), ("report",)),
 )  # fmt: skip
 REPAIRS = {
     "preload_newest": {"before": "newest:preload_newest", "first": "newest:preload_newest"},
-    "fetch_installed": {"lacking": "repair:fetch"},
+    "fetch_installed": {"lacking": "repair:load_installed"},
     "preload_needed": {"choosing": "newest:preload_needed"},
     "preload_static_tls": {"before": "repair:preload_static_tls"},
 }
