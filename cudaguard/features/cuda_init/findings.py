@@ -186,8 +186,8 @@ def used_after_fork(how: str, first: Change, where: str, error: str = "") -> Fin
 def worker_failed(first: Change, error: str) -> Finding:
     """A worker that was forked from this process, after `first`, has failed over CUDA."""
     return FORK.found(
-        f"A forked worker used CUDA, which {_actor(first)} had initialized{_at(first.where)} before "
-        "the fork.",
+        f"A forked worker used CUDA, which {_actor(first)} had initialized{_at(first.where)} "
+        "before the fork.",
         f"the worker: {error}",
         consequence=f"Every CUDA call fails in a forked worker: {_FORKED}",
     )
