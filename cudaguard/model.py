@@ -374,7 +374,7 @@ class Status(Record):
 
     def __str__(self) -> str:
         """Return the mode, what was changed and what was found, for a terminal."""
-        from cudaguard.files.layout import printable
+        from cudaguard.files.text import printable
 
         head = f"cudaguard: mode {self.mode}, {len(self.rules)} rules in force"
         head += printable(f", woken by {self.woken_by}") if self.woken_by else ""

@@ -125,7 +125,7 @@ def log(text: str, *, level: str) -> None:
     if not logger.handlers:
         # Without a handler of the program's own, logging would print to stderr by itself.
         logger.addHandler(logging.NullHandler())
-    from cudaguard.files.layout import printable_lines
+    from cudaguard.files.text import printable_lines
 
     logger.log(getattr(logging, level), printable_lines(text))
 
@@ -157,6 +157,6 @@ def _warn(
         ):
             raise  # the user named us
         if sys.stderr is not None:  # print() would take that for stdout
-            from cudaguard.files.layout import printable
+            from cudaguard.files.text import printable
 
             print(f"{printable(file)}:{line}: {category.__name__}: {text}", file=sys.stderr)

@@ -226,7 +226,7 @@ def _toml_key(key: object) -> str:
 
 def rule_to_save(package: str, action: Mapping[str, Any], why: str) -> str:
     """Return the advice to save a rule about a package, with the text of that rule."""
-    from cudaguard.files.layout import RULE_LINE
+    from cudaguard.files.text import RULE_LINE
 
     lines = (
         "save this rule as cudaguard.toml and set CUDAGUARD_CONFIG=cudaguard.toml:",

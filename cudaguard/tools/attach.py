@@ -14,7 +14,8 @@ from time import monotonic, sleep
 
 from cudaguard.core.record import DUMP_SIGNAL, FAULTS
 from cudaguard.files import read_start
-from cudaguard.files.layout import Page, printable_data
+from cudaguard.files.layout import Page
+from cudaguard.files.text import printable_data
 from cudaguard.system.processes import descendants, handles, state
 from cudaguard.tools.common import BROKEN, OK, UsageError, add_verbose, note, show
 from cudaguard.tools.run.launch import Launch, program_of

@@ -11,7 +11,8 @@ import os
 import sys
 from typing import NamedTuple
 
-from cudaguard.files.layout import Page, printable
+from cudaguard.files.layout import Page
+from cudaguard.files.text import printable
 from cudaguard.tools.common import FOUND, OK, UsageError, add_format, json_text, show
 
 TYPE_CHECKING = False

@@ -13,7 +13,8 @@ from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 
 from cudaguard.files import open_to_write, write_text
-from cudaguard.files.layout import Document, Page, columns_of, is_terminal, printable
+from cudaguard.files.layout import Document, Page, columns_of, is_terminal
+from cudaguard.files.text import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

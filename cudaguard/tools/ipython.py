@@ -21,7 +21,7 @@ def load_ipython_extension(ipython: Any) -> None:
     from cudaguard import install
     from cudaguard.api import status
     from cudaguard.core.lifecycle import activation
-    from cudaguard.files.layout import printable_lines
+    from cudaguard.files.text import printable_lines
 
     reporter = activation.core.reporter
     before = reporter.lasting
@@ -47,6 +47,6 @@ def unload_ipython_extension(ipython: Any) -> None:
 def show_status(_: str) -> None:  # a magic gets what follows it
     """Show the mode of cudaguard, what it has changed and what it has found."""
     from cudaguard.api import status
-    from cudaguard.files.layout import printable_lines
+    from cudaguard.files.text import printable_lines
 
     print(printable_lines(str(status())))

@@ -77,7 +77,7 @@ def configure(parser: ArgumentParser) -> None:
 def execute(args: Namespace) -> int:
     """Read, print what was found, and return the exit status."""
     from cudaguard.errors import ConfigError, RuleError
-    from cudaguard.files.layout import printable_data
+    from cudaguard.files.text import printable_data
 
     for path in args.path:
         if not os.path.exists(path):

@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.findings import counted
-from cudaguard.files.layout import Page, printable
+from cudaguard.files.layout import Page
+from cudaguard.files.text import printable
 from cudaguard.tools.common import FOUND, OK, add_format, json_text, note, show
 
 TYPE_CHECKING = False

@@ -17,7 +17,8 @@ from cudaguard.core.record import JOURNAL
 from cudaguard.core.reports import Repaired
 from cudaguard.elf.library_facts import distributions_of, read_library, version_of
 from cudaguard.files import write_text
-from cudaguard.files.layout import Page, printable_data
+from cudaguard.files.layout import Page
+from cudaguard.files.text import printable_data
 from cudaguard.system.facts import Facts
 from cudaguard.system.processes import shell_status, signal_name
 from cudaguard.system.runtimes import runtime_of, stem_of

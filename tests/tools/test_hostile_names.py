@@ -165,6 +165,6 @@ def test_bisect(child):
 
 
 def test_words_that_only_look_like_commands_stay(child):
-    code = "from cudaguard.files.layout import printable_lines; print(printable_lines({!r}))"
+    code = "from cudaguard.files.text import printable_lines; print(printable_lines({!r}))"
     for text in ("at::Tensor std::__1::f", "a # b ## c", "C:\\new", "café 图 😀", "a\tb\nc"):
         assert child.python(code.format(text), env={"PYTHONUTF8": "1"}).stdout == f"{text}\n"

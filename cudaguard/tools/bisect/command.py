@@ -17,7 +17,8 @@ from typing import NamedTuple
 from cudaguard.core.findings import counted
 from cudaguard.core.rule_check import toml_text
 from cudaguard.files import LARGEST, read_bytes, write_text
-from cudaguard.files.layout import Page, printable_data
+from cudaguard.files.layout import Page
+from cudaguard.files.text import printable_data
 from cudaguard.system.child import run_command, telling_lines
 from cudaguard.system.packages import LOCAL, STANDARD, distributions_of, origin_of
 from cudaguard.system.source import imports_of_file

@@ -17,7 +17,8 @@ import sysconfig
 from cudaguard.core import checks as core
 from cudaguard.core.checks import FAIL, FAILED_ITSELF, SKIPPED, STATUSES, WARNING
 from cudaguard.core.findings import counted
-from cudaguard.files.layout import COLOR, Page, printable_data, printable_lines
+from cudaguard.files.layout import COLOR, Page
+from cudaguard.files.text import printable_data, printable_lines
 from cudaguard.model import SEVERITIES
 from cudaguard.system.torch_build import folder_of
 from cudaguard.tools import common

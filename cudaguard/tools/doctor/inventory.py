@@ -22,7 +22,8 @@ from cudaguard.core.checks import OK as FINE
 from cudaguard.core.checks import SKIPPED
 from cudaguard.core.findings import counted
 from cudaguard.files import LARGEST, read_bytes, text_of
-from cudaguard.files.layout import Page, printable_data
+from cudaguard.files.layout import Page
+from cudaguard.files.text import printable_data
 from cudaguard.system.child import run_command
 from cudaguard.system.machine import kinds_of_machine, library_file, look_at_driver
 from cudaguard.system.packages import documents

@@ -13,7 +13,8 @@ from cudaguard.api import active_rules
 from cudaguard.core.journal_reader import read_events
 from cudaguard.core.record import JOURNAL
 from cudaguard.files import write_text
-from cudaguard.files.layout import MOST, Page, printable_data
+from cudaguard.files.layout import MOST, Page
+from cudaguard.files.text import printable_data
 from cudaguard.system.facts import Facts
 from cudaguard.system.processes import oom_kills, shell_status, signal_name
 from cudaguard.system.source import imports_of_file
