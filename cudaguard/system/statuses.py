@@ -63,9 +63,9 @@ class _Table:
             else:
                 pairs = (pair.split() for pair in line.split(", "))
                 short += [(library, int(number), name) for number, name in pairs]
-        self.statuses += [self.named(*entry) for entry in short]
-        self.by_name = {name: code for code in reversed(self.statuses) for name in code.names}
-        self.by_number = {(code.library, code.number): code for code in reversed(self.statuses)}
+        self.statuses += [self.named(*one) for one in short]
+        self.by_name = {name: one for one in reversed(self.statuses) for name in one.names}
+        self.by_number = {(one.library, one.number): one for one in reversed(self.statuses)}
 
     def _add(self, library: str, number: str, names: str, rest: str, fix: str) -> None:
         title, prefix = self.titles[library]
@@ -124,7 +124,7 @@ _BEFORE = 120  # characters before an answer in which its actor is
 
 @cache
 def _by_words() -> dict[str, StatusCode]:
-    return {words.lower(): code for code in reversed(table().statuses) for words in code.words}
+    return {words.lower(): one for one in reversed(table().statuses) for words in one.words}
 
 
 def status_begun_by(text: str) -> StatusCode | None:
@@ -132,7 +132,7 @@ def status_begun_by(text: str) -> StatusCode | None:
     said = text.strip(" .!\n").lower().removeprefix("an ")
     is_enough = len(re.split("[ -]", said)) > 1
     return next(
-        (code for words, code in _by_words().items() if is_enough and words.startswith(said)), None
+        (one for words, one in _by_words().items() if is_enough and words.startswith(said)), None
     )
 
 
@@ -141,11 +141,11 @@ def statuses_in(text: str) -> Iterator[tuple[int, int, StatusCode]]:
 
     A number counts only in a line that has neither the name nor the words.
     """
-    reported: set[int] = set()
+    told: set[int] = set()
     for match in _NAME.finditer(text):
         status = _named(match[0])
         if status is not None:
-            reported.add(text.rfind("\n", 0, match.start()))
+            told.add(text.rfind("\n", 0, match.start()))
             yield match.start(), match.end(), status
     low = text.lower()
     said = sorted((words for words in _by_words() if words in low), key=len, reverse=True)
@@ -156,13 +156,13 @@ def statuses_in(text: str) -> Iterator[tuple[int, int, StatusCode]]:
         status = _by_words()[match[0].lower()]
         is_reported = pieces >= _DISTINCT or status.library != CUDA or _REPORTED.search(before)
         if pieces >= _UNMISTAKABLE or (is_reported and _ACTOR.search(f"{before}{match[0]}")):
-            reported.add(line)
+            told.add(line)
             yield match.start(), match.end(), status
     for match in _NUMBER.finditer(text):
         line = text.rfind("\n", 0, match.start())
         before = text[max(line + 1, match.start() - _BEFORE) : match.start()]
         actors = _ACTOR.findall(before)
-        if actors and line not in reported and not before.endswith("exit "):
+        if actors and line not in told and not before.endswith("exit "):
             library = actors[-1].lower()
             library = library if library in table().titles else CUDA
             status = table().by_number.get((library, int(match[1])))
@@ -176,7 +176,7 @@ def _named(name: str) -> StatusCode | None:
     found = known.by_name.get(name.rstrip("_"))
     if found is None:
         titles = known.titles.items()
-        of_name = (library for library, (_, prefix) in titles if prefix and name.startswith(prefix))
+        of_name = (one for one, (_, prefix) in titles if prefix and name.startswith(prefix))
         library = next(of_name, "")
         if library:
             found = known.named(library, 0, name[len(known.titles[library][1]) :])
