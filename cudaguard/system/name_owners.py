@@ -96,7 +96,7 @@ _WHEELS = {
     "libnvToolsExt": "nvidia-nvtx", "libcufile": "nvidia-cufile", "libnvblas": "nvidia-cublas",
     "libnvshmem_host": "nvidia-nvshmem", "libnvinfer": "tensorrt", "libnvonnxparser": "tensorrt",
     "libnvjpeg": "nvidia-nvjpeg", "libcusolverMg": "nvidia-cusolver", "libcufftw": "nvidia-cufft",
-    "libnvfatbin": "nvidia-nvfatbin", "libcutensor": "cutensor",
+    "libnvfatbin": "nvidia-nvfatbin", "libcutensor": "cutensor", "libcupti": "nvidia-cuda-cupti",
     **{f"libnpp{part}": "nvidia-npp" for part in ("c", "ial", "icc", "idei", "if", "ig", "ist")},
 }  # fmt: skip
 _OWN_RELEASES = ("libcudnn", "libnvinfer")  # whose number is that of the release
@@ -128,7 +128,11 @@ _OF_WINDOWS = re.compile(
     r"(cu[a-z]\w*?|nv\w+?|cudnn\w*?)64_(\d\d?)\d?(?:_\d+)?\.dll$", re.IGNORECASE
 )
 # What jax calls them.
-_TITLES = {owner.title: f"{owner.library}.so" for _, owner in _NAMES if owner.kind == NVIDIA}
+_TITLES = {
+    "cuSPARSE": "libcusparse.so", "cuBLAS": "libcublas.so", "cuDNN": "libcudnn.so",
+    "cuFFT": "libcufft.so", "cuSOLVER": "libcusolver.so", "CUPTI": "libcupti.so",
+    "NCCL": "libnccl.so", "NVRTC": "libnvrtc.so", "nvJitLink": "libnvJitLink.so",
+}  # fmt: skip
 
 
 def soname_of(library: str) -> str:

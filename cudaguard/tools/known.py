@@ -46,7 +46,7 @@ def explain(about: BaseException | str) -> Finding | None:
 
 def ids() -> tuple[str, ...]:
     """Return every id that can be explained."""
-    errors = (error.id for error in known_errors())
+    errors = (one.id for one in known_errors())
     return tuple(sorted({*all_rules(), *errors, *CHECKS, *table.index.IDS}))
 
 
@@ -64,23 +64,22 @@ def _explain_id(id: str) -> Finding | None:
             remedy="run the check on this machine",
             command=f"cudaguard doctor --only {id} -v",
         )
-    known = next((error for error in known_errors() if error.id == id), None) or table.kind(id)
+    known = next((one for one in known_errors() if one.id == id), None) or table.kind(id)
     return None if known is None else known.about()
 
 
 def _about_rule(rule: Rule) -> Finding:
-    grade = rule.grade
     seen = f"reproduced {rule.verified}" if rule.verified else "reported, not reproduced"
-    off = switch_off(rule.id)
-    remedies = {
-        "automatic": f"start the program with CUDAGUARD=fix; or switch it off: {off}",
-        "opt-in": f"switch it on with install(enable=[{rule.id!r}]) or CUDAGUARD_RULES=+{rule.id}",
-        "report": f"silence it: {off}",
-    }
+    if rule.grade == "opt-in":
+        remedy = f"switch it on with install(enable=[{rule.id!r}]) or CUDAGUARD_RULES=+{rule.id}"
+    elif rule.grade == "automatic":
+        remedy = f"start the program with CUDAGUARD=fix; or switch it off: {switch_off(rule.id)}"
+    else:
+        remedy = f"silence it: {switch_off(rule.id)}"
     return of_rule(
         rule,
         f"{rule.title}." if rule.title else f"A rule about {', '.join(rule.watch)}.",
-        f"grade {grade}; {seen}",
+        f"grade {rule.grade}; {seen}",
         f"fixed in {rule.fixed_in}" if rule.fixed_in else "",
         f"watches {', '.join(rule.watch)}",
         f"applies to {', '.join(rule.dist)}" if rule.dist else "",
@@ -88,5 +87,5 @@ def _about_rule(rule: Rule) -> Finding:
         f"needs {', '.join(rule.needs)} first" if rule.needs else "",
         *(f"does {toml_text(action)}" for action in rule.actions),
         severity="info",
-        remedy=remedies[grade],
+        remedy=remedy,
     )

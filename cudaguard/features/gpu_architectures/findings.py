@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.findings import Kind, first_few, listed
+from cudaguard.core.findings import Kind, and_more, listed
 from cudaguard.core.table import github
 from cudaguard.features.gpu_architectures import policy
 from cudaguard.files import os
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cudaguard.features.gpu_architectures.policy import Pair, Torch
     from cudaguard.system.torch_build import Nvrtc
 
+_SHOWN = 3
 _FAILS = "no kernel image is available for execution on the device"
 
 LACKS_CODE = Kind(
@@ -80,7 +81,7 @@ def no_jit(torch: Torch, devices: Mapping[int, Pair], nvrtc: Nvrtc, *, loud: boo
         command = f"pip install '{older}'" if older else ""
     return LACKS_COMPILER.found(
         f"torch's NVRTC {policy.dotted(nvrtc.release)} does not support "
-        f"{' and '.join(f'sm_{number}' for number in wanted)} of {named(devices)}.",
+        f"{' and '.join(f'sm_{one}' for one in wanted)} of {named(devices)}.",
         compiler_line(nvrtc),
         severity="warning" if loud else "info",
         remedy=remedy,
@@ -159,12 +160,15 @@ def no_code(
         f"{listed(sorted(set(some)))} (sm_{policy.architecture(gpu)})" for gpu, some in gpus.items()
     ]
     options = " ".join(f"--gpu sm_{policy.architecture(device)}" for device in gpus)
-    lines = [f"{path}: {' '.join(code.architectures)}" for path, code in files.items()]
+    shown = list(files.items())[:_SHOWN]
     return Finding(
         "CG918",
         f"{dist} {version} has no code for {listed(names)}.",
         severity="warning" if is_usable else "error",
-        evidence=first_few(lines, "files"),
+        evidence=(
+            *(f"{path}: {' '.join(code.architectures)}" for path, code in shown),
+            *and_more(len(files) - _SHOWN, "files"),
+        ),
         consequence=f"Its compiled kernels fail there with '{_FAILS}'.",
         remedy=build_remedy(dist, list(gpus)),
         command=f"cudaguard check-extension {options} --verbose {dist}",
