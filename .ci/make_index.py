@@ -1,7 +1,7 @@
 """Write what is generated in `cudaguard`; with `--check` tell whether it is up to date.
 
 `_index.py` has, of all features, what the guard must know before it loads any of them. It is made
-from `rules.py` of each feature. `kernel/watched.py` has what the kernel must know, to
+from `rules.py` of each feature that has one. `kernel/watched.py` has what the kernel must know, to
 wake the guard in time.
 """
 
@@ -115,7 +115,10 @@ def conditions_of(rule, needing) -> dict[str, object]:
 
 def index() -> str:
     """Return the text of the index."""
-    tables = {name: imported(f"{name}.rules") for name in FEATURES}
+    tables = {
+        name: imported(f"{name}.rules" if (INDEX.parent / name / "rules.py").exists() else name)
+        for name in FEATURES
+    }
     findings = ["cudaguard.core.findings"]
     findings += [f"cudaguard.features.{name}.findings" for name in FEATURES
                  if (INDEX.parent / name / "findings.py").exists()]  # fmt: skip

@@ -116,7 +116,7 @@ def install(
     context: "int | str | None" = None,
     children: bool = False,
 ) -> "Guard":
-    """Put the guard up for the rest of the process.
+    """Install the guard for the rest of the process.
 
     Idempotent: a second call returns the same handle, applies its mode and switches, and adds
     its rules. ``CUDAGUARD=off`` in the environment keeps the guard down whatever is asked for.

@@ -29,9 +29,7 @@ activation.core.kernel = kernel
 
 
 class GuardBlock:
-    """What `guard` returns: the guard is up inside the ``with`` block. May be entered again."""
-
-    _lazy: frozenset[str] = frozenset()
+    """What `guard` returns: the guard is installed inside the block, which may be entered again."""
 
     def __init__(self, layer: Layer) -> None:
         self._layer = layer
@@ -55,7 +53,7 @@ class GuardBlock:
 
 
 def install(*asked: Any) -> None:
-    """Put the guard up with settings: see `cudaguard.kernel.install`, whose arguments these are."""
+    """Install the guard with settings; the arguments are those of `cudaguard.kernel.install`."""
     activation.install(_layer("install()", *asked))
 
 
@@ -69,7 +67,7 @@ def guard(
     context: int | str | None = None,
     children: bool = False,
 ) -> GuardBlock:
-    """Return a context manager that has the guard up inside its block, as before outside it.
+    """Return a context manager that installs the guard inside its block; outside it is as before.
 
     Process-wide and counted: blocks nest, may overlap in several threads and may be left in any
     order. What was repaired inside the block stays repaired. An `install` called inside the
@@ -93,7 +91,7 @@ def _layer(*asked: Any) -> Layer:
 
 
 def uninstall() -> None:
-    """Take the guard down, open `guard` blocks included; does nothing without a guard.
+    """Uninstall the guard, open `guard` blocks included; does nothing without a guard.
 
     Everything that can be put back is put back. What was repaired stays repaired and is listed
     in ``status().changes``.

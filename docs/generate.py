@@ -28,7 +28,7 @@ from cudaguard.features.array_interface.consumers import (
     FORWARD,
 )
 from cudaguard.model import GRADES
-from cudaguard.system.shareable import VARIABLES
+from cudaguard.tools.common import VARIABLES
 from cudaguard.tools.doctor.checks import CHECKS, all_checks, check_of
 from cudaguard.tools.known import RULES
 

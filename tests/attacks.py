@@ -44,7 +44,7 @@ FUNCTIONS = ("compile", "search", "match", "fullmatch", "sub", "subn", "split", 
              "finditer")  # fmt: skip
 # Patterns that are put together when the program runs: module -> how to get them, and the method.
 MADE = {
-    "cudaguard.system.shareable": (
+    "cudaguard.tools.common": (
         "[_any_of(('/ab', '/abab'), r'(?<![^\\W_])', r'(?![\\w-]|\\.\\w)')]",
         "sub",
     ),

@@ -30,16 +30,16 @@ FACE = {
 SCRIPTS = ("_bisect", "_site")
 # A front end is loaded by its host, which is there then.
 HOSTS = {"tools.pytest": "pytest"}
-DEPENDENCIES = {"importlib_metadata", "packaging", "tomli", "tomllib", "wrapt", "pynvml"}
+DEPENDENCIES = {"importlib_metadata", "packaging", "tomli", "tomllib", "pynvml"}
 LONGEST = 700  # lines; a file is split when it has two subjects, never because it is long
 GENERATED = "features._index"
 # The ratchet. These only fall: whoever removes something lowers them to what is left, and what is
 # added has to make as much needless (see CONTRIBUTING.md).
 CEILINGS = {
-    "lines of the package": 33292,
-    "modules of the package": 183,
-    "lines of data in the package": 1966,
-    "lines of the tests": 44999,
+    "lines of the package": 32961,
+    "modules of the package": 177,
+    "lines of data in the package": 1965,
+    "lines of the tests": 44732,
     "lines loaded by install()": 787,
     "lines loaded by install(); import ctypes": 1204,
 }

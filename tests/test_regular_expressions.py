@@ -72,7 +72,7 @@ def test_texts_of_a_megabyte_are_explained_and_shared(child, root):
     done = child.python(
         """
         from cudaguard.tools.known import explain
-        from cudaguard.system.shareable import shareable
+        from cudaguard.tools.common import shareable
         from cudaguard.core.known_errors import literal_in
         from cudaguard.core.passing_errors import known_errors
         import re

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from cudaguard.model import Rule, Severity
 
+SHOWN = 3  # of many files, symbols or libraries that are evidence
+
 
 class Kind(Record):
     """What is found under one id: all its words but those of one case."""
@@ -355,6 +357,11 @@ def listed(names: Iterable[str]) -> str:
 def and_more(count: int, what: str) -> tuple[str, ...]:
     """Return what stands for those that are not shown: ``and 3 more files``, if there are any."""
     return (f"and {counted(count, f'more {what}')}",) if count > 0 else ()
+
+
+def first_few(items: Sequence[str], what: str) -> tuple[str, ...]:
+    """Return the first of some lines of evidence, and how many there are besides."""
+    return (*items[:SHOWN], *and_more(len(items) - SHOWN, what))
 
 
 def counted(count: int, what: str) -> str:

@@ -224,6 +224,21 @@ def _toml_key(key: object) -> str:
     return text if is_bare else toml_text(text)
 
 
+def rule_to_save(package: str, action: Mapping[str, Any], why: str) -> str:
+    """Return the advice to save a rule about a package, with the text of that rule."""
+    from cudaguard.files.text import RULE_LINE
+
+    lines = (
+        "save this rule as cudaguard.toml and set CUDAGUARD_CONFIG=cudaguard.toml:",
+        "[[rules]]",
+        'id = "LOCAL001"',
+        f"watch = {toml_text([package])}",
+        f"actions = {toml_text([action])}",
+        f"why = {toml_text(why)}",
+    )
+    return RULE_LINE.join(lines)
+
+
 REQUIRED = ("id", "watch", "why")
 WHEN_KEYS = ("python", "platform", "machine", "env", "dists", "unless")
 

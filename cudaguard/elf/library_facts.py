@@ -1,17 +1,13 @@
-"""What a mapped file is: its name, size, build and the distribution that installed it.
-
-Read from files, after the program has ended. Source: ``elf(5)`` (notes; ``NT_GNU_BUILD_ID``), the
-"Recording installed projects" specification (``RECORD``).
-"""
+"""What files tell of a library: readable names, release, build, distribution, TLS, GPU code."""
 
 from __future__ import annotations
 
 import ctypes
 import re
 
-from cudaguard.elf.reader import ElfFile, number, words
-from cudaguard.elf.symbols import DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, RELOCATION
-from cudaguard.files import LARGEST, os, own_errors, read_bytes, read_start
+from cudaguard.elf.reader import STEP, ElfFile, UnreadableError, number, words
+from cudaguard.elf.symbols import SharedObject
+from cudaguard.files import LARGEST, names_in, os, own_errors, read_bytes, read_start
 from cudaguard.model import NamedTuple
 
 TYPE_CHECKING = False
@@ -23,7 +19,7 @@ if TYPE_CHECKING:
 
 _LENGTH = re.compile(r"\d{1,5}")
 _START = re.compile(r"_Z(?:N[rVKRO]*)?(?=\d)")
-LONGEST = 1 << 14
+_LONGEST = 1 << 14
 
 
 def readable(symbols: Iterable[str]) -> list[tuple[str, str]]:
@@ -50,7 +46,7 @@ def _of_the_runtime() -> Callable[[str], str] | None:
     free.argtypes, free.restype = (ctypes.c_void_p,), None
 
     def demangle(name: str) -> str:
-        is_mangled = name.startswith("_Z") and len(name) <= LONGEST
+        is_mangled = name.startswith("_Z") and len(name) <= _LONGEST
         text = call(name.encode(), None, None, None) if is_mangled else None
         if not text:
             return ""
@@ -98,7 +94,7 @@ def version_of(path: str, soname: str, wheel: str = "") -> tuple[int, ...]:
     The numbers of a `soname` do not tell; `wheel` is the middle of the name of NVIDIA's package.
     """
     name = os.path.basename(os.path.realpath(path))
-    found = _numbers(name.partition(".so.")[2]) if name != soname else ()
+    found = numbers_of(name.partition(".so.")[2]) if name != soname else ()
     return found or (_version_of_wheel(path, wheel) if wheel else ())
 
 
@@ -109,27 +105,32 @@ def _version_of_wheel(path: str, wheel: str) -> tuple[int, ...]:
     if last != "nvidia":
         return ()
     found = set()
-    for name in _names(folder):
+    for name in names_in(folder):
         dist, _, rest = name.partition("-")
         version, is_metadata, _ = rest.partition(".dist-info")
         if is_metadata and (f"{dist}_".startswith(f"nvidia_{wheel}_")):
-            found.add(_numbers(version))
+            found.add(numbers_of(version))
     return found.pop() if len(found) == 1 else ()  # of two, nobody knows whose file it is
 
 
-def _numbers(text: str) -> tuple[int, ...]:
+def numbers_of(text: str) -> tuple[int, ...]:
+    """Return a version as numbers; empty if a part of it is none."""
     words = text.split(".")
     return tuple(map(int, words)) if all(word.isdecimal() for word in words) else ()
 
 
-def is_same_build(one: str, other: str) -> bool:
+def is_same_build(first: str, second: str) -> bool:
     """Return True if two files are copies of one another, as far as size and beginning tell."""
     try:
-        same_size = os.path.getsize(one) == os.path.getsize(other)
-        return same_size and read_start(one, _BEGINNING) == read_start(other, _BEGINNING)
+        same_size = os.path.getsize(first) == os.path.getsize(second)
+        return same_size and read_start(first, _BEGINNING) == read_start(second, _BEGINNING)
     except own_errors(OSError):
         return False
 
+
+# --- Its build, and the distribution that installed it --------------------------------------------
+# Source: ``elf(5)`` (notes; ``NT_GNU_BUILD_ID``), the "Recording installed projects" specification
+# (``RECORD``).
 
 _SITE = re.compile(r"(.*/(?:site|dist)-packages)/(.*)", re.DOTALL)
 _PT_NOTE, _NT_GNU_BUILD_ID = 4, 3
@@ -177,7 +178,7 @@ def distributions_of(paths: Iterable[str]) -> dict[str, str]:
             wanted.setdefault(match[1], {})[match[2]] = path
     found: dict[str, str] = {}
     for folder, files in wanted.items():
-        for name in _names(folder):
+        for name in names_in(folder):
             dist, is_metadata, _ = name.partition(".dist-info")
             try:
                 record = read_bytes(f"{folder}/{name}/RECORD", LARGEST) if is_metadata else b""
@@ -189,13 +190,6 @@ def distributions_of(paths: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except own_errors(OSError):
-        return []
-
-
 # --- How much of the room for thread-local variables at fixed places a library wants --------------
 # A library says so by a flag (DF_STATIC_TLS). Older linkers for AArch64 leave it out, and the
 # loader goes by the relocations themselves there; so does this.
@@ -203,10 +197,9 @@ def _names(folder: str) -> list[str]:
 # Source: the gABI, ``elf/dl-reloc.c`` of glibc.
 
 _PT_TLS = 7
-_DT_FLAGS, _DF_STATIC_TLS, _DT_RELACOUNT = 30, 0x10, 0x6FFFFFF9
+_DT_FLAGS, _DF_STATIC_TLS = 30, 0x10
 # Machine -> the relocation that takes such a place: R_X86_64_TPOFF64, R_AARCH64_TLS_TPREL.
 _TAKES = {62: 18, 183: 1030}
-_MOST_RELOCATIONS = 1 << 22  # bytes
 
 
 def static_tls_of(path: str) -> int:
@@ -223,12 +216,143 @@ def _has_fixed_places(file: ElfFile) -> bool:
     if file.value(_DT_FLAGS) & _DF_STATIC_TLS:
         return True
     wanted = _TAKES.get(number(file.header, 18, 2))
-    relative = file.value(_DT_RELACOUNT) * RELOCATION  # these come first
-    for start, size in (
-        (file.value(DT_RELA) + relative, file.value(DT_RELASZ) - relative),
-        (file.value(DT_JMPREL), file.value(DT_PLTRELSZ)),
-    ):
-        data = file.some(start, min(size, _MOST_RELOCATIONS)) if size > 0 else b""
-        if any(info & 0xFFFFFFFF == wanted for info in words(data, RELOCATION)[1::3]):
-            return True
-    return False
+    return any(info & 0xFFFFFFFF == wanted for info, _ in SharedObject(file).relocations())
+
+
+# --- Which GPUs a library has code for: from the headers of its fat binaries, not their content ---
+# nvcc puts one fat binary for each source file into the section ``.nv_fatbin``, with an image for
+# each architecture: machine code (a cubin) or PTX, which the driver compiles. What is built with
+# ``-rdc=true`` is linked once more: then ``.nv_fatbin`` has what was linked, and ``__nv_relfatbin``
+# what the driver links where that does not do. ``.nvFatBinSegment`` has a record for each.
+#
+# Source: ``fatbinary_section.h`` of CUDA; the headers of images, which are not documented, as
+# nvcc 11.8 to 13.2 have written them: held against ``cuobjdump --list-elf --list-ptx``.
+
+_LINKED, _TO_LINK, _RECORDS = ".nv_fatbin", "__nv_relfatbin", ".nvFatBinSegment"
+_MAGIC, _RECORD_MAGIC = 0xBA55ED50, 0x466243B1
+_HEADER, _RECORD = 16, 24  # bytes
+_OF_DEVICE_LINKER = 2  # version of a record
+_IMAGE = 48  # bytes of an image's header that are looked at; more follow
+_PTX, _MACHINE_CODE = 1, 2
+_LETTERS = ((1 << 20, "a"), (1 << 21, "f"))
+_UNKNOWN = ""  # stands for images of kinds that are not known here
+_MOST_RECORDS = 1 << 16
+_MOST_PADDING = 1 << 12
+_SECTION, _NO_BITS = 64, 8  # bytes of an entry of the table of sections; type of one without data
+_MOST_TEXT = 1 << 20
+
+
+class GpuCode(NamedTuple):
+    """What a library has for GPUs.
+
+    A library whose source files were built for different GPUs is taken for one that knows which of
+    its kernels to call.
+    """
+
+    # as in ``("sm_90a", "compute_80")``: machine code first, then PTX
+    architectures: tuple[str, ...] = ()
+    has_more: bool = False  # True if there are images of kinds that are not known here
+
+
+def gpu_code(path: str) -> GpuCode:
+    """Return what a library has for GPUs; nothing for one without fat binaries.
+
+    Raises:
+        OSError: The file cannot be read, or its tables make no sense.
+    """
+    with ElfFile(path) as file:
+        sections = _sections(file)
+        linked = _binaries(file, *sections.get(_LINKED, (0, 0)))
+        to_link = _binaries(file, *sections.get(_TO_LINK, (0, 0)))
+        if not to_link:
+            linked = _without_stubs(file, linked, *sections.get(_RECORDS, (0, 0)))
+        found = frozenset().union(*linked)
+        if to_link:  # the driver links these for a GPU that all of them have something for
+            found |= frozenset.intersection(*to_link)
+    has_more = any(_UNKNOWN in binary for binary in (*linked, *to_link))
+    return GpuCode(tuple(sorted(found - {_UNKNOWN}, key=_order)), has_more)
+
+
+def _without_stubs(
+    file: ElfFile, binaries: list[frozenset[str]], at: int, size: int
+) -> list[frozenset[str]]:
+    """Leave out what the device linker adds where there is nothing to link: it has no kernels.
+
+    Records and fat binaries are in the same order, that of the object files.
+    """
+    if size // _RECORD != len(binaries) or len(binaries) > _MOST_RECORDS:
+        return binaries
+    data = file.at(at, size)
+    places = range(0, len(data), _RECORD)
+    if any(number(data, place, 4) != _RECORD_MAGIC for place in places):
+        return binaries
+    versions = [number(data, place + 4, 4) for place in places]
+    found = [binary for binary, version in zip(binaries, versions) if version != _OF_DEVICE_LINKER]
+    return found or binaries
+
+
+def _binaries(file: ElfFile, place: int, size: int) -> list[frozenset[str]]:
+    """Return the architectures of the images of each fat binary of a section."""
+    end, found = place + size, []
+    while place + _HEADER <= end:
+        file.budget.spend(STEP)
+        header = file.at(place, _HEADER)
+        if number(header, 0, 4) != _MAGIC:
+            data = file.at(place, min(_MOST_PADDING, end - place))
+            padding = len(data) - len(data.lstrip(b"\0"))
+            if not padding // 4:
+                raise UnreadableError("it has something else where fat binaries should be")
+            place += padding // 4 * 4
+            continue
+        at = place + max(_HEADER, number(header, 6, 2))
+        place = at + number(header, 8, 8)
+        if place > end:
+            raise UnreadableError("a fat binary is longer than its section")
+        images = set()
+        while at + _IMAGE <= place:
+            file.budget.spend(STEP)
+            header = file.at(at, _IMAGE)
+            length = number(header, 4, 4)
+            if length < _IMAGE or len(header) < _IMAGE:
+                raise UnreadableError("its fat binaries make no sense")
+            images.add(_flag_of(header))
+            at += length + number(header, 8, 8)
+        found.append(frozenset(images))
+    return found
+
+
+def _flag_of(header: bytes) -> str:
+    """Return the architecture of an image, as in ``sm_90a``."""
+    options = number(header, 40, 8)
+    name = {_PTX: "compute", _MACHINE_CODE: "sm"}.get(number(header, 0, 2))
+    letter = next((letter for bit, letter in _LETTERS if options & bit), "")
+    return f"{name}_{number(header, 28, 4)}{letter}" if name else _UNKNOWN
+
+
+def _order(flag: str) -> tuple[bool, int, str]:
+    name, _, number = flag.partition("_")
+    return name != "sm", int(number.rstrip("af")), number
+
+
+def _sections(file: ElfFile) -> dict[str, tuple[int, int]]:
+    """Return name -> (place in the file, length) of the sections about GPUs that it has.
+
+    Of several of one name the first. The loader needs none, and a file may have lost them.
+    """
+    header = file.header
+    table, size = number(header, 40, 8), number(header, 58, 2)
+    count, last = number(header, 60, 2), number(header, 62, 2)
+    if not table or size != _SECTION or not last < count:
+        return {}
+    numbers = words(file.at(table, size * count), _SECTION)
+    rows = [numbers[at : at + 8] for at in range(0, len(numbers), 8)]
+    if not last < len(rows):
+        return {}
+    texts = file.at(rows[last][3], min(rows[last][4], _MOST_TEXT))
+    found: dict[str, tuple[int, int]] = {}
+    for first, _, _, place, length, *_ in rows:
+        start = first & 0xFFFFFFFF
+        for name in (_LINKED, _TO_LINK, _RECORDS):
+            if texts.startswith(name.encode() + b"\0", start) and first >> 32 != _NO_BITS:
+                found.setdefault(name, (place, length))
+    return found

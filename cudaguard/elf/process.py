@@ -33,13 +33,10 @@ if TYPE_CHECKING:
 
 LONGEST_PATH = 1 << 12
 MOST_LIBRARIES = 1 << 16  # a damaged list may go round in circles
-MOST_TEXT = 1 << 30
 ENTRY = 32  # bytes of an entry that are public: base, name, dynamic section, next entry
 _PAGE = 1 << 12
 _MOST_TAGS = 1 << 12
 _MOST_MODULES = 1 << 12
-_MOST_MAPPED = 1 << 36  # the libraries of CUDA take gigabytes
-_PF_W = 2
 _RTLD_DI_LINKMAP = 2
 
 
@@ -292,7 +289,8 @@ def rendezvous(memory: Memory) -> tuple[int, int]:
     # Without a base of the loader it is the program itself, as in `ld.so python`.
     if not headers or not 0 < count <= _MOST_SEGMENTS or not known.get(_AT_BASE):
         raise _unknown()
-    places = {one[0]: one[3] for one in segments_of(memory.read(headers, count * _SEGMENT))}
+    table = memory.read(headers, count * _SEGMENT)
+    places = {kind: address for kind, _, _, address, *_ in segments_of(table)}
     if PT_DYNAMIC not in places or _PT_PHDR not in places:
         raise _unknown()
     base = headers - places[_PT_PHDR]

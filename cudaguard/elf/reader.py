@@ -214,7 +214,7 @@ class ElfFile(ElfObject):
         table = self.at(place, length)
         self.segments = segments_of(table)
         # Offset in the file, address, length in the file.
-        self._loads = [(one[2], one[3], one[4]) for one in self.segments if one[0] == PT_LOAD]
+        self._loads = [segment[2:5] for segment in self.segments if segment[0] == PT_LOAD]
         end = max((offset + size for offset, _, size in self._loads if size), default=0)
         self.is_truncated = end > os.fstat(self._file).st_size or len(table) < length
         for _, _, offset, _, size, _ in [s for s in self.segments if s[0] == PT_DYNAMIC][-1:]:

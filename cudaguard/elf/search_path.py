@@ -50,10 +50,10 @@ class Place:
         found = []
         machine = os.uname().machine
         for lib in _lib_folders():
-            one = text
+            result = text
             for word, value in (("ORIGIN", self._origin), ("LIB", lib), ("PLATFORM", machine)):
-                one = one.replace(f"${{{word}}}", value).replace(f"${word}", value)
-            found.append(one)
+                result = result.replace(f"${{{word}}}", value).replace(f"${word}", value)
+            found.append(result)
         return list(dict.fromkeys(found))
 
 

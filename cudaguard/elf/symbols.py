@@ -9,7 +9,6 @@ Base.
 
 from __future__ import annotations
 
-from cudaguard.elf.process import MOST_TEXT
 from cudaguard.elf.reader import (
     DT_GNU_HASH,
     DT_HASH,
@@ -29,8 +28,12 @@ from cudaguard.elf.reader import (
 )
 from cudaguard.model import NamedTuple
 
-DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_JMPREL = 2, 7, 8, 23
-RELOCATION = 24  # bytes of an entry: where, which symbol and how, what is added
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_DT_PLTRELSZ, _DT_RELA, _DT_RELASZ, _DT_JMPREL = 2, 7, 8, 23
+_RELOCATION = 24  # bytes of an entry: where, which symbol and how, what is added
 _DT_VERSYM, _DT_VERDEF, _DT_VERDEFNUM = 0x6FFFFFF0, 0x6FFFFFFC, 0x6FFFFFFD
 _DT_VERNEED, _DT_VERNEEDNUM = 0x6FFFFFFE, 0x6FFFFFFF
 _MOST_WANTED = 1 << 20
@@ -62,23 +65,6 @@ class Requirement(NamedTuple):
     is_weak: bool
 
 
-class SymbolTable(NamedTuple):
-    """The whole dynamic symbol table of a library, as it is stored."""
-
-    address: int
-    table: bytes
-    strings: bytes
-
-    @property
-    def names(self) -> list[int]:
-        """Where the name of each symbol begins in `strings`."""
-        return memoryview(self.table).cast("I")[:: SYMBOL // 4].tolist()
-
-    def name(self, start: int) -> bytes:
-        """Return the name that begins at `start`."""
-        return self.strings[start : self.strings.find(b"\0", start)]
-
-
 class SharedObject:
     """The symbols of one object.
 
@@ -97,16 +83,12 @@ class SharedObject:
         self._coded: list[int] | None = None
         self._texts = b""
 
-    def table(self) -> SymbolTable:
-        """Return the symbol table as it is stored; one of no symbols for an object without."""
-        hashes, size = self._table(), self._source.value(DT_STRSZ)
-        if size > MOST_TEXT:
-            raise UnreadableError("its symbol table makes no sense")
-        return SymbolTable(
-            self._symbols,
-            self._source.exactly(self._symbols, hashes.end() * SYMBOL if hashes else 0),
-            self._source.exactly(self._strings, size),
-        )
+    def names(self) -> list[bytes]:
+        """Return the names of all its symbols, in their order."""
+        table = self._table() if self._symbols else None
+        self.requirements()  # which reads all names at once
+        entries = self._source.exactly(self._symbols, table.end() * SYMBOL if table else 0)
+        return [self._text(start) for start in memoryview(entries).cast("I")[:: SYMBOL // 4]]
 
     # --- what it asks for -------------------------------------------------------------
 
@@ -168,27 +150,25 @@ class SharedObject:
         flags = self._source.value(_DT_FLAGS)
         if not self._symbols or _DT_SYMBOLIC in self._source.tags or flags & 2:
             return frozenset()
-        return frozenset(index for index, _ in self._relocations())
+        return frozenset(info >> 32 for info, _ in self.relocations())
 
     def words_of(self, indices: set[int]) -> list[int]:
         """Return the addresses that the loader has found for symbols, of a mapped object."""
         base, read = self._source.base, self._source.exactly
-        places = [place for index, place in self._relocations() if index in indices]
+        places = [place for info, place in self.relocations() if info >> 32 in indices]
         return [number(read(base + place, 8), 0, 8) for place in places]
 
-    def _relocations(self) -> list[tuple[int, int]]:
-        """Return pairs of a symbol and the place where its address belongs."""
+    def relocations(self) -> Iterator[tuple[int, int]]:
+        """Yield what is relocated, a symbol above its kind, and the place where that belongs."""
         value, address = self._source.value, self._source.address
-        relative = value(_DT_RELACOUNT) * RELOCATION  # these come first, and name no symbols
-        found: list[tuple[int, int]] = []
+        relative = value(_DT_RELACOUNT) * _RELOCATION  # these come first, and name no symbols
         for start, size in (
-            (address(DT_RELA) + relative, value(DT_RELASZ) - relative),
-            (address(DT_JMPREL), value(DT_PLTRELSZ)),
+            (address(_DT_RELA) + relative, value(_DT_RELASZ) - relative),
+            (address(_DT_JMPREL), value(_DT_PLTRELSZ)),
         ):
             data = self._source.some(start, min(size, _MOST_BYTES)) if size > 0 else b""
-            numbers = words(data, RELOCATION)
-            found += [(info >> 32, place) for place, info in zip(numbers[::3], numbers[1::3])]
-        return found
+            numbers = words(data, _RELOCATION)
+            yield from zip(numbers[1::3], numbers[::3])
 
     # --- what it has ------------------------------------------------------------------
 
@@ -222,8 +202,7 @@ class SharedObject:
             if isinstance(table, GnuTable):
                 self._coded = table.codes()
             else:
-                symbols = self.table()
-                self._coded = [gnu_hash(symbols.name(start)) | 1 for start in symbols.names[1:]]
+                self._coded = [gnu_hash(name) | 1 for name in self.names()[1:]]
         return self._coded
 
     def _versions_by_index(self) -> dict[int, tuple[int, int]]:
@@ -287,7 +266,7 @@ class SharedObject:
             return False
         if not self._versions:
             return True
-        mark = self._mark(index)
+        mark = number(self._source.exactly(self._versions + 2 * index, 2), 0, 2)
         is_hidden, version = bool(mark & 0x8000), mark & 0x7FFF
         if not wanted.version:
             return version < 3 or not is_hidden  # the oldest version, or the default one
@@ -297,12 +276,6 @@ class SharedObject:
 
     def _entry(self, index: int) -> bytes:
         return self._source.exactly(self._symbols + index * SYMBOL, SYMBOL)
-
-    def _mark(self, index: int) -> int:
-        """Return the version of a symbol, with its highest bit set if that is not the default."""
-        if not self._versions:
-            return 0
-        return number(self._source.exactly(self._versions + 2 * index, 2), 0, 2)
 
     def _table(self) -> GnuTable | OldTable | None:
         """Return its hash table, the newer kind if it has both; None if it has neither."""

@@ -19,7 +19,6 @@ RULES: tuple[tuple[object, ...], ...] = (
     ('CG046', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('nvidia',), (), (('fetch_installed', 'lib*.so*'), ('preload_needed', 'libcublas*.so*'), ('preload_needed', 'libcudart.so*'), ('preload_needed', 'libcudnn*.so*'), ('preload_needed', 'libcufft*.so*'), ('preload_needed', 'libcurand.so*'), ('preload_needed', 'libcusolver*.so*'), ('preload_needed', 'libcusparse*.so*'), ('preload_needed', 'libnccl.so*'), ('preload_needed', 'libnvJitLink.so*'), ('preload_needed', 'libnvrtc.so*'), ('preload_needed', 'libnvshmem*.so*')), {'platform': 'linux'}),
     ('CG047', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('torch', 'tensorflow', 'jaxlib', 'nvidia.dali'), (), (('preload_newest', 'libstdc++.so.6'),), {'platform': 'linux'}),
     ('CG007', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('onnxruntime',), (), (('preload', 'onnxruntime/capi/libonnxruntime_providers_cuda.so'),), {'platform': 'linux', 'more': True}),
-    ('CG040', 'cudaguard.features.import_order.rules:RULES', 'opt-in', ('ctranslate2',), (), (('preload', 'libcublas.so.12'), ('preload', 'libcudnn_ops.so.9'), ('preload', 'libcudnn_cnn.so.9')), {'platform': 'linux', 'more': True}),
     ('CG035', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('torch',), (), (('preload', 'nvidia/cudnn/lib/libcudnn*.so.[89]'),), {'platform': 'linux', 'env': {'LD_LIBRARY_PATH': True}, 'more': True}),
     ('CG068', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('torch', 'tensorflow', 'cv2', 'mxnet', 'sklearn', 'xgboost', 'lightgbm'), (), (('preload_static_tls', 'libgomp*.so*'),), {'platform': 'linux', 'machine': 'aarch64'}),
     ('CG013', 'cudaguard.features.cuda_init.rules:RULES', 'opt-in', ('pycuda.autoinit',), (), (('replace_module', 'pycuda.autoprimaryctx'),), {'more': True}),
@@ -28,10 +27,8 @@ RULES: tuple[tuple[object, ...], ...] = (
     ('CG069', 'cudaguard.features.cuda_init.rules:RULES', 'automatic', ('cudf',), (), (('set_env', 'RAPIDS_NO_INITIALIZE'),), {'more': True}),
     ('CG019', 'cudaguard.features.array_interface.rules:RULES', 'automatic', ('nvidia.dali.backend',), (), (('normalize_argument', 'TensorGPU.__init__'), ('normalize_argument', 'TensorListGPU.__init__')), {'more': True}),
     ('CG020', 'cudaguard.features.array_interface.rules:RULES', 'automatic', ('numba.cuda.cudadrv.devicearray',), (), (('fix_array_interface', 'DeviceNDArrayBase'),), {'more': True}),
-    ('CG021', 'cudaguard.features.array_interface.rules:RULES', 'automatic', ('nvidia.dali.backend',), (), (('fix_array_interface', 'TensorGPU'),), {'more': True}),
     ('CG028', 'cudaguard.features.cuda_graphs.rules:RULES', 'opt-in', ('torch',), (), (('disable_cuda_graphs', True),), {}),
     ('CG033', 'cudaguard.features.gpu_architectures.rules:RULES', 'automatic', ('torch',), (), (('preload_newer_nvrtc', True),), {'platform': 'linux', 'driver': True}),
-    ('CG031', 'cudaguard.features.builds.rules:RULES', 'automatic', ('torch.utils.cpp_extension',), (), (('prepare_builds', True),), {'platform': 'linux'}),
     ('CG048', 'cudaguard.features.extensions.rules:RULES', 'report', ('torchcodec',), (), (), {'more': True}),
     ('CG049', 'cudaguard.features.extensions.rules:RULES', 'report', ('isaacsim', 'isaaclab', 'omni.isaac'), (), (), {'more': True}),
     ('CG071', 'cudaguard.features.windows_runtime.rules:RULES', 'automatic', ('torch', 'optree', 'onnxruntime', 'PyQt5', 'PyQt6', 'PySide2', 'PySide6', 'shiboken2', 'shiboken6', 'pyarrow', 'sklearn', 'wx'), (), (('load_newest_runtime', 'msvcp140.dll'),), {'platform': 'win32'}),
@@ -39,11 +36,11 @@ RULES: tuple[tuple[object, ...], ...] = (
 
 VERBS = {
     'load_local': {'opening': 'cudaguard.features.symbol_scope.repair:keep_local', 'masking': 'cudaguard.features.symbol_scope.repair:leave_global', 'late': 'cudaguard.features.symbol_scope.repair:check_already_imported'},
-    'provide_libraries': {'needing': 'cudaguard.features.import_order.repair:provide'},
-    'preload': {'before': 'cudaguard.features.import_order.repair:preload', 'late': 'cudaguard.features.import_order.repair:came_too_late', 'after': 'cudaguard.features.import_order.repair:preload_at_call'},
-    'check_call': {'after': 'cudaguard.features.import_order.calls:watch'},
+    'provide_libraries': {'needing': 'cudaguard.features.import_order.repair:import_provider'},
+    'preload': {'before': 'cudaguard.features.import_order.repair:preload', 'late': 'cudaguard.features.import_order.repair:check_already_loaded', 'after': 'cudaguard.features.import_order.repair:preload_at_call'},
+    'check_call': {'after': 'cudaguard.features.import_order.calls:check_calls'},
     'preload_newest': {'before': 'cudaguard.features.import_order.newest:preload_newest', 'first': 'cudaguard.features.import_order.newest:preload_newest'},
-    'fetch_installed': {'lacking': 'cudaguard.features.import_order.repair:fetch'},
+    'fetch_installed': {'lacking': 'cudaguard.features.import_order.repair:load_installed'},
     'preload_needed': {'choosing': 'cudaguard.features.import_order.newest:preload_needed'},
     'preload_static_tls': {'before': 'cudaguard.features.import_order.repair:preload_static_tls'},
     'set_env': {'before': 'cudaguard.features.cuda_init.repair:set_env'},
@@ -53,7 +50,6 @@ VERBS = {
     'disable_cuda_graphs': {'after': 'cudaguard.features.cuda_graphs.functions:replace_compile'},
     'clone_outputs': {'after': 'cudaguard.features.cuda_graphs.functions:replace_compile'},
     'preload_newer_nvrtc': {'before': 'cudaguard.features.gpu_architectures.repair:preload_newer_nvrtc'},
-    'prepare_builds': {'after': 'cudaguard.features.builds.repair:prepare_builds'},
     'load_newest_runtime': {'before': 'cudaguard.features.windows_runtime.repair:load_newest', 'first': 'cudaguard.features.windows_runtime.repair:load_newest', 'late': 'cudaguard.features.windows_runtime.repair:load_newest'},
 }
 
@@ -65,8 +61,7 @@ CATEGORIES = {
     'set_env':'ImportOrderWarning', 'replace_module':'ImportOrderWarning',
     'normalize_argument':'ArrayInterfaceWarning', 'fix_array_interface':'ArrayInterfaceWarning',
     'disable_cuda_graphs':'GraphWarning', 'clone_outputs':'GraphWarning',
-    'preload_newer_nvrtc':'ImportOrderWarning', 'prepare_builds':'ExtensionWarning',
-    'load_newest_runtime':'ImportOrderWarning',
+    'preload_newer_nvrtc':'ImportOrderWarning', 'load_newest_runtime':'ImportOrderWarning',
 }
 
 TABLES = (
@@ -75,7 +70,6 @@ TABLES = (
     'cudaguard.features.cuda_init.rules:VERBS',
     'cudaguard.features.array_interface.rules:VERBS',
     'cudaguard.features.cuda_graphs.rules:VERBS',
-    'cudaguard.features.builds.rules:VERBS',
 )
 
 DETECTORS = (

@@ -79,7 +79,7 @@ if not TYPE_CHECKING:
 # --- Files ----------------------------------------------------------------------------------------
 
 LARGEST = 1 << 26  # bytes of a source, a notebook, a list of files; what is larger is a mistake
-_CHUNK = 1 << 16
+_CHUNK, _LONGEST_TEXT = 1 << 16, 1 << 20
 _ODD = "not a regular file"
 # Some systems lack one or the other; O_BINARY is Windows'.
 _SAFE = sum(getattr(os, f"O_{name}", 0) for name in ("NONBLOCK", "NOCTTY", "CLOEXEC", "BINARY"))
@@ -121,6 +121,22 @@ def read_end(path: Path, most: int) -> bytes:
     return _read(file, most, os.fstat(file).st_size - most)
 
 
+def text_of(*path: str) -> str:
+    """Return the beginning of a text; nothing of a file that cannot be read."""
+    try:
+        return read_start(os.path.join(*path), _LONGEST_TEXT).decode("utf-8", "replace")
+    except own_errors(OSError, ValueError):
+        return ""
+
+
+def names_in(folder: str) -> list[str]:
+    """Return the names in a folder, sorted; none where it cannot be listed."""
+    try:
+        return sorted(os.listdir(folder))
+    except own_errors(OSError):
+        return []
+
+
 def open_to_write(path: Path, flags: int = O_CREAT) -> int:
     """Return a descriptor of a regular file of this user's, or of a standard stream.
 
@@ -138,8 +154,8 @@ def open_to_write(path: Path, flags: int = O_CREAT) -> int:
             if flags & O_EXCL:
                 raise
         else:
-            its = os.fstat(file)
-            _owners[its.st_dev] = its.st_uid
+            state = os.fstat(file)
+            _owners[state.st_dev] = state.st_uid
             return file
     try:
         file = _regular(os.open(path, how | _NO_LINK), path)
@@ -147,9 +163,9 @@ def open_to_write(path: Path, flags: int = O_CREAT) -> int:
         if os.path.islink(path):
             raise OSError(_INVALID, "a link, and not written through", os.fspath(path)) from None
         raise
-    its = os.fstat(file)
-    is_own = os.name != "posix" or its.st_uid in (os.geteuid(), _owners.get(its.st_dev))
-    if its.st_nlink > 1 or not is_own:
+    state = os.fstat(file)
+    is_own = os.name != "posix" or state.st_uid in (os.geteuid(), _owners.get(state.st_dev))
+    if state.st_nlink > 1 or not is_own:
         os.close(file)
         why = "belongs to another user, or has a second name (a hard link)"
         raise OSError(_FORBIDDEN, why, os.fspath(path))

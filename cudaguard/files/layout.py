@@ -215,5 +215,5 @@ class Page:
             return text
         if not style:
             return _PATH.sub(lambda found: f"\033[{STYLES['dim']}m{found[0]}\033[0m", text)
-        codes = ";".join(str(STYLES[one]) for one in style.split())
+        codes = ";".join(str(STYLES[word]) for word in style.split())
         return f"\033[{codes}m{text}\033[0m"

@@ -24,7 +24,7 @@ RULE_LINE = "\n      "  # between the lines of a rule that a remedy shows
 def printable(text: str, keep: str = "") -> str:
     """Return a text as one line that no terminal and no log acts on."""
     if not text.isprintable():
-        text = "".join(one if one.isprintable() or one in keep else _escape(one) for one in text)
+        text = "".join(c if c.isprintable() or c in keep else _escape(c) for c in text)
     if "::" in text:
         words = text.split(" ")
         text = " ".join(

@@ -17,10 +17,10 @@ WATCHED = (
     "numba.cuda numba.cuda.cudadrv.devicearray nvdiffrast nvdiffrast.torch nvidia nvidia.dali "
     "nvidia.dali.backend omni.isaac omni.isaac.kit onnxruntime open3d paddle peft "
     "pycuda.autoinit pycuda.autoprimaryctx pylibraft pymeshlab pytorch3d quack rmm sam2 sglang "
-    "sklearn spconv taichi tensorflow tensorrt tinycudann torch torch.cuda.memory "
-    "torch.utils.cpp_extension torch_cluster torch_scatter torch_sparse torchaudio torchcodec "
-    "torchvision transformer_engine transformer_engine.jax transformer_engine.pytorch "
-    "transformers triton trl unsloth vllm warp xformers xgboost"
+    "sklearn spconv taichi tensorflow tensorrt tinycudann torch torch.cuda.memory torch_cluster "
+    "torch_scatter torch_sparse torchaudio torchcodec torchvision transformer_engine "
+    "transformer_engine.jax transformer_engine.pytorch transformers triton trl unsloth vllm "
+    "warp xformers xgboost"
 ).split()
 WINDOWS = "PyQt5 PyQt6 PySide2 PySide6 optree pyarrow shiboken2 shiboken6 wx".split()
 BROUGHT = (

@@ -21,15 +21,7 @@ from io import FileIO
 from time import monotonic, sleep
 
 from cudaguard.model import NamedTuple, Record
-from cudaguard.system.processes import (
-    CANNOT_START,
-    PR_SET_CHILD_SUBREAPER,
-    close_files,
-    descendants,
-    end_with,
-    load_prctl,
-    signal_name,
-)
+from cudaguard.system import processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,7 +56,7 @@ def _child(work: Callable[[], object]) -> Iterator[int]:
     message = "This process .* is multi-threaded"
     warnings.filterwarnings("ignore", message, category=DeprecationWarning)
     report, end = os.pipe()
-    prctl, own = load_prctl(), os.getpid()
+    prctl, own = processes.load_prctl(), os.getpid()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         reaper = os.fork()
@@ -112,29 +104,29 @@ def _reap(
     All signals are blocked here, and taken one by one.
     """
     try:
-        end_with(parent, prctl, signal.SIGTERM)
-        prctl(PR_SET_CHILD_SUBREAPER, 1)
+        processes.end_with(parent, prctl, signal.SIGTERM)
+        prctl(processes.PR_SET_CHILD_SUBREAPER, 1)
         os.setsid()  # the signals of a terminal are not for it
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else there is no status
         own = os.getpid()
         pid = os.fork()
         if not pid:
-            end_with(own, prctl)
+            processes.end_with(own, prctl)
             os.setsid()
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             work()
             os._exit(0)
-        close_files(report)  # a pipe ends when the child lets go of it
+        processes.close_files(report)  # a pipe ends when the child lets go of it
         ended: dict[int, int] = {}
         waited_for = (signal.SIGCHLD, signal.SIGTERM)
         while pid not in ended and signal.sigwait(waited_for) != signal.SIGTERM:
-            _bury(ended)
+            _note_ended(ended)
         with suppress(OSError):  # nobody is left in it
             os.killpg(pid, signal.SIGKILL)  # at once, and also where /proc cannot be read
         deadline = monotonic() + PATIENCE
-        while _bury(ended) and monotonic() < deadline:
-            for process in descendants(own):
+        while _note_ended(ended) and monotonic() < deadline:
+            for process in processes.descendants(own):
                 with suppress(OSError):  # it has ended, or changed its user
                     os.kill(process, signal.SIGKILL)
             sleep(_PAUSE)
@@ -143,7 +135,7 @@ def _reap(
         os._exit(0)  # whatever comes up to here: the other process goes on
 
 
-def _bury(ended: dict[int, int]) -> bool:
+def _note_ended(ended: dict[int, int]) -> bool:
     """Note how processes below have ended; return True if there are others."""
     try:
         while True:
@@ -178,7 +170,7 @@ class Ended(Record):
         if self.status is None:
             return Failure("hang", "")
         if self.status < 0:
-            return Failure("signal", signal_name(-self.status))
+            return Failure("signal", processes.signal_name(-self.status))
         error = error_of(self.errors) if self.status else ""
         if error:
             return Failure("error", error)
@@ -212,16 +204,16 @@ def run_command(command: Sequence[str], environ: Mapping[str, str], limit: float
                 os.execvpe(command[0], list(command), dict(environ))
             except OSError as error:
                 os.write(2, f"{error.strerror}\n".encode())
-                os._exit(CANNOT_START)
+                os._exit(processes.CANNOT_START)
 
         with _child(become) as report:
             output_end.close()
             errors_end.close()
-            told, said = _read(report, (output.fileno(), errors.fileno()), started + limit)
+            report_text, said = _read(report, (output.fileno(), errors.fileno()), started + limit)
     seconds = monotonic() - started
-    if told == b"":
+    if report_text == b"":
         raise OSError(f"{command[0]}: no process can be started, or its reaper was killed")
-    status = None if told is None else os.waitstatus_to_exitcode(int(told))
+    status = None if report_text is None else os.waitstatus_to_exitcode(int(report_text))
     return Ended(status, *said, seconds)
 
 
@@ -236,7 +228,7 @@ def _read(
 ) -> tuple[bytes | None, tuple[str, str]]:
     """Read until nothing is left of a child, or the deadline has come.
 
-    Return what the reaper has told, None before it has; and the ends of the streams.
+    Return what the reaper has report_text, None before it has; and the ends of the streams.
     """
     import selectors
 
@@ -256,9 +248,9 @@ def _read(
                 del kept[key.fd][:-KEPT]
                 if not data:
                     selector.unregister(key.fd)
-        told = None if report in selector.get_map() else bytes(kept[report])
+        report_text = None if report in selector.get_map() else bytes(kept[report])
     output, errors = (kept[stream].decode("utf-8", "replace") for stream in streams)
-    return told, (output, errors)
+    return report_text, (output, errors)
 
 
 # --- what it said ---------------------------------------------------------------------------------
@@ -291,8 +283,8 @@ def telling_lines(errors: str, runner: str = "<string>") -> tuple[str, ...]:
     lines = [line.strip() for line in left.splitlines() if line.strip("^~ ")]
     for number, line in enumerate(lines):
         if line.startswith(("Fatal Python error", "Windows fatal exception")):
-            frames = [one for one in lines[number:] if one.startswith('File "')]
-            telling = [one for one in frames if not _is_pythons(one)]
+            frames = [text for text in lines[number:] if text.startswith('File "')]
+            telling = [frame for frame in frames if not _is_pythons(frame)]
             return (*lines[max(0, number - 2) : number], line, *telling[:1])
     begin = max((n for n, line in enumerate(lines) if line.startswith("Traceback")), default=-1)
     if begin < 0:

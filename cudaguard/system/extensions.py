@@ -10,18 +10,8 @@ from cudaguard.elf.process import serving_file
 from cudaguard.elf.reader import read_elf
 from cudaguard.files import os, own_errors, read_start
 from cudaguard.model import NamedTuple
+from cudaguard.system import name_owners
 from cudaguard.system.facts import Facts
-from cudaguard.system.name_owners import (
-    FFMPEG,
-    NVIDIA,
-    OTHER,
-    RUNTIME,
-    TORCH,
-    cuda_of,
-    debian_package_of,
-    owner_of,
-    requirement_of,
-)
 from cudaguard.system.torch_build import PYTHON, extensions_of, home_of, look_around
 
 TYPE_CHECKING = False
@@ -46,7 +36,7 @@ _TAG = re.compile(r"\.cpython-(\d)(\d+)[a-z]*-[\w-]*\.so$")
 _NO_LENGTH = re.compile(r"S[0-9A-Z]{0,12}_|T[0-9]{0,12}_|L[a-z]n?[0-9]+E|(\d+)")
 # Runtimes that no library of wheels defines.
 _SANITIZERS = ("__asan", "__tsan", "__ubsan", "__msan")
-_WELL_KNOWN = (RUNTIME, OTHER)
+_WELL_KNOWN = (name_owners.RUNTIME, name_owners.OTHER)
 
 
 def cause_of(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lack, ...]]:
@@ -68,16 +58,19 @@ def built_for_python(path: str) -> str:
 
 def library_of(symbol: str) -> str:
     """Return which of NVIDIA's libraries has a function, without ``.so``; often empty."""
-    owner = owner_of(symbol)
+    owner = name_owners.owner_of(symbol)
     # The runtime and the driver are linked in many ways: an older one is seldom what is wrong.
-    is_of_library = owner.kind == NVIDIA and owner.library not in ("libcudart", "libcuda")
+    is_of_library = owner.kind == name_owners.NVIDIA and owner.library not in (
+        "libcudart",
+        "libcuda",
+    )
     return owner.library if is_of_library else ""
 
 
 def _of_libraries(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lack, ...]]:
     foreign = _named(found.libraries, lambda n: n in _ACCELERATED - around.torch_libraries)
     torchs = _named(found.libraries, OF_TORCH.__contains__)
-    for_cuda = _named(found.libraries, lambda n: bool(cuda_of(n)))
+    for_cuda = _named(found.libraries, lambda n: bool(name_owners.cuda_of(n)))
     if around.torch and foreign:
         return "torch-flavor", foreign
     if torchs and not around.is_imported:
@@ -85,7 +78,7 @@ def _of_libraries(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lac
     if for_cuda and around.torch and not around.cuda and not OF_TORCH.isdisjoint(found.needed):
         return "torch-flavor", for_cuda
     major = around.cuda.partition(".")[0]
-    other_major = _named(for_cuda, lambda n: cuda_of(n) != major)
+    other_major = _named(for_cuda, lambda n: name_owners.cuda_of(n) != major)
     if other_major and around.cuda:
         return "cuda-major", other_major
     pythons = _named(found.libraries, lambda n: _python_of(n) not in ("", around.python))
@@ -105,21 +98,22 @@ def _of_symbols(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lack,
     older = tuple(lack for lack in lacks if lack.library)
     if older:
         return "older-library", older
-    cuda = _named(lacks, lambda n: owner_of(n).kind == NVIDIA)
+    cuda = _named(lacks, lambda n: name_owners.owner_of(n).kind == name_owners.NVIDIA)
     if cuda:
         # A function of another library is not missing for the runtime's age.
-        others = _named(cuda, lambda n: owner_of(n).library != "libcudart")
+        others = _named(cuda, lambda n: name_owners.owner_of(n).library != "libcudart")
         has_runtime = any(name.startswith("libcudart.so") for name in found.needed)
         if has_runtime and not others:
             return "cuda-major", cuda
         return "cuda-not-linked", (others if has_runtime else cuda)
-    torchs = _named(lacks, lambda n: owner_of(n).kind == TORCH)
+    torchs = _named(lacks, lambda n: name_owners.owner_of(n).kind == name_owners.TORCH)
     if torchs:
         old = around.old_strings
         strings = _named(torchs, lambda n: old is not None and has_old_strings(n) is (not old))
         return ("cxx11-abi", strings) if strings else ("other-torch", torchs)
     own = _named(
-        lacks, lambda n: not (n.startswith(_SANITIZERS) or owner_of(n).kind in _WELL_KNOWN)
+        lacks,
+        lambda n: not (n.startswith(_SANITIZERS) or name_owners.owner_of(n).kind in _WELL_KNOWN),
     )
     return ("own-source-missing", own) if own else ("unknown", lacks)
 
@@ -239,28 +233,28 @@ def _library_missing(case: _Case) -> tuple[str, str]:
     lack, *more = case.about
     name, needer = lack.name, os.path.basename(lack.needed_by)
     via = f" (through {needer})" if needer != case.file else ""
-    others = f", nor {_list([one.name for one in more])}" if more else ""
+    others = f", nor {_list([other.name for other in more])}" if more else ""
     message = f"{case.file} needs {name}{via}, which the loader does not find{others}"
-    home, cuda = home_of(name), cuda_of(name)
+    home, cuda = home_of(name), name_owners.cuda_of(name)
     if home:
         remedy = (
             f"load {home} first, by ctypes.CDLL or by the package that uses it, or start Python "
             f"with LD_LIBRARY_PATH={os.path.dirname(home)}"
         )
     elif cuda:
-        wheel, toolkit = requirement_of(name), f"the CUDA toolkit {cuda}"
+        wheel, toolkit = name_owners.requirement_of(name), f"the CUDA toolkit {cuda}"
         remedy = f"install {wheel} with pip, or {toolkit}"
         if not wheel:
             remedy = f"install {toolkit}, or a build for a newer CUDA"
     else:
-        package = debian_package_of(name)
+        package = name_owners.debian_package_of(name)
         remedy = (
             "install the package that contains it, or start Python with its folder in "
             "LD_LIBRARY_PATH"
         )
         if name.startswith(_OF_DRIVER):
             remedy = "install the NVIDIA driver, or start a container with --gpus all"
-        elif package not in ("", FFMPEG):
+        elif package not in ("", name_owners.FFMPEG):
             remedy = f"install it: apt-get install {package}"
     return message, remedy
 
@@ -305,7 +299,7 @@ def _older_library(case: _Case) -> tuple[str, str]:
 
 
 def _cuda_not_linked(case: _Case) -> tuple[str, str]:
-    owners = {owner_of(lack.name) for lack in case.about}
+    owners = {name_owners.owner_of(lack.name) for lack in case.about}
     others = sorted(owner for owner in owners if owner.library != "libcudart")
     if any(lack.name.startswith("__cudaRegisterLinkedBinary_") for lack in case.about):
         message = f"{case.file} was compiled with -rdc=true, and its device code was not linked"

@@ -53,14 +53,10 @@ class Facts:
     def version(self, dist: str) -> str | None:
         """Return the version of an installed distribution, None if it is not installed."""
         if dist not in self._versions:
-            self._versions[dist] = _installed_version(dist)
+            names = _spellings(dist) if _may_be_installed(dist) else ()
+            found = (_of(name, "version") for name in names)
+            self._versions[dist] = next(filter(None, found), None)
         return self._versions[dist]
-
-
-def _installed_version(dist: str) -> str | None:
-    if not _may_be_installed(dist):
-        return None
-    return next(filter(None, (_of(name, "version") for name in _spellings(dist))), None)
 
 
 def _may_be_installed(dist: str) -> bool:
@@ -70,7 +66,7 @@ def _may_be_installed(dist: str) -> bool:
     costs a program that does not use it the import of ``email``, ``random`` and others.
     """
     own = sys.modules["_frozen_importlib_external"].PathFinder
-    if any(one is not own and hasattr(one, "find_distributions") for one in sys.meta_path):
+    if any(finder is not own and hasattr(finder, "find_distributions") for finder in sys.meta_path):
         return True
     wanted = _folded(dist)
     for entry in sys.path:
@@ -116,8 +112,8 @@ def distribution(library: Any, name: str) -> Distribution:
     ``distribution`` of Python 3.15 and importlib_metadata reads the metadata to choose one.
     `library` is ``importlib.metadata``, or what it is made from.
     """
-    for one in library.Distribution.discover(name=name):
-        return bounded(one)
+    for dist in library.Distribution.discover(name=name):
+        return bounded(dist)
     raise library.PackageNotFoundError(name)
 
 
@@ -258,4 +254,4 @@ def _real(folder: str) -> str:
 def _folders(module: object) -> list[str]:
     folders = peek(module, "__path__")
     # Only lists: the path of a namespace package asks foreign finders when it is read.
-    return [one for one in folders if isinstance(one, str)] if isinstance(folders, list) else []
+    return [path for path in folders if isinstance(path, str)] if isinstance(folders, list) else []

@@ -163,7 +163,7 @@ class ImportGraph:
                 is_done = module.name in self._loaded or module.name in self._entered
                 at_import = [step for step in code.steps() if isinstance(step, Import)]
                 steps = [*([] if is_done else at_import), *code.later()]
-                yield from (one for one in steps if isinstance(one, Import))
+                yield from (step for step in steps if isinstance(step, Import))
             for other in self._links(module):
                 if other.file not in seen and not other.is_installed:
                     seen.add(other.file)
@@ -201,7 +201,7 @@ class ImportGraph:
             reached = self._reaching.setdefault(key, set())
             if word not in reached:
                 reached.add(word)
-                hits += [(one, word) for one in importers.get(key, ())]
+                hits += [(importer, word) for importer in importers.get(key, ())]
 
     def _links(self, module: Module) -> Iterator[Module]:
         """Yield the modules that a source may import: any line of it that looks like that."""
@@ -322,7 +322,7 @@ def _without_functions(data: bytes) -> bytes:
             while has_block and at < len(code) and not _is_behind(code[at], len(head[1])):
                 at += 1
             if at > first and not any(
-                b"import" in one or b"run_" in one for one in lines[first:at]
+                b"import" in line or b"run_" in line for line in lines[first:at]
             ):
                 lines[first:at] = [head[1] + b" pass", *[b""] * (at - first - 1)]
         at = max(at, first)

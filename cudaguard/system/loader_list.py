@@ -20,13 +20,41 @@ from cudaguard.system.modules import has_ctypes
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeVar
 
+    Kept = TypeVar("Kept")
     # What is compared: addresses and lengths.
     Parts = list[tuple[int, int]]
 
 _NEXT = 24  # where in an entry the address of the next one lies
-_LONGEST_WAIT = 1  # seconds
+_LONGEST_WAIT = 1  # seconds; what is not looked at now is seen by the next look
 _WORDS = 16  # bytes: address and length of the search list
+
+
+class Turn:
+    """Lets one look at a time happen: also in a fork, and where a load comes from within a look."""
+
+    def __init__(self) -> None:
+        self._lock, self._pid, self._is_taken = RLock(), os.getpid(), False
+
+    def take(self, look: Callable[[], Kept]) -> Kept | None:
+        """Return what a look returns; None, without it, if another one does not end in time."""
+        if self._pid != os.getpid():  # forked, and another thread may have held the lock
+            self._lock, self._pid, self._is_taken = RLock(), os.getpid(), False
+        lock = self._lock
+        try:
+            # Had at once where this thread holds it: what a signal handler or a `__del__` loads
+            # while we look must not wait for ourselves.
+            if not lock.acquire(timeout=_LONGEST_WAIT) or self._is_taken:
+                return None
+            self._is_taken = True
+            try:
+                return look()
+            finally:
+                self._is_taken = False
+        finally:
+            if lock._is_owned():  # type: ignore[attr-defined]  # as threading.Condition asks
+                lock.release()
 
 
 class LoaderList:
@@ -44,9 +72,7 @@ class LoaderList:
         self.counters: Callable[[], tuple[int, ...]] = tuple
         self._counted: tuple[int, ...] = ()
         self._libraries: list[Library] = []
-        # Re-entrant: what a signal handler loads while we look must not wait for ourselves.
-        self._lock, self._pid = RLock(), os.getpid()
-        self._is_looking = False
+        self._turn = Turn()
         self._begins_at = (0, 0)
 
     def begin_at(self, last: int, members: int) -> None:
@@ -65,19 +91,7 @@ class LoaderList:
 
         While another thread looks for longer than a moment, nothing has: the next look sees it.
         """
-        if self._pid != os.getpid():  # forked, and another thread may have held the lock
-            self._lock, self._pid, self._is_looking = RLock(), os.getpid(), False
-        lock = self._lock
-        try:
-            if lock.acquire(timeout=_LONGEST_WAIT) and not self._is_looking:
-                self._is_looking = True
-                try:
-                    self._look()
-                finally:
-                    self._is_looking = False
-        finally:
-            if lock._is_owned():  # type: ignore[attr-defined]  # as threading.Condition asks
-                lock.release()
+        self._turn.take(self._look)
         return self.news
 
     def _look(self) -> None:
@@ -158,7 +172,7 @@ class LoaderList:
 
 
 class LoaderNews:
-    """Tells one who asks now and then what the dynamic loader has mapped since the last time.
+    """News of the dynamic loader for one reader: what was mapped since its last call.
 
     Those who ask share the list: it is read once, whoever comes first.
     """

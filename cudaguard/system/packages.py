@@ -10,7 +10,7 @@ import re
 from functools import cached_property
 
 from cudaguard.elf.reader import read_elf
-from cudaguard.files import program_errors, standard_library
+from cudaguard.files import names_in, program_errors, standard_library
 from cudaguard.model import NamedTuple
 from cudaguard.system.facts import Facts, bounded
 
@@ -85,11 +85,11 @@ def installed() -> Installed:
     hidden: list[Distribution] = []
     doubled: list[Distribution] = []
     unreadable = []
-    for one in metadata_library().distributions():
+    for entry in metadata_library().distributions():
         try:
-            dist = _read(bounded(one))
+            dist = _read(bounded(entry))
         except Exception as error:  # whatever the file contains, and whoever provides it
-            unreadable.append((_place(one), f"{type(error).__name__}: {error}"))
+            unreadable.append((_place(entry), f"{type(error).__name__}: {error}"))
             continue
         first = found.setdefault(dist.key, dist)
         if os.path.realpath(first.folder) != os.path.realpath(dist.folder):
@@ -99,30 +99,30 @@ def installed() -> Installed:
     return Installed(list(found.values()), hidden, doubled, unreadable)
 
 
-def _read(one: Any) -> Distribution:
+def _read(entry: Any) -> Distribution:
     # Whether a missing line is None or an error differs among releases; get() knows no errors.
-    said = one.metadata  # is read again each time
+    said = entry.metadata  # is read again each time
     name, version = said.get("Name"), said.get("Version")
     if not name or not version:
         raise ValueError(f"it has no {'version' if name else 'name'}")
     if len(name) + len(version) > _LONGEST:
         raise ValueError(f"its name and version have {len(name) + len(version)} characters")
-    place = _place(one)
+    place = _place(entry)
     is_egg = place.endswith((".egg-info", "EGG-INFO"))  # which has a file for what it requires
     return Distribution(
         str(name),
         key_of(name),
         str(version),
-        tuple(said.get_all("Requires-Dist") or (is_egg and one.requires) or ()),
+        tuple(said.get_all("Requires-Dist") or (is_egg and entry.requires) or ()),
         place,
-        str(one.locate_file("")) or ".",
-        _source(one.read_text("direct_url.json")),
-        one.read_text("RECORD") or "",
+        str(entry.locate_file("")) or ".",
+        _source(entry.read_text("direct_url.json")),
+        entry.read_text("RECORD") or "",
     )
 
 
-def _place(one: Any) -> str:
-    return str(getattr(one, "_path", "") or one.locate_file(""))
+def _place(entry: Any) -> str:
+    return str(getattr(entry, "_path", "") or entry.locate_file(""))
 
 
 def _source(direct_url: str | None) -> str:
@@ -185,11 +185,7 @@ _DOCUMENT = re.compile(r"(.+)-([^-]+)-([^-]+)\.json")
 def documents(prefix: str) -> Iterator[tuple[str, str, str, str]]:
     """Yield name, version, build and document of the packages of an environment of conda's."""
     folder = os.path.join(prefix, "conda-meta")
-    try:
-        names = sorted(os.listdir(folder))
-    except OSError:
-        return
-    for file in names:
+    for file in names_in(folder):
         match = _DOCUMENT.fullmatch(file)
         if match:
             yield match[1], match[2], match[3], os.path.join(folder, file)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from cudaguard.files import own_errors, read_bytes
+from cudaguard.files import names_in, own_errors, text_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,11 +37,7 @@ def descendants(pid: int) -> tuple[int, ...]:
     Those whose parent has ended are not found: they have been handed to another.
     """
     children: dict[int, list[int]] = {}
-    try:
-        names = os.listdir("/proc")
-    except own_errors(OSError):
-        return ()
-    for name in names:
+    for name in names_in("/proc"):
         if name.isdecimal():
             fields = _stat(int(name))
             if fields:
@@ -81,7 +77,7 @@ def state(pid: int) -> str:
 
 def handles(pid: int, number: int) -> bool:
     """Return True if a process has a handler of its own for a signal."""
-    status = _lines(f"/proc/{pid}/status")
+    status = text_of(f"/proc/{pid}/status").splitlines()
     caught = next((line for line in status if line.startswith("SigCgt:")), "SigCgt: 0")
     return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
@@ -154,7 +150,7 @@ def close_files(*kept: int) -> None:
         for stream in streams:
             os.closerange(stream, stream + 1)
     first = 3
-    for number in (*sorted(one for one in kept if one > 2), _HIGHEST):
+    for number in (*sorted(file for file in kept if file > 2), _HIGHEST):
         os.closerange(first, number)
         first = number + 1
 
@@ -179,7 +175,7 @@ def oom_kills(root: str = "/") -> int:
 
     -1 where nobody tells.
     """
-    for line in _lines(root, "proc/self/cgroup"):
+    for line in text_of(root, "proc/self/cgroup").splitlines():
         controllers, _, group = line.partition(":")[2].partition(":")
         if controllers and "memory" not in controllers.split(","):
             continue
@@ -188,15 +184,8 @@ def oom_kills(root: str = "/") -> int:
         parts = [part for part in group.split("/") if part not in ("", "..")]
         for place in places:
             for count in range(len(parts), -1, -1):
-                for entry in _lines(root, place, *parts[:count], name):
+                for entry in text_of(root, place, *parts[:count], name).splitlines():
                     word, _, number = entry.partition(" ")
                     if word == "oom_kill" and number.isdecimal():
                         return int(number)
     return -1
-
-
-def _lines(*path: str) -> list[str]:
-    try:
-        return read_bytes(os.path.join(*path), 1 << 20).decode().splitlines()
-    except (OSError, ValueError):
-        return []

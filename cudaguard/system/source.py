@@ -74,8 +74,8 @@ _VERSION = (*sys.version_info,)
 _KNOWN = {"sys.version_info": _VERSION, "sys.platform": sys.platform, "os.name": os.name}
 _COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
-    ast.Gt: operator.gt, ast.GtE: operator.ge, ast.In: lambda one, all_of: one in all_of,
-    ast.NotIn: lambda one, all_of: one not in all_of,
+    ast.Gt: operator.gt, ast.GtE: operator.ge, ast.In: lambda left, right: left in right,
+    ast.NotIn: lambda left, right: left not in right,
 }  # fmt: skip
 
 
@@ -192,7 +192,7 @@ class Code:
             return self._tree
         for node in ast.walk(self._tree):
             if isinstance(node, (*_FUNCTIONS, ast.ClassDef)) and node.name == code.co_name:
-                first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+                first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
                 if code.co_firstlineno == first:
                     return node
         return None
@@ -238,7 +238,7 @@ class Code:
         """Return True if the program goes on where an import inside the statement fails."""
         if isinstance(statement, (ast.With, ast.AsyncWith)):
             made = (getattr(item.context_expr, "func", None) for item in statement.items)
-            return any(self._full(one) == "contextlib.suppress" for one in made if one is not None)
+            return any(self._full(call) == "contextlib.suppress" for call in filter(None, made))
         handlers = getattr(statement, "handlers", ())
         return not all(self._ends(handler.body) for handler in handlers)
 
@@ -361,9 +361,9 @@ class Code:
         self, statement: Any, effect: Effect, branch: Branch
     ) -> Iterator[Import | Effect]:
         yield from self._by_calls(statement.decorator_list, branch)
-        for one in statement.decorator_list:
-            function = one.func if isinstance(one, ast.Call) else one
-            if self._full(function) not in _PLAIN_CALLS and getattr(one, "attr", "") != "setter":
+        for item in statement.decorator_list:
+            function = item.func if isinstance(item, ast.Call) else item
+            if self._full(function) not in _PLAIN_CALLS and getattr(item, "attr", "") != "setter":
                 yield effect
 
     # --- values --------------------------------------------------------------------------------
@@ -403,7 +403,7 @@ class Code:
         while todo:
             node, where = todo.pop()
             if isinstance(node, ast.Lambda):
-                todo += [(one, where) for one in _defaults(node)][::-1]
+                todo += [(default, where) for default in _defaults(node)][::-1]
                 continue
             if isinstance(node, ast.Call):
                 full = self._full(node.func)
@@ -498,20 +498,20 @@ def _bound(block: Iterable[ast.stmt]) -> Iterator[tuple[str, str]]:
             yield statement.name, ""
         elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            yield from ((one.id, "") for one in targets if isinstance(one, ast.Name))
+            yield from ((target.id, "") for target in targets if isinstance(target, ast.Name))
         is_inside = is_inside or isinstance(statement, (*_FUNCTIONS, ast.ClassDef))
-        todo += [(one, is_inside) for part in blocks(statement) for one in part][::-1]
+        todo += [(child, is_inside) for part in blocks(statement) for child in part][::-1]
 
 
 def blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
     """Return the blocks of a statement."""
     found = [getattr(statement, name, None) for name in ("body", "orelse", "finalbody")]
     inner = (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ()))
-    return [part for part in (*found, *(one.body for one in inner)) if isinstance(part, list)]
+    return [part for part in (*found, *(arm.body for arm in inner)) if isinstance(part, list)]
 
 
 def _defaults(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[ast.expr]:
-    return [one for one in (*function.args.defaults, *function.args.kw_defaults) if one]
+    return [value for value in (*function.args.defaults, *function.args.kw_defaults) if value]
 
 
 def _standing_at(block: list[ast.stmt], line: int) -> int | None:
@@ -530,10 +530,10 @@ def _binds_names_only(statement: ast.stmt) -> bool:
         targets = [statement.target]
     else:
         return False
-    return all(isinstance(one, (ast.Name, ast.Tuple, ast.List)) for one in targets) and not any(
+    return all(isinstance(node, (ast.Name, ast.Tuple, ast.List)) for node in targets) and not any(
         isinstance(part, (ast.Attribute, ast.Subscript))
-        for one in targets
-        for part in ast.walk(one)
+        for node in targets
+        for part in ast.walk(node)
     )
 
 
@@ -548,7 +548,7 @@ def _agrees(block: list[ast.stmt], code: CodeType) -> bool:
         statement = todo.pop()
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             is_from = isinstance(statement, ast.ImportFrom)
-            names = [statement.module or ""] if is_from else [one.name for one in statement.names]  # type: ignore[union-attr]
+            names = [statement.module or ""] if is_from else [a.name for a in statement.names]  # type: ignore[union-attr]
             if not {*names} <= {*code.co_names}:
                 return False
             if lines is not None and statement.lineno not in lines:

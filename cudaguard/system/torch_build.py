@@ -12,7 +12,7 @@ from cudaguard.elf.process import mapped_libraries
 from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import Place, SearchPath, fits
 from cudaguard.elf.symbols import SharedObject, Wanted
-from cudaguard.files import open_to_read, os, own_errors, program_errors, read_start
+from cudaguard.files import names_in, open_to_read, os, own_errors, program_errors, text_of
 from cudaguard.model import NamedTuple
 from cudaguard.system.modules import peek
 from cudaguard.system.preload import CUDA_FOLDERS, below
@@ -85,18 +85,14 @@ def look_around(given: Iterable[str] = ()) -> Surroundings:
     if not os.path.isdir(folder):
         return Surroundings(PYTHON)
     libraries = os.path.join(folder, "lib")
-    said = _said(os.path.join(folder, "version.py"))
-    try:
-        names = frozenset(os.listdir(libraries))
-    except own_errors(OSError):
-        names = frozenset()
+    said = dict(_SAID.findall(text_of(folder, "version.py")))
     return Surroundings(
         PYTHON,
         is_imported=sys.modules.get("torch") is not None or "torch" in given,
         torch=said.get("__version__", "unknown"),
         cuda=said.get("cuda", ""),
         old_strings=_old_strings(os.path.join(libraries, "libc10.so")),
-        torch_libraries=names,
+        torch_libraries=frozenset(names_in(libraries)),
     )
 
 
@@ -126,7 +122,8 @@ def _listed(data: mmap) -> tuple[str, ...]:
 
 def release_of(torch: str) -> str:
     """Return the version of a torch by its folder, as in ``2.6.0+cu124``; empty if unknown."""
-    return _said(os.path.join(torch, "version.py")).get("__version__", "")
+    said: dict[str, str] = dict(_SAID.findall(text_of(torch, "version.py")))
+    return said.get("__version__", "")
 
 
 def home_of(library: str) -> str:
@@ -141,13 +138,6 @@ def home_of(library: str) -> str:
         folders += sorted(glob(os.path.join(escape(entry), "nvidia", "*", "lib")))
     files = (os.path.join(folder, library) for folder in folders)
     return next(filter(os.path.exists, files), "")
-
-
-def _said(path: str) -> dict[str, str]:
-    try:
-        return dict(_SAID.findall(read_start(path, 1 << 16).decode()))
-    except own_errors(OSError, ValueError):
-        return {}
 
 
 def _old_strings(path: str) -> bool | None:
@@ -246,9 +236,6 @@ def _release(path: str) -> tuple[int, int] | None:
     match = _FILE.fullmatch(os.path.basename(path))
     if match is not None:
         return int(match[1]), int(match[2])
-    try:
-        names = os.listdir(os.path.dirname(path))
-    except own_errors(OSError):
-        return None
-    releases = {(int(m[1]), int(m[2])) for m in map(_BUILTINS.fullmatch, names) if m is not None}
+    found = map(_BUILTINS.fullmatch, names_in(os.path.dirname(path)))
+    releases = {(int(match[1]), int(match[2])) for match in found if match is not None}
     return releases.pop() if len(releases) == 1 else None

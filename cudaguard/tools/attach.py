@@ -17,8 +17,16 @@ from cudaguard.files import read_start
 from cudaguard.files.layout import Page
 from cudaguard.files.text import printable_data
 from cudaguard.system.processes import descendants, handles, state
-from cudaguard.system.shareable import shareable
-from cudaguard.tools.common import BROKEN, OK, UsageError, add_format, json_text, note, show
+from cudaguard.tools.common import (
+    BROKEN,
+    OK,
+    UsageError,
+    add_format,
+    json_text,
+    note,
+    shareable,
+    show,
+)
 from cudaguard.tools.run.launch import Launch, program_of
 from cudaguard.tools.run.record import FaultDump, Thread, read_faults
 from cudaguard.tools.run.supervise import IS_SUPPORTED, ProgramEnd

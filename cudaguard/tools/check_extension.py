@@ -68,7 +68,7 @@ class Result(NamedTuple):
     @property
     def lacks_gpus(self) -> tuple[OnGpu, ...]:
         """The GPUs that it has no code for."""
-        return tuple(one for one in self.gpus if one.ok is False)
+        return tuple(gpu for gpu in self.gpus if gpu.ok is False)
 
     @property
     def place(self) -> int:
@@ -111,12 +111,12 @@ def execute(args: Namespace) -> int:
     if args.format == "json":
         checks = [
             {
-                **one.check.to_dict(),
-                "assume_imported": list(one.given),
-                "architectures": list(one.architectures),
-                "gpus": [{**gpu._asdict(), "by": gpu.by or None} for gpu in one.gpus],
+                **result.check.to_dict(),
+                "assume_imported": list(result.given),
+                "architectures": list(result.architectures),
+                "gpus": [{**gpu._asdict(), "by": gpu.by or None} for gpu in result.gpus],
             }
-            for one in results
+            for result in results
         ]
         show(json_text({"tool": "check-extension", "checks": checks}))
     else:
@@ -128,7 +128,7 @@ def execute(args: Namespace) -> int:
             command, *rest = args.given
             page.labeled("run", shlex.join(("cudaguard", command, "--verbose", *rest)), 0)
         show(str(page))
-    return FOUND if any(one.place == _WRONG for one in results) else OK
+    return FOUND if any(result.place == _WRONG for result in results) else OK
 
 
 def _judged(files: Mapping[str, bool], gpus: list[Pair], *, gpu_code: bool) -> list[Result]:
@@ -158,7 +158,7 @@ def _judged(files: Mapping[str, bool], gpus: list[Pair], *, gpu_code: bool) -> l
         is_open = may_get and not files[path] and is_library(path)
         if is_open and not (gpu_code and architectures):
             continue
-        lacking = [device for device, one in zip(gpus, answers) if one.ok is False]
+        lacking = [device for device, answer in zip(gpus, answers) if answer.ok is False]
         results.append(
             Result(
                 path,
@@ -176,7 +176,7 @@ def _judged(files: Mapping[str, bool], gpus: list[Pair], *, gpu_code: bool) -> l
 
 def _on_gpus(path: str, gpus: list[Pair]) -> tuple[tuple[str, ...], tuple[OnGpu, ...]]:
     """Return what a file has code for, and what becomes of it on the GPUs."""
-    from cudaguard.elf.fat_binaries import GpuCode, gpu_code
+    from cudaguard.elf.library_facts import GpuCode, gpu_code
     from cudaguard.features.gpu_architectures.findings import in_words
     from cudaguard.features.gpu_architectures.policy import architecture, code_for
 
@@ -228,51 +228,51 @@ def _files_of(what: str) -> list[tuple[str, bool]]:
 def _write(results: Sequence[Result], page: Page) -> None:
     """Write them, faults first: those in order are only counted where there are many."""
     is_short = len(results) <= _MOST_LINES
-    for one in sorted(results, key=lambda one: one.place):
-        if one.place == _FINE and not page.verbose and not (one.is_named and is_short):
+    for result in sorted(results, key=lambda result: result.place):
+        if result.place == _FINE and not page.verbose and not (result.is_named and is_short):
             continue
-        page.add(printable(_headline(one)), style=_STYLES[one.place])
-        if not one.is_open:
-            page.labeled("because", printable(one.check.message), _INDENT)
-            symbols = one.check.missing_symbols  # the first few stand in most messages
+        page.add(printable(_headline(result)), style=_STYLES[result.place])
+        if not result.is_open:
+            page.labeled("because", printable(result.check.message), _INDENT)
+            symbols = result.check.missing_symbols  # the first few stand in most messages
             if page.verbose:
                 for name, readable in symbols:
                     mangled = f" ({name})" if name != readable else ""
                     page.labeled("missing symbol", printable(f"{readable}{mangled}"), _INDENT)
-            elif symbols and (one.check.missing_libraries or len(symbols) > _SHOWN):
-                whose = ", with those of missing libraries" * bool(one.check.missing_libraries)
+            elif symbols and (result.check.missing_libraries or len(symbols) > _SHOWN):
+                whose = ", with those of missing libraries" * bool(result.check.missing_libraries)
                 listed = page.listed([printable(readable) for _, readable in symbols], _SHOWN)
                 page.add(f"missing symbols{whose}: {listed}", _INDENT)
-            page.labeled("fix", printable(one.check.remedy), _INDENT)
-        if page.verbose and not one.gpus:
-            page.add(f"GPU code: {' '.join(one.architectures) or 'none'}", _INDENT)
-        for gpu in one.gpus:
+            page.labeled("fix", printable(result.check.remedy), _INDENT)
+        if page.verbose and not result.gpus:
+            page.add(f"GPU code: {' '.join(result.architectures) or 'none'}", _INDENT)
+        for gpu in result.gpus:
             page.add(printable(gpu.message), _INDENT)
-        page.labeled("fix", printable(one.gpu_remedy), _INDENT)
-    style = _STYLES[min((one.place for one in results), default=_OPEN)]
+        page.labeled("fix", printable(result.gpu_remedy), _INDENT)
+    style = _STYLES[min((result.place for result in results), default=_OPEN)]
     page.add(_summary(results), style=style)
 
 
-def _headline(one: Result) -> str:
-    is_assumed = one.given and one.check.cause != "torch-not-imported"
-    assumed = f" (once {' and '.join(one.given)} is imported)" if is_assumed else ""
-    cause = f" [{one.check.cause}]" if one.check.cause else ""
-    lacks = ", ".join(gpu.gpu for gpu in one.lacks_gpus)
-    if one.is_open:
-        return f"{one.name}: has {f'NO code for {lacks}' if lacks else 'GPU code'}"
+def _headline(result: Result) -> str:
+    is_assumed = result.given and result.check.cause != "torch-not-imported"
+    assumed = f" (once {' and '.join(result.given)} is imported)" if is_assumed else ""
+    cause = f" [{result.check.cause}]" if result.check.cause else ""
+    lacks = ", ".join(gpu.gpu for gpu in result.lacks_gpus)
+    if result.is_open:
+        return f"{result.name}: has {f'NO code for {lacks}' if lacks else 'GPU code'}"
     lacks = f", and has NO code for {lacks}" if lacks else ""
-    return f"{one.name}: {_WORDS[one.check.ok]}{assumed}{cause}{lacks}"
+    return f"{result.name}: {_WORDS[result.check.ok]}{assumed}{cause}{lacks}"
 
 
 def _summary(results: Sequence[Result]) -> str:
     if not results:
         return "no extensions or libraries found"
-    loads = [one.check.ok for one in results if not one.is_open]
+    loads = [result.check.ok for result in results if not result.is_open]
     counts = (("would load", True), ("would not load", False), ("cannot be judged", None))
     parts = [f"{loads.count(ok)} {words}" for words, ok in counts if ok in loads]
-    is_open = sum(one.is_open for one in results)
+    is_open = sum(result.is_open for result in results)
     parts += [f"{is_open} for GPU code only"] if is_open else []
-    for gpu in dict.fromkeys(gpu.gpu for one in results for gpu in one.gpus):
-        lacking = sum(gpu == lack.gpu for one in results for lack in one.lacks_gpus)
+    for gpu in dict.fromkeys(gpu.gpu for result in results for gpu in result.gpus):
+        lacking = sum(gpu == lack.gpu for result in results for lack in result.lacks_gpus)
         parts += [f"{lacking} with no code for {gpu}"] if lacking else []
     return f"{len(results)} checked: {', '.join(parts)}"

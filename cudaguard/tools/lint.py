@@ -82,9 +82,9 @@ def execute(args: Namespace) -> int:
     for path in args.path:
         if not os.path.exists(path):
             raise UsageError(f"{path}: there is no such file or folder")
-    for one in args.assume_installed:
-        if not _PIN.fullmatch(one):
-            raise UsageError(f"--assume-installed {one}: expected NAME==VERSION")
+    for pin in args.assume_installed:
+        if not _PIN.fullmatch(pin):
+            raise UsageError(f"--assume-installed {pin}: expected NAME==VERSION")
     try:
         rules = _rules(args.config, Versions(args.path, args.assume_installed))
     except (ConfigError, RuleError) as error:
@@ -104,8 +104,8 @@ def execute(args: Namespace) -> int:
         counts = {"files": len(files), "unreadable": unreadable}
         show(json_text({"tool": "lint", **counts, "findings": found}))
     else:
-        for one in found:
-            page, data = Page(sys.stdout), printable_data(one)
+        for finding in found:
+            page, data = Page(sys.stdout), printable_data(finding)
             page.add(f"{data['path']}:{data['line']}: {data['rule']} {data['what']}", style="bold")
             page.labeled("because", data["why"], _INDENT)
             for number, line in enumerate(data["write"]):
@@ -127,7 +127,7 @@ def files_below(path: str) -> list[str]:
         return [path]
     found: list[str] = []
     # To read as a file what cannot be listed tells why.
-    for root, folders, names in os.walk(path, onerror=lambda one: found.append(one.filename)):
+    for root, folders, names in os.walk(path, onerror=lambda error: found.append(error.filename)):
         folders[:] = [
             name
             for name in folders
@@ -213,10 +213,10 @@ class Project:
         modules = {file: module_of_file(file) for file in files}
         graphs = {
             folders: ImportGraph(
-                self._wanted, [one for one in modules.values() if one.folders == folders],
+                self._wanted, [module for module in modules.values() if module.folders == folders],
                 path=[*folders, *self._folders], is_whole=True,
             )
-            for folders in dict.fromkeys(one.folders for one in modules.values())
+            for folders in dict.fromkeys(module.folders for module in modules.values())
         }  # fmt: skip
         pairs = [[name.rpartition(".")[2].encode() for name in pair] for pair in self._pairs]
         for file, module in modules.items():
@@ -230,19 +230,19 @@ class Project:
         files = list(files)
         given = {os.path.abspath(file): file for file in files}
 
-        def named(one: Import) -> str:
-            return given.get(os.path.abspath(one.file), one.file)
+        def named(statement: Import) -> str:
+            return given.get(os.path.abspath(statement.file), statement.file)
 
         known = set()
         for file in self._worth_reading(files):
-            for one in misplaced(self.steps(file), self._rules):
-                place = named(one.then), one.then.line, one.rule.id
-                sides = (one.then, one.first)
+            for wrong in misplaced(self.steps(file), self._rules):
+                place = named(wrong.then), wrong.then.line, wrong.rule.id
+                sides = (wrong.then, wrong.first)
                 if place not in known and not any(
-                    self.source(side.file).is_silenced(one.rule.id, side) for side in sides
+                    self.source(side.file).is_silenced(wrong.rule.id, side) for side in sides
                 ):
                     known.add(place)
-                    yield _finding(one, named)
+                    yield _finding(wrong, named)
 
     def steps(self, file: str) -> list[Import | Effect]:
         """Return what a file imports and does, and what it imports does."""
@@ -270,12 +270,12 @@ class Misplaced(NamedTuple):
 def misplaced(steps: Sequence[Import | Effect], rules: Iterable[Rule]) -> list[Misplaced]:
     """Return what is in the wrong order, by the place of what comes too early."""
     found = [
-        one
+        wrong
         for rule in rules
         for needed, early in _pairs(rule)
-        for one in _of_pair(steps, rule, needed, early)
+        for wrong in _of_pair(steps, rule, needed, early)
     ]
-    return sorted(found, key=lambda one: (one.then.file, one.then.line))
+    return sorted(found, key=lambda wrong: (wrong.then.file, wrong.then.line))
 
 
 def _pairs(rule: Rule) -> Iterator[tuple[str, str]]:
@@ -289,16 +289,16 @@ def _pairs(rule: Rule) -> Iterator[tuple[str, str]]:
 def _of_pair(
     steps: Sequence[Import | Effect], rule: Rule, needed: str, early: str
 ) -> Iterator[Misplaced]:
-    imports = [(place, one) for place, one in enumerate(steps) if isinstance(one, Import)]
-    bringing = [(place, one) for place, one in imports if one.brings(needed)]
+    imports = [(place, step) for place, step in enumerate(steps) if isinstance(step, Import)]
+    bringing = [(place, step) for place, step in imports if step.brings(needed)]
     reported: list[Import] = []
     for place, then in imports:
-        if not then.brings(early) or any(not one.excludes(then) for one in reported):
+        if not then.brings(early) or any(not statement.excludes(then) for statement in reported):
             continue
-        brought = [(at, one) for at, one in bringing if not one.excludes(then)]
+        brought = [(at, step) for at, step in bringing if not step.excludes(then)]
         if brought and brought[0][0] > place:
             at, first = brought[0]
-            is_clean = not any(isinstance(one, Effect) for one in steps[place:at])
+            is_clean = not any(isinstance(step, Effect) for step in steps[place:at])
             is_certain = is_clean and not first.is_likely and {*first.branch} <= {*then.branch}
             is_kept = rule.grade == "automatic" or (rule.grade == "opt-in" and is_certain)
             reported.append(then)

@@ -10,20 +10,7 @@ import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 
 from cudaguard.core.patterns import closest
-from cudaguard.tools.common import (
-    BROKEN,
-    INTERRUPTED,
-    UNREAD,
-    USAGE,
-    UsageError,
-    execute,
-    give_up,
-    json_text,
-    note,
-    prepare_streams,
-    say,
-    show,
-)
+from cudaguard.tools import common
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,7 +62,7 @@ class Parser(ArgumentParser):
     def error(self, message: str, wrong: str = "", right: str = "") -> NoReturn:
         """Raise a `UsageError`; a word was wrong, and another probably meant."""
         command = "" if right else f"{self.prog} --help"
-        raise UsageError(message, wrong=wrong, right=right, command=command)
+        raise common.UsageError(message, wrong=wrong, right=right, command=command)
 
     def refuse_unknown(self, words: Sequence[str], args: Namespace) -> NoReturn:
         """Raise a `UsageError` about words that no argument takes."""
@@ -111,23 +98,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words = [*words[1:2], "--help"]
     own = list(words)  # without a program and its arguments, once that is known
     tool = words[0] if words and words[0] in MODULES else ""
-    prepare_streams()
+    common.prepare_streams()
     try:
         return _run(words, own)
-    except UsageError as error:
+    except common.UsageError as error:
         return _refuse(words, own, tool, error)
     except KeyboardInterrupt:
-        note(tool, "interrupted")
-        return INTERRUPTED
+        common.note(tool, "interrupted")
+        return common.INTERRUPTED
     except BrokenPipeError:
-        give_up(sys.stdout)
-        return UNREAD
+        common.give_up(sys.stdout)
+        return common.UNREAD
     except OSError as error:  # those of single files are told where they occur
         try:
-            return _refuse(words, own, tool, UsageError(str(error), status=BROKEN))
+            return _refuse(words, own, tool, common.UsageError(str(error), status=common.BROKEN))
         except OSError:  # it is standard output that cannot be written
-            give_up(sys.stdout)
-            return BROKEN
+            common.give_up(sys.stdout)
+            return common.BROKEN
 
 
 def _run(words: list[str], own: list[str]) -> int:
@@ -154,12 +141,15 @@ def _run(words: list[str], own: list[str]) -> int:
             from cudaguard.tools.run.launch import split
 
             options = sub._option_string_actions.items()
-            ours, program = split(words[1:], [one for one, does in options if does.nargs is None])
+            switches = [option for option, does in options if does.nargs is None]
+            ours, program = split(words[1:], switches)
             own[:] = [name, *ours]
     if own and not own[0].startswith("-") and own[0] not in MODULES:
         right = closest(own[0].lower(), MODULES)
         expected = "" if right else f"; expected one of {', '.join(COMMANDS)}"
-        raise UsageError(f"there is no command {own[0]!r}{expected}", wrong=own[0], right=right)
+        raise common.UsageError(
+            f"there is no command {own[0]!r}{expected}", wrong=own[0], right=right
+        )
     try:
         args, unknown = parser.parse_known_args(own)
     except SystemExit:  # after a help, say
@@ -169,14 +159,14 @@ def _run(words: list[str], own: list[str]) -> int:
         commands.choices.get(args.command, parser).refuse_unknown(unknown, args)
     args.program, args.given = program, own
     if args.command is None:
-        say(parser.format_help(), sys.stderr)
-        return USAGE
-    status = execute(args)
+        common.say(parser.format_help(), sys.stderr)
+        return common.USAGE
+    status = common.execute(args)
     sys.stdout.flush()
     return status
 
 
-def _refuse(words: Sequence[str], own: Sequence[str], tool: str, error: UsageError) -> int:
+def _refuse(words: Sequence[str], own: Sequence[str], tool: str, error: common.UsageError) -> int:
     """Say what is wrong on standard error, as a JSON document too if one was asked for.
 
     `own` is the part of the command line without a program and its arguments.
@@ -187,19 +177,23 @@ def _refuse(words: Sequence[str], own: Sequence[str], tool: str, error: UsageErr
     id = next((word for word in words if _ID.fullmatch(word) and word in what), "")
     if id:  # one that this command does not know
         command = f"{PROGRAM} explain {id.upper()}"
-    if error.status == USAGE and not command:  # the line with what was probably meant, or the help
+    if (
+        error.status == common.USAGE and not command
+    ):  # the line with what was probably meant, or the help
         command = " ".join(filter(None, (PROGRAM, tool, "--help")))
         # Of --option=value, each part may be wrong.
         parts = [word.split("=", 1) for word in words]
-        place = next((n for n, one in enumerate(parts) if error.right and error.wrong in one), None)
+        place = next((n for n, p in enumerate(parts) if error.right and error.wrong in p), None)
         if place is not None:
-            right = (error.right if one == error.wrong else one for one in parts[place])
+            right = (error.right if part == error.wrong else part for part in parts[place])
             new = [*words[:place], "=".join(right), *words[place + 1 :]]
             command = f"{PROGRAM} {shlex.join(new)}"
-    note(tool, "; ".join(filter(None, (what, error.remedy))), command)
+    common.note(tool, "; ".join(filter(None, (what, error.remedy))), command)
     if asks_for_json(own):
         said = {"what": what, "remedy": error.remedy, "command": command}
-        show(json_text({"tool": tool or PROGRAM, "error": said, "status": error.status}))
+        common.show(
+            common.json_text({"tool": tool or PROGRAM, "error": said, "status": error.status})
+        )
     return error.status
 
 

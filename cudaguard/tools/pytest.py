@@ -149,9 +149,9 @@ class GuardedRun:
         """Take over what a worker of pytest-xdist has found."""
         from cudaguard.model import Finding
 
-        for one in getattr(node, "workeroutput", {}).get("cudaguard", ()):
-            after = one["after"] or "the start"
-            self._add(Finding(**one["finding"]), f"{after} ({node.gateway.id})")
+        for entry in getattr(node, "workeroutput", {}).get("cudaguard", ()):
+            after = entry["after"] or "the start"
+            self._add(Finding(**entry["finding"]), f"{after} ({node.gateway.id})")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

@@ -11,19 +11,8 @@ import os
 import shlex
 import sys
 
+from cudaguard.core import journal_reader
 from cudaguard.core.findings import counted
-from cudaguard.core.journal_reader import (
-    Begun,
-    CudaUsed,
-    Found,
-    Mapped,
-    ModeSet,
-    Over,
-    ProcessEnded,
-    Raised,
-    Started,
-    read_events,
-)
 from cudaguard.core.record import JOURNAL
 from cudaguard.core.reports import Repaired
 from cudaguard.elf.library_facts import distributions_of, read_library, version_of
@@ -33,7 +22,7 @@ from cudaguard.files.text import printable_data
 from cudaguard.system.facts import Facts
 from cudaguard.system.processes import shell_status, signal_name
 from cudaguard.system.runtimes import runtime_of, stem_of
-from cudaguard.tools.common import FORMATS, TIMEOUT, UsageError, add_verbose, json_text, note, say
+from cudaguard.tools import common
 from cudaguard.tools.run import launch
 from cudaguard.tools.run.launch import program_of
 from cudaguard.tools.run.record import faults_in
@@ -72,7 +61,7 @@ def configure(parser: ArgumentParser) -> None:
         "several times",
     )  # fmt: skip
     parser.add_argument(
-        "--format", choices=FORMATS,
+        "--format", choices=common.FORMATS,
         help="write FILE in this format, whatever its suffix (default without FILE: text)",
     )  # fmt: skip
     parser.add_argument(
@@ -82,7 +71,7 @@ def configure(parser: ArgumentParser) -> None:
     launch.configure(
         parser, "trace", "end the program and what it has started after that time, with status 124"
     )
-    add_verbose(parser, "show all imports and libraries", config=True)
+    common.add_verbose(parser, "show all imports and libraries", config=True)
 
 
 def execute(args: Namespace) -> int:
@@ -92,30 +81,28 @@ def execute(args: Namespace) -> int:
     from cudaguard.tools.run.supervise import IS_SUPPORTED, run_recorded
 
     if not IS_SUPPORTED:
-        raise UsageError("it is done on Linux only")
+        raise common.UsageError("it is done on Linux only")
     if args.format == "json" and not args.output:
-        raise UsageError(f"--format json: {_OF_FILES}")
+        raise common.UsageError(f"--format json: {_OF_FILES}")
     if "-" in args.output:
-        raise UsageError(f"-o -: {_OF_FILES}")
+        raise common.UsageError(f"-o -: {_OF_FILES}")
     found, environment = launch.prepared(args, args.output)
     environment[TRACE_VARIABLE] = "1"
     record = RunRecord()
 
     def tell(ended: ProgramEnd) -> None:
-        from cudaguard.system.shareable import shareable
-
         missing = record.problem()
         if missing:
-            note("trace", f"libraries may be missing from this trace: {missing}")
+            common.note("trace", f"libraries may be missing from this trace: {missing}")
         is_whole = args.with_arguments or not args.output
         document = document_of(found, ended, record.folder, with_arguments=is_whole)
-        shared = shareable(document)
+        shared = common.shareable(document)
         if not args.output:
             page = Page(sys.stderr, verbose=args.verbose)
             write(printable_data(document), page)
-            say(f"{page}\n", sys.stderr)
+            common.say(f"{page}\n", sys.stderr)
         for path in args.output:
-            text = json_text(shared)
+            text = common.json_text(shared)
             suffix = "json" if path.lower().endswith(".json") else "text"
             if (args.format or suffix) == "text":
                 page = Page(verbose=args.verbose)
@@ -142,14 +129,14 @@ def document_of(
     """
     if not with_arguments:
         launch = launch._replace(program=launch.program.without_arguments())
-    processes = processes_of(read_events(os.path.join(folder, JOURNAL)), ended.pid)
+    processes = processes_of(journal_reader.read_events(os.path.join(folder, JOURNAL)), ended.pid)
     _describe_libraries([library for process in processes for library in libraries_of(process)])
     for process in processes:
         if not with_arguments:
             process["program"] = list(program_of(process["program"]).without_arguments().words)
         process["is_program"] = process["pid"] == ended.pid
     number = -ended.status if ended.status < 0 and not ended.is_late else 0
-    status = TIMEOUT if ended.is_late else shell_status(ended.status)
+    status = common.TIMEOUT if ended.is_late else shell_status(ended.status)
     document = {
         "tool": "trace",
         "python": Facts().python,
@@ -232,7 +219,7 @@ def processes_of(lines: Iterable[Line], pid: int) -> list[dict[str, Any]]:
         began = began or line.time
         known = found.setdefault(line.pid, [])
         # One process may run several programs, one after the other (exec).
-        if isinstance(line.event, Started) or not known:
+        if isinstance(line.event, journal_reader.Started) or not known:
             known.append(_Process(line, began))
         known[-1].take(line)
     processes = [process.document for known in found.values() for process in known]
@@ -243,7 +230,11 @@ class _Process:
     """Puts the steps of one process together."""
 
     def __init__(self, first: Line, zero: float) -> None:
-        start = first.event if isinstance(first.event, Started) else Started(None, ())
+        start = (
+            first.event
+            if isinstance(first.event, journal_reader.Started)
+            else journal_reader.Started(None, ())
+        )
         self._zero = zero
         self._steps: list[Step] = []
         self._open: dict[int, list[Step]] = {}  # by thread, outermost first
@@ -262,7 +253,7 @@ class _Process:
         """Take in the next line."""
         event, at = line.event, round(line.time - self._zero, 6)
         stack = self._open.setdefault(line.thread, [])
-        if isinstance(event, Begun):
+        if isinstance(event, journal_reader.Begun):
             kind = event.kind
             if kind != "import":
                 kind = "extension" if event.module else "library"
@@ -274,8 +265,8 @@ class _Process:
                 is_guards=any(name.partition(".")[0] == "cudaguard" for name in event.importing),
             )  # fmt: skip
             stack.append(step)
-        elif isinstance(event, Over):
-            kinds = [kind for one in event.kinds for kind in _STEPS[one]]
+        elif isinstance(event, journal_reader.Over):
+            kinds = [kind for name in event.kinds for kind in _STEPS[name]]
             for index in reversed(range(len(stack))):
                 step = stack[index]
                 if step["kind"] in kinds and event.name in (step["name"], step["file"]):
@@ -283,22 +274,22 @@ class _Process:
                     step["state"] = "failed" if event.is_failed else "done"
                     del stack[index:]  # the innermost of that name, and what it has left open
                     break
-        elif isinstance(event, Mapped):
+        elif isinstance(event, journal_reader.Mapped):
             self._step_that_mapped(stack, event, at, line)["mapped"].append({"file": event.file})
-        elif isinstance(event, CudaUsed):
+        elif isinstance(event, journal_reader.CudaUsed):
             details = {key: getattr(event, key) for key in ("what", "actor", "how", "device")}
             self._step("cuda", event.words, at, line, **details)
-        elif isinstance(event, Found):
+        elif isinstance(event, journal_reader.Found):
             keys = ("id", "severity", "consequence", "remedy")
             details = {key: getattr(event.finding, key) for key in keys}
             self._step("finding", event.finding.what, at, line, **details)
         elif isinstance(event, Repaired):
             self._step("repair", event.words, at, line)
-        elif isinstance(event, Raised):
+        elif isinstance(event, journal_reader.Raised):
             self._step("error", event.text, at, line)
-        elif isinstance(event, ModeSet):
+        elif isinstance(event, journal_reader.ModeSet):
             self.document["mode"] = event.mode
-        elif isinstance(event, ProcessEnded):
+        elif isinstance(event, journal_reader.ProcessEnded):
             self.document["ended"] = at
 
     def _step(self, kind: str, name: str, at: float, line: Line, **more: Any) -> Step:
@@ -320,7 +311,9 @@ class _Process:
         self._steps.append(step)
         return step
 
-    def _step_that_mapped(self, stack: list[Step], event: Mapped, at: float, line: Line) -> Step:
+    def _step_that_mapped(
+        self, stack: list[Step], event: journal_reader.Mapped, at: float, line: Line
+    ) -> Step:
         for step in reversed(stack):
             if event.by and step["kind"] in _LOADS and step["file"] == event.by:
                 return step

@@ -42,7 +42,7 @@ REPORT = {"grade": "report"}
          "grade": "report"},
         {"actions": ({"set_env": "A", "value": ""}, {"set_env": "A", "value": "b=c d"}),
          "grade": "opt-in"},
-        {"actions": ({"prepare_builds": True},)},
+        {"actions": ({"clone_outputs": True, "target": "a.b"},), "grade": "opt-in"},
         {"actions": ({"preload": "libcublas.so.12"}, {"preload": "nvidia/x/lib/lib*.so.1"})},
         *({"grade": grade} for grade in GRADES),
         {"when": {"python": ">=3.9,<3.14", "platform": "linux", "machine": ["x86_64", "aarch64"]}},
@@ -131,8 +131,8 @@ def test_rule_that_fits_is_given_back_as_it_is(fields):
         *(({"actions": ({verb: path},)}, "actions", "expected a path below a folder of sys.path, ")
           for verb in ("preload",)
           for path in ("/lib/libc.so.6", "../lib/x.so", "a/../../x.so", "lib*.so", "", None)),
-        *(({"actions": ({"prepare_builds": value},)}, "actions",
-           "prepare_builds: expected true, got ") for value in (1, "true", False, None, 1.0)),
+        *(({"actions": ({"clone_outputs": value, "target": "a.b"},), **OPT_IN}, "actions",
+           "clone_outputs: expected true, got ") for value in (1, "true", False, None, 1.0)),
         ({"actions": ({"replace_module": "x"},)}, "actions", "no key is a verb; expected one of"),
         *(({"actions": ({"clone_outputs": True, "target": "a.b"},), "grade": grade}, "grade",
            ("clone_outputs can change what a program does: grade must be 'opt-in', and the rule is "

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cudaguard.elf.fat_binaries import GpuCode, gpu_code
+from cudaguard.elf.library_facts import GpuCode, gpu_code
 
 from ..fat_binaries import binary, compiled, image, library, source
 

@@ -123,8 +123,7 @@ def test_symbols_agree_with_readelf(memory):
             for line in text.splitlines()
             if line.split()[:1] and line.split()[0].rstrip(":").isdigit()
         ]
-        symbols = SharedObject(Image(memory, library)).table()
-        names = [symbols.name(start).decode() for start in symbols.names]
+        names = [name.decode() for name in SharedObject(Image(memory, library)).names()]
         # An object that defines nothing may have more of them than its hash table tells.
         assert len(names) == len(rows) or all("UND" in row for row in rows), library
         # A section has no name of its own; newer tools show that of its header.
@@ -138,9 +137,7 @@ def test_library_that_the_kernel_maps_has_file_addresses(memory):
     """The loader cannot write into the vdso, and leaves the addresses in it as they are."""
     for library in mapped_libraries():
         if os.path.basename(library.path).startswith("linux-vdso"):
-            symbols = SharedObject(Image(memory, library)).table()
-            names = [symbols.name(start) for start in symbols.names]
-            assert b"__vdso_clock_gettime" in names
+            assert b"__vdso_clock_gettime" in SharedObject(Image(memory, library)).names()
             return
     pytest.skip("this kernel maps no vdso")
 
@@ -231,14 +228,14 @@ class Snapshot(Memory):
 def parts_of(memory: Memory, library: Library) -> dict[int, bytes]:
     """Everything that the readers look at in a library."""
     read = Image(memory, library)
-    symbols = SharedObject(read).table()
+    symbols, count = read.address(reader.DT_SYMTAB), len(SharedObject(read).names())
     strings = read.address(reader.DT_STRTAB)
     hashes = read.address(reader.DT_GNU_HASH) or read.address(reader.DT_HASH)
     return {
         library.base: memory.read(library.base, 1024),
         library.dynamic: memory.read(library.dynamic, 1024),
-        symbols.address: symbols.table,
-        strings: memory.some(strings, len(symbols.strings) + PAGE),
+        symbols: memory.read(symbols, count * reader.SYMBOL),
+        strings: memory.some(strings, read.value(reader.DT_STRSZ) + PAGE),
         hashes: memory.read(hashes, 2048),
     }
 
@@ -253,7 +250,7 @@ def everything(snapshot: Snapshot, library: Library) -> list[object]:
     for ask in (
         lambda: read.needed,
         lambda: read.soname,
-        lambda: SharedObject(read).table(),
+        lambda: SharedObject(read).names(),
         lambda: SharedObject(read).defines(Wanted(b"free")),
         lambda: SharedObject(read).codes(),
         lambda: SharedObject(read).references_to_itself(),
@@ -270,7 +267,7 @@ def everything(snapshot: Snapshot, library: Library) -> list[object]:
 def small(memory):
     """A small library of this process."""
     images = [Image(memory, library) for library in libraries() if library.base]
-    return min(images, key=lambda read: len(SharedObject(read).table().names)).library
+    return min(images, key=lambda read: len(SharedObject(read).names())).library
 
 
 def test_snapshot_says_what_the_process_says(memory, small):

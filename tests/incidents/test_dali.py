@@ -269,14 +269,11 @@ def test_rules_may_be_switched_off(run_with):
         IMPORT
         + """
 print(outcome(lambda: tensor(Array(stream=None)))[:33])
-print(TensorGPU(Array(), device_id=0).__cuda_array_interface__["typestr"])
 """
     )
     for rules, expected in (
-        ("", ["ok [4, 4] FLOAT", "<f4"]),
-        ("-CG019", ["RuntimeError because of TypeError", "<f4"]),
-        ("-CG021", ["ok [4, 4] FLOAT", "=f"]),
-        ("-CG019,-CG021", ["RuntimeError because of TypeError", "=f"]),
+        ("", ["ok [4, 4] FLOAT"]),
+        ("-CG019", ["RuntimeError because of TypeError"]),
     ):
         assert run_with(DALI_1_35, code, "install", env={"CUDAGUARD_RULES": rules}).out == expected
 
@@ -331,47 +328,6 @@ for changes in ({}, {"shape": [4, 4]}, {"typestr": "|b1"}):
     )
     ran = run_with(pins, code, "install")
     assert ran.out == ["True True"] * 6
-
-
-@RELEASES
-def test_its_own_arrays_export_legal_types(run_with, pins):
-    code = (
-        IMPORT
-        + """
-for typestr in ("<f4", "<i2", "|u1", "|b1"):
-    made = TensorGPU(Array(typestr=typestr), device_id=0)
-    exported = made.__cuda_array_interface__
-    print(exported["typestr"], exported["shape"], exported["data"], exported["version"],
-          [finding.what.split()[0] for finding in cudaguard.validate(made)])
-"""
-    )
-    rest = "(4, 4) (4096, False) 2"
-    bare, ran = run_with(pins, code, "off"), run_with(pins, code, "install")
-    # A truth value has become a signed byte when DALI reads it unguarded.
-    assert bare.out == [f"{kind} {rest} ['typestr']" for kind in ("=f", "=h", "=B", "=b")]
-    assert ran.out == [f"{kind} {rest} []" for kind in ("<f4", "<i2", "|u1", "|b1")]
-
-
-def test_mpi_takes_its_arrays(run_with):
-    code = (
-        IMPORT
-        + """
-from mpi4py import MPI
-
-def address():
-    return MPI.Get_address(TensorGPU(Array(), device_id=0))
-
-def size():
-    return MPI.buffer.frombuffer(TensorGPU(Array(), device_id=0)).nbytes
-
-print(outcome(address), outcome(size), sep="|")
-"""
-    )
-    bare, ran = run_with(DALI_1_35, code, "off"), run_with(DALI_1_35, code, "install")
-    # 2.4.0 has __dlpack__, which mpi4py prefers, and which asks the CUDA runtime.
-    wrong = "ValueError because of NoneType: invalid literal for int() with base 10: ''"
-    assert bare.out == [f"{wrong}|{wrong}"]
-    assert ran.out == ["ok 4096|ok 64"]
 
 
 @RELEASES

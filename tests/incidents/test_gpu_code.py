@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from cudaguard.elf.fat_binaries import gpu_code
+from cudaguard.elf.library_facts import gpu_code
 from cudaguard.system.torch_build import architectures
 
 from ..conftest import ROOT, clean_environment

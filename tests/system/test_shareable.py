@@ -7,7 +7,7 @@ import pwd
 
 import pytest
 
-from cudaguard.system.shareable import VARIABLES, program_alone, shareable, variables
+from cudaguard.tools.common import VARIABLES, program_alone, shareable, variables
 
 # As people choose them and providers make them; that they look like anything does not count.
 SECRETS = (

@@ -440,7 +440,7 @@ def interrupt(*_):
     os.kill(os.getpid(), signal.SIGINT)
 """
 BEGINNINGS = {
-    "the command": "from cudaguard.tools import main\nmain.prepare_streams = interrupt\n"
+    "the command": "from cudaguard.tools import main\nmain.common.prepare_streams = interrupt\n"
     "main.main(['run', '-c', ''])",
     "the start-up line": "import _cudaguard_boot\nfrom cudaguard.hooks import own_imports\n"
     "own_imports.load = interrupt\n_cudaguard_boot.start()",

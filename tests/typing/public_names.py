@@ -13,7 +13,7 @@ with handle:
 rule = cudaguard.Rule("LOCAL1", ["torch"], "why", needs=["mylib"])
 tables: list[dict[str, object]] = [
     {"check_call": "App", "before": ["pxr"]},
-    {"prepare_builds": True},
+    {"clone_outputs": True, "target": "app.f"},
 ]
 cudaguard.Rule("LOCAL2", {"torch"}, "why", dist=frozenset(("x",)), actions=tables, grade="opt-in")
 action = {"load_local": "libx.so*"}

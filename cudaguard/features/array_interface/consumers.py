@@ -85,7 +85,7 @@ CONSUMERS: tuple[Consumer, ...] = (
 )  # fmt: skip
 
 _BY_NAME = {consumer.name: consumer for consumer in CONSUMERS}
-_NAMES = {module: one.name for one in CONSUMERS for module in one.packages or (one.name,)}
+_NAMES = {module: known.name for known in CONSUMERS for module in known.packages or (known.name,)}
 
 
 def consumer_for(asked: ModuleType | type | str) -> Consumer:

@@ -279,13 +279,13 @@ def canonical(cai: Any, consumer: Consumer, kind: type, stream: Any = AUTO) -> I
     return cai if is_as_it_was else legal
 
 
-def _is_same(one: Any, other: Any) -> bool:
+def _is_same(left: Any, right: Any) -> bool:
     """Return True if two values are equal, and of the same types throughout."""
-    if one is other or type(one) is not type(other):
-        return one is other
-    if type(one) in (tuple, list):
-        return len(one) == len(other) and all(map(_is_same, one, other))
-    return type(one) in (int, str) and one == other
+    if left is right or type(left) is not type(right):
+        return left is right
+    if type(left) in (tuple, list):
+        return len(left) == len(right) and all(map(_is_same, left, right))
+    return type(left) in (int, str) and left == right
 
 
 def _check_fit(cai: Interface, consumer: Consumer) -> None:

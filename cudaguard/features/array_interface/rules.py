@@ -35,17 +35,6 @@ RULES: tuple[Rule, ...] = (
         links=(_INTERFACE, "https://github.com/NVIDIA/DALI/pull/5425"),
         verified="2026-11-20: numba-cuda 0.30.4 with cuda.core 1.2.2, on a stand-in for the driver",
     ),
-    Rule(
-        id="CG021",
-        title="DALI's own arrays have types that are not legal in the array interface",
-        watch=("nvidia.dali.backend",),
-        dist=("nvidia-dali-cuda110", "nvidia-dali-cuda120", "nvidia-dali-cuda130"),
-        actions=({"fix_array_interface": "TensorGPU"},),
-        why="TensorGPU exports types such as '=f' and '=?', which mpi4py refuses with 'invalid "
-        "literal for int()'. The array interface calls them '<f4' and '|b1'.",
-        links=(_INTERFACE, "https://github.com/NVIDIA/DALI/pull/1857"),
-        verified="2026-11-20: nvidia-dali-cuda120 1.35.0 with mpi4py 4.1.2",
-    ),
 )
 
 VERBS = (

@@ -15,15 +15,7 @@ from _thread import _local
 
 from cudaguard.config import local_rank
 from cudaguard.features import cuda_init
-from cudaguard.features.cuda_init.facts import (
-    DRIVER,
-    EXPECTATIONS,
-    OURSELVES,
-    READ_AT,
-    READERS,
-    REPORTED,
-    Change,
-)
+from cudaguard.features.cuda_init import facts
 from cudaguard.files import os, own_errors, read_bytes
 from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
 from cudaguard.hooks.caller import (
@@ -66,7 +58,7 @@ class CudaDetector:
         self._core = core
         self.driver = Driver()
         self.hears_loads = False  # not before there is a driver
-        self.changes: list[Change] = []
+        self.changes: list[facts.Change] = []
         self._last = ABSENT
         # .actors: what this thread is importing, outermost first; .busy: it is inside `_quietly`
         self._thread_state = _local()
@@ -100,18 +92,16 @@ class CudaDetector:
             self.look_at_environment()
         if "torch" in sys.modules:
             self._torch_is_there()
-        if any(name in sys.modules for name in READERS):
+        if any(name in sys.modules for name in facts.READERS):
             self._listen()
 
     # --- imports and loads: who has changed the state of the driver -------------------------------
 
     def unseen(self) -> None:
-        """Look whether the driver has come."""
-        self.look()
-
-    def before_load(self) -> None:
         """Look at what has changed so far."""
         self.look()
+
+    before_load = unseen
 
     def around_import(self, spec: ModuleSpec) -> Callable[[BaseException | None], None]:
         """Look before the import of a module; return what looks after it."""
@@ -129,7 +119,7 @@ class CudaDetector:
                 self.error_passes(error)
             elif spec.name == "torch":
                 self._torch_is_there()
-            elif spec.name in READERS:
+            elif spec.name in facts.READERS:
                 self._listen()
             if after.current != NOWHERE:
                 self._look_at_current(spec.name, after)
@@ -145,7 +135,7 @@ class CudaDetector:
     def mapped(self, load: NativeLoad) -> None:
         """Look what a load has brought."""
         actors = self._actors()
-        if load.extension and actors[-1:] != [OURSELVES]:
+        if load.extension and actors[-1:] != [facts.OURSELVES]:
             self.look(load.extension)
         else:
             self.look(is_load=True)
@@ -157,12 +147,12 @@ class CudaDetector:
         under way. With `is_load` a library was loaded, by the caller where nothing is imported.
         """
         actors = self._actors()
-        if actor is None and actors[-1:] == [OURSELVES]:
+        if actor is None and actors[-1:] == [facts.OURSELVES]:
             return self._last  # in the middle of our own use: `on_request` will tell
         state = self.driver.state()
         if state != self._last:
             actor = actor or "".join(actors[-1:])
-            how = "request" if actor == OURSELVES else "import" if actor else ""
+            how = "request" if actor == facts.OURSELVES else "import" if actor else ""
             if is_load and not actor:
                 actor, how = module_of(caller_frame()), "load"
             self._update(state, actor, how)
@@ -172,17 +162,17 @@ class CudaDetector:
         """Return what a function returns; what it does to the driver is attributed to the guard."""
         self.look()
         actors = self._actors()
-        actors.append(OURSELVES)
+        actors.append(facts.OURSELVES)
         try:
             return create()
         finally:
             try:
-                self.look(OURSELVES)
+                self.look(facts.OURSELVES)
             finally:
                 actors.pop()
 
     @property
-    def initializer(self) -> Change | None:
+    def initializer(self) -> facts.Change | None:
         """Who initialized CUDA, here or in the process that this one was forked from."""
         return next((change for change in self.changes if change.kind == INITIALIZED), None)
 
@@ -201,7 +191,7 @@ class CudaDetector:
         if state.is_initialized and not last.is_initialized:
             change = self._record(INITIALIZED, NOWHERE, actor, how, frame)
             self._latch()
-            link = REPORTED.get(actor.partition(".")[0], "") if how == "import" else ""
+            link = facts.REPORTED.get(actor.partition(".")[0], "") if how == "import" else ""
             self._core.reporter.found(findings.initialized(change, link), frame)
             self._core.detection.publish("cuda_initialized")
         for device in state.active:
@@ -213,10 +203,10 @@ class CudaDetector:
 
     def _record(
         self, kind: str, device: int, actor: str, how: str, frame: FrameType | None
-    ) -> Change:
+    ) -> facts.Change:
         from cudaguard.features.cuda_init import findings
 
-        change = Change(kind, device, actor, how, describe(frame), os.getpid())
+        change = facts.Change(kind, device, actor, how, describe(frame), os.getpid())
         self.changes.append(change)
         self._core.journal.note("cuda", findings.said(change), change.where, change.to_dict())
         return change
@@ -248,7 +238,7 @@ class CudaDetector:
             self._core.reporter.found(finding, caller_frame())
         repair = peek(cuda_init, "repair")  # where a context was created
         if repair is not None:
-            repair.tell_torch()
+            repair.notify_torch()
         if peek(peek(sys.modules.get("torch"), "version"), "cuda") is not None:
             self._listen()
             self._latch()
@@ -325,9 +315,9 @@ class CudaDetector:
 
     def _latch(self) -> None:
         """Remember the variables that have been read for good by now, as they are."""
-        for name, moments in READ_AT.items():
+        for name, moments in facts.READ_AT.items():
             for moment in moments:
-                if moment.has_come() or (moment is DRIVER and self.initializer is not None):
+                if moment.has_come() or (moment is facts.DRIVER and self.initializer is not None):
                     self._latched.setdefault((name, moment), os.environ.get(name))
 
     def _look_at_environment(self) -> None:
@@ -352,7 +342,7 @@ class CudaDetector:
             used = "no value" if read is None else repr(read)
             if read == value:  # read before we looked, and it has hidden nothing
                 used = counted(devices, "devices")
-            first = self.initializer if moment is DRIVER else None
+            first = self.initializer if moment is facts.DRIVER else None
             where = _where_set(name, frame)
             finding = findings.too_late_to_set(name, value, used, moment.text, where, first)
             self._core.reporter.found(finding, frame)
@@ -364,23 +354,23 @@ class CudaDetector:
         # Nothing that a torch without CUDA does matters here.
         if not name.startswith("torch.") or peek(sys.modules.get("torch.version"), "cuda"):
             self._listen()
-            for one in EXPECTATIONS:
-                if one.module == name:
-                    self._watch_expectation(one)
+            for expectation in facts.EXPECTATIONS:
+                if expectation.module == name:
+                    self._watch_expectation(expectation)
 
-    def _watch_expectation(self, one: Expectation) -> None:
+    def _watch_expectation(self, expectation: Expectation) -> None:
         def called(*arguments: Any, **keywords: Any) -> None:
             from cudaguard.features.cuda_init import findings
 
             self.look()
-            is_broken = bool(self.changes) and one.is_meant(arguments, keywords)
-            if is_broken and one.function not in self._reported:
-                self._reported.add(one.function)
-                frame = frame_outside_of(one.module.partition(".")[0])
-                finding = findings.not_untouched(one, self.changes, describe(frame))
+            is_broken = bool(self.changes) and expectation.is_meant(arguments, keywords)
+            if is_broken and expectation.function not in self._reported:
+                self._reported.add(expectation.function)
+                frame = frame_outside_of(expectation.module.partition(".")[0])
+                finding = findings.not_untouched(expectation, self.changes, describe(frame))
                 self._core.reporter.found(finding, frame)
 
-        self._precede(sys.modules.get(one.module), one.function, called)
+        self._precede(sys.modules.get(expectation.module), expectation.function, called)
 
     def _watch_torch(self) -> None:
         """Notice the first use of CUDA by torch in a child where it must fail.
@@ -480,14 +470,14 @@ _listening: list[CudaDetector] = []  # the one that listens
 
 
 def _before_fork() -> None:
-    for one in _listening:
-        one._quietly("noting a fork", one._note_fork)
+    for detector in _listening:
+        detector._quietly("noting a fork", detector._note_fork)
 
 
 def _after_fork_in_child() -> None:
-    for one in _listening:
-        if one.initializer is not None:
-            one._quietly("watching torch in a forked process", one._watch_torch)
+    for detector in _listening:
+        if detector.initializer is not None:
+            detector._quietly("watching torch in a forked process", detector._watch_torch)
 
 
 def _where_set(name: str, frame: FrameType | None) -> str:
@@ -502,7 +492,7 @@ def _where_set(name: str, frame: FrameType | None) -> str:
         sets = re.compile(
             r"""(?<!\w)@["']?\]?\s{0,9}(=(?!=)|:)|(del|pop|setdefault)\b[^@]{0,99}@(?!\w)"""
         )
-        found = [n for n, one in enumerate(lines, 1) if sets.search(one.replace(name, "@"))]
+        found = [n for n, line in enumerate(lines, 1) if sets.search(line.replace(name, "@"))]
         if found:
             return f"{file}:{found[-1]}"
     return ""

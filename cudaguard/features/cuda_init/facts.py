@@ -181,6 +181,7 @@ EXPECTATIONS = (
         "call change_current_allocator() before that, right after `import torch`",
     ),
 )
+EXPECTING = tuple(dict.fromkeys(expectation.module for expectation in EXPECTATIONS))
 
 # --- Who initializes CUDA -------------------------------------------------------------------------
 
@@ -215,5 +216,5 @@ INITIALIZERS: tuple[str, ...] = (
     "torch_sparse", "torchaudio", "torchvision", "triton", "unsloth", "warp",
     # Parts that are imported for themselves, after their package.
     "transformer_engine.jax", "transformer_engine.pytorch",
-    *dict.fromkeys(one.module for one in EXPECTATIONS),
+    *EXPECTING,
 )  # fmt: skip

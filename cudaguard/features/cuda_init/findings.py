@@ -92,10 +92,10 @@ def said(change: Change, *, where: bool = False) -> str:
         what = "initialized CUDA"
     else:
         what = f"created a context on device {change.device}"
-    return f"{_who(change)} {what}" + (_at(change.where) if where else "")
+    return f"{_actor(change)} {what}" + (_at(change.where) if where else "")
 
 
-def _who(change: Change) -> str:
+def _actor(change: Change) -> str:
     return change.actor or "code that cudaguard did not watch"
 
 
@@ -135,7 +135,7 @@ def context_created(change: Change, devices: int, rank: int | None) -> Finding:
     if rank is None or rank == change.device or devices <= max(rank, 1):
         return CONTEXT.found(f"{_beginning(change)}.", severity="info", consequence="", remedy="")
     return CONTEXT.found(
-        f"{change.actor or sentence(_who(change))} created a context on device {change.device}, "
+        f"{change.actor or sentence(_actor(change))} created a context on device {change.device}, "
         f"but this process is local rank {rank}.",
         f"{said(change, where=True)}{_HOW[change.how]}",
         f"{devices} devices are visible",
@@ -186,23 +186,23 @@ def used_after_fork(how: str, first: Change, where: str, error: str = "") -> Fin
 def worker_failed(first: Change, error: str) -> Finding:
     """A worker that was forked from this process, after `first`, has failed over CUDA."""
     return FORK.found(
-        f"A forked worker used CUDA, which {_who(first)} had initialized{_at(first.where)} before "
-        "the fork.",
+        f"A forked worker used CUDA, which {_actor(first)} had initialized{_at(first.where)} "
+        "before the fork.",
         f"the worker: {error}",
         consequence=f"Every CUDA call fails in a forked worker: {_FORKED}",
     )
 
 
-def not_untouched(one: Expectation, changes: Sequence[Change], where: str) -> Finding:
+def not_untouched(expected: Expectation, changes: Sequence[Change], where: str) -> Finding:
     """A library expects CUDA not to have been used where it is called, and it has been."""
     first, *later = changes
     return NOT_UNTOUCHED.found(
-        f"{one.module.partition('.')[0]} {one.does}{_at(where)}: {said(first)} before.",
+        f"{expected.module.partition('.')[0]} {expected.does}{_at(where)}: {said(first)} before.",
         f"{said(first, where=True)}{_HOW[first.how]}",
         *(said(change, where=True) for change in later),
-        consequence=one.consequence,
-        remedy=one.remedy or NOT_UNTOUCHED.remedy,
-        links=one.links,
+        consequence=expected.consequence,
+        remedy=expected.remedy or NOT_UNTOUCHED.remedy,
+        links=expected.links,
     )
 
 

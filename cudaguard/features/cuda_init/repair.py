@@ -147,11 +147,11 @@ def create_context(device: int | str | None) -> ContextHandle:
     _check(status, f"cuDevicePrimaryCtxRetain for device {chosen.ordinal} ({chosen.name})")
     if not is_known:
         _retained[key] = ContextHandle(chosen)
-        tell_torch()
+        notify_torch()
     return _retained[key]
 
 
-def tell_torch() -> None:
+def notify_torch() -> None:
     """Have torch take note that CUDA is initialized, where a context of ours has done that.
 
     torch says so in a forked child only if it has counted devices itself. A torch without CUDA has

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cudaguard.core.table import Parameter, Verb, github
-from cudaguard.features.cuda_init.facts import EXPECTATIONS
+from cudaguard.features.cuda_init.facts import EXPECTING
 from cudaguard.model import Rule
 
 RULES: tuple[Rule, ...] = (
@@ -80,7 +80,7 @@ VERBS = (
 )  # fmt: skip
 REPAIRS = {"replace_module": {"before": "repair:replace_module"}}
 CATEGORY = "ImportOrderWarning"
-DETECTORS = {"detector:CudaDetector": tuple(dict.fromkeys(one.module for one in EXPECTATIONS))}
+DETECTORS = {"detector:CudaDetector": EXPECTING}
 PREREQUISITES = {"context": "repair:create_if_allowed"}
 INITIALIZERS = "facts:INITIALIZERS"
 # File beside the package's, and the text in it by which that build does nothing with CUDA.

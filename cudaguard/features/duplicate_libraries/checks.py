@@ -14,7 +14,6 @@ from cudaguard.elf.library_facts import is_same_build, version_of
 from cudaguard.elf.reader import ElfFile
 from cudaguard.elf.search_path import Place, SearchPath
 from cudaguard.features.duplicate_libraries import findings as wording
-from cudaguard.features.duplicate_libraries.copies import LIBRARY_PATH
 from cudaguard.features.duplicate_libraries.findings import Served
 from cudaguard.features.duplicate_libraries.judgement import is_older_release
 from cudaguard.files import open_file
@@ -25,7 +24,7 @@ from cudaguard.system.packages import (
     key_of,
     listed_files,
 )
-from cudaguard.system.runtimes import runtime_of, stem_of
+from cudaguard.system.runtimes import LIBRARY_PATH, runtime_of, stem_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ _PLAIN = re.compile(
 
 def check_distributions(site: Site) -> Result:
     """Compare what distributions list."""
-    findings = [wording.metadata_unreadable(*one) for one in site.installed.unreadable]
+    findings = [wording.metadata_unreadable(*problem) for problem in site.installed.unreadable]
     files = [
         (f"{dist.folder}/{path}", digest, dist.name)
         for dist in site.installed.found
@@ -127,7 +126,7 @@ def _overwritten(site: Site, pair: tuple[str, str], paths: list[str], listed: Fi
     kept = _kept(site, pair)
     gone = pair[1] if kept == pair[0] else pair[0]
     # An installer deletes what the distribution lists, also where another one has the same file.
-    counted = [one for one in listed if one[1] and one[1] != EMPTY]
+    counted = [entry for entry in listed if entry[1] and entry[1] != EMPTY]
     doomed = {path for path, _, dist in counted if dist == gone}
     losing = dict.fromkeys(dist for path, _, dist in counted if path in doomed and dist != gone)
     is_of_cuda = all(cuda_of(key_of(name), site.version(name) or "") for name in pair)
@@ -230,16 +229,16 @@ def _found(asking: SharedFile, name: str) -> str:
     return os.path.realpath(path) if path else ""
 
 
-def _is_older(one: Served, other: Served) -> bool:
+def _is_older(first: Served, second: Served) -> bool:
     """Return True if a file is older than another."""
-    is_older = is_older_release(one.version, other.version)
-    return is_older and not is_same_build(one.path, other.path)
+    is_older = is_older_release(first.version, second.version)
+    return is_older and not is_same_build(first.path, second.path)
 
 
 def _of_one_name(name: str, first: Served, others: list[Served]) -> Iterator[Finding]:
     """Tell of a name that leads to several files, once."""
     for other in others:
-        older, newer = sorted((first, other), key=lambda one: one.version)
+        older, newer = sorted((first, other), key=lambda served: served.version)
         if _is_older(older, newer):
             yield wording.two_files(name, older, newer, runtime_of(stem_of(name)))
             return

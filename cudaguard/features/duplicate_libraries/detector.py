@@ -6,23 +6,15 @@ of their own ask for.
 
 from __future__ import annotations
 
-from _thread import RLock
-
 from cudaguard.elf.process import Image, Memory, entries, first_entry, identity, library_path
 from cudaguard.elf.reader import DT_RPATH, DT_RUNPATH
 from cudaguard.elf.search_path import Place
-from cudaguard.features.duplicate_libraries.copies import (
-    LIBRARY_PATH,
-    Copy,
-    Stray,
-    first_of_each,
-)
 from cudaguard.files import os, own_errors
 from cudaguard.hooks.caller import caller_frame, describe, frame_outside, module_of
 from cudaguard.hooks.loader import here
-from cudaguard.system.loader_list import LoaderNews
+from cudaguard.system.loader_list import LoaderNews, Turn
 from cudaguard.system.modules import has_kernel_driver
-from cudaguard.system.runtimes import IN_PARTS, stem_of
+from cudaguard.system.runtimes import IN_PARTS, LIBRARY_PATH, Copy, Stray, first_of_each, stem_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,9 +23,8 @@ if TYPE_CHECKING:
     from cudaguard.core.detection import NativeLoad
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.elf.process import Library
-    from cudaguard.features.duplicate_libraries.older_cudnn import Wants
+    from cudaguard.features.duplicate_libraries.judgement import CudnnRequirements
 
-_LONGEST_WAIT = 1  # seconds; what is not looked at now is looked at after the next load
 # Why nobody saw who loaded a library, in words that follow its path.
 SINCE = {
     "guard": "was there before the guard",
@@ -51,9 +42,8 @@ class DuplicateDetector:
         self._copies: dict[tuple[str, int], Copy] = {}
         self._known: set[tuple[str, int]] = set()
         self._reported: set[tuple[str, ...]] = set()
-        self._lock, self._pid = RLock(), os.getpid()
-        self._is_looking = False
-        self._wants: Wants | None = None
+        self._turn = Turn()
+        self._requirements: CudnnRequirements | None = None
 
     def begin(self) -> None:
         """Look for the first time; what it finds was not seen to come (see `SINCE`)."""
@@ -71,11 +61,11 @@ class DuplicateDetector:
         """Look whether cuDNN is as new as those want that were imported."""
         # Installed, it is opened later only where there is a driver.
         if has_kernel_driver() or any(copy.stem in IN_PARTS for copy in self._copies.values()):
-            from cudaguard.features.duplicate_libraries.older_cudnn import Wants
+            from cudaguard.features.duplicate_libraries.judgement import CudnnRequirements
 
-            if self._wants is None:
-                self._wants = Wants(self._core)
-            self._wants.judge(self._copies.values())
+            if self._requirements is None:
+                self._requirements = CudnnRequirements(self._core)
+            self._requirements.judge(self._copies.values())
 
     def _look(self, load: NativeLoad | None, since: str) -> None:
         """Look once at what is new, and tell of what is there twice.
@@ -83,83 +73,71 @@ class DuplicateDetector:
         Raises:
             ImportOrderError: in `strict`, from an import.
         """
-        if self._pid != os.getpid():  # forked, and another thread may have held the lock
-            self._lock, self._pid, self._is_looking = RLock(), os.getpid(), False
-        lock = self._lock
-        try:
-            # At once where this thread holds it: this load comes from within a look, by a signal
-            # handler or a `__del__`, and is looked at after the next one.
-            if not lock.acquire(timeout=_LONGEST_WAIT) or self._is_looking:
-                return
-            self._is_looking = True
-            try:
-                loaded, come, strays = self._take_in(load, since)
-                copies = list(self._copies.values())
-            finally:
-                self._is_looking = False
-        finally:
-            if lock._is_owned():  # type: ignore[attr-defined]  # as threading.Condition asks
-                lock.release()
+        found = self._turn.take(lambda: self._update(load, since))
+        if found is None:
+            return
+        copies, loaded, related, strays = found
         if any(copy.by.startswith("cuda.") for copy in loaded):
             from cudaguard.features.duplicate_libraries.judgement import judge_searches
 
             judge_searches(self._core, loaded)
-        if come or strays:
+        if related or strays:
             from cudaguard.features.duplicate_libraries.judgement import judge
 
-            judge(self._core, copies, come, strays, self._reported, is_load=load is not None)
+            judge(self._core, copies, related, strays, self._reported, is_load=load is not None)
 
-    def _take_in(
+    def _update(
         self, load: NativeLoad | None, since: str
-    ) -> tuple[list[Copy], list[Copy], list[Stray]]:
-        """Return what is new and in the table, and what has gone astray.
+    ) -> tuple[list[Copy], list[Copy], list[Copy], list[Stray]]:
+        """Return all that is in the table, what is new of it, and what has gone astray.
 
-        Between them the former again where one has its like in the process, else nothing.
+        Before the latter what is new again where one has its like in the process, else nothing.
         """
-        there = {(one.path, one.dynamic): one for one in self._news.libraries()}
-        new = [one for key, one in there.items() if key not in self._known]
+        there = {(lib.path, lib.dynamic): lib for lib in self._news.libraries()}
+        new = [lib for key, lib in there.items() if key not in self._known]
         if there and self._news.is_whole:
             self._known.clear()  # of what was unloaded: who goes on loading must not grow by it
         self._known.update(there)
-        if not new or not (self._copies or any(stem_of(os.path.basename(one.path)) for one in new)):
-            return [], [], []
+        if not new or not (self._copies or any(stem_of(os.path.basename(lib.path)) for lib in new)):
+            return [], [], [], []
         with Memory() as memory:
-            come = dict(self._copies_among(new, memory, load, since))
-            self._copies.update(come)
-            loaded = list(come.values())
-            if any(_has_kin(copy, self._copies.values()) for copy in loaded):
+            related = dict(self._copies_among(new, memory, load, since))
+            self._copies.update(related)
+            loaded = list(related.values())
+            if any(_has_related(copy, self._copies.values()) for copy in loaded):
                 self._forget_unloaded(memory)
             else:
-                come = {}
+                related = {}
             strays = list(self._strays_among(new, memory, load, since)) if self._copies else []
-        return loaded, [copy for key, copy in come.items() if key in self._copies], strays
+        related = {key: copy for key, copy in related.items() if key in self._copies}
+        return list(self._copies.values()), loaded, list(related.values()), strays
 
     def _copies_among(
         self, new: list[Library], memory: Memory, load: NativeLoad | None, since: str
     ) -> Iterator[tuple[tuple[str, int], Copy]]:
         who: tuple[str, str] | None = None
-        for one in new:
-            stem = stem_of(one.path[one.path.rfind("/") + 1 :])
+        for lib in new:
+            stem = stem_of(lib.path[lib.path.rfind("/") + 1 :])
             if stem:
                 try:
-                    soname = Image(memory, one).soname or os.path.basename(one.path)
+                    soname = Image(memory, lib).soname or os.path.basename(lib.path)
                 except own_errors(OSError):  # unloaded meanwhile
                     continue
-                by, how = who = who or _who(self._core, load, since)
+                by, how = who = who or _loaded_by(self._core, load, since)
                 # Without the detours by which the loader came there: `cv2/../opencv.libs/`.
-                folder, name = os.path.split(one.path)
+                folder, name = os.path.split(lib.path)
                 path = os.path.join(os.path.realpath(folder), name)
                 known = identity(path)
-                yield (one.path, one.dynamic), Copy(path, stem, soname, known, by, how)
+                yield (lib.path, lib.dynamic), Copy(path, stem, soname, known, by, how)
 
     def _strays_among(
         self, new: list[Library], memory: Memory, load: NativeLoad | None, since: str
     ) -> Iterator[Stray]:
         first = first_of_each(self._copies.values())
-        for one in new:
+        for lib in new:
             try:
-                image = Image(memory, one)
-                own = self._copies.get((one.path, one.dynamic))
+                image = Image(memory, lib)
+                own = self._copies.get((lib.path, lib.dynamic))
                 if (
                     own
                     and own.stem in IN_PARTS
@@ -167,7 +145,7 @@ class DuplicateDetector:
                 ):
                     yield from self._parts_to_come(own)
                 asked = [first[name] for name in image.needed if name in first]
-                place = Place(one.path, image, None) if asked else None
+                place = Place(lib.path, image, None) if asked else None
                 folders = (place.runpath or place.rpath) if place else ()
             except own_errors(OSError):  # unloaded meanwhile, or no library as others are
                 continue
@@ -176,7 +154,7 @@ class DuplicateDetector:
                 known = identity(meant) if meant else copy.identity
                 if known != copy.identity:
                     wanted = Copy(meant, copy.stem, copy.soname, known, "", "")
-                    yield Stray(one.path, _who(self._core, load, since)[1], copy, wanted)
+                    yield Stray(lib.path, _loaded_by(self._core, load, since)[1], copy, wanted)
 
     def _parts_to_come(self, copy: Copy) -> Iterator[Stray]:
         """Return a part that will be opened by name, and be found elsewhere than beside it.
@@ -208,7 +186,7 @@ class DuplicateDetector:
         self._copies = {key: copy for key, copy in list(self._copies.items()) if key in there}
 
 
-def _has_kin(copy: Copy, copies: Iterable[Copy]) -> bool:
+def _has_related(copy: Copy, copies: Iterable[Copy]) -> bool:
     """Return True if another file of its library, or part of its set, is among the copies."""
     return any(
         copy.is_like(other) or (copy.is_part_with(other) and copy.folder != other.folder)
@@ -222,7 +200,7 @@ def _found(name: str, folders: Iterable[str]) -> str:
     return next(filter(os.path.exists, (f"{folder}/{name}" for folder in folders)), "")
 
 
-def _who(core: Dispatch, load: NativeLoad | None, since: str) -> tuple[str, str]:
+def _loaded_by(core: Dispatch, load: NativeLoad | None, since: str) -> tuple[str, str]:
     """Return the module that loads what is new, if that was seen, and words that follow a path."""
     if load is None:
         # The extension that is being mapped, from within which another load has come.

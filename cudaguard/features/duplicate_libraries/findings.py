@@ -5,22 +5,19 @@ from __future__ import annotations
 import shlex
 import site
 
-from cudaguard.core.findings import Kind, and_more, sentence
-from cudaguard.core.rule_check import toml_text
+from cudaguard.core.findings import SHOWN, Kind, and_more, first_few, sentence
+from cudaguard.core.rule_check import rule_to_save
 from cudaguard.files import os
-from cudaguard.files.text import RULE_LINE
 from cudaguard.model import Finding, NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cudaguard.features.duplicate_libraries.copies import Copy, Stray
     from cudaguard.model import Severity
     from cudaguard.system.packages import Distribution
-    from cudaguard.system.runtimes import Runtime
+    from cudaguard.system.runtimes import Copy, Runtime, Stray
 
-_SHOWN = 3
 _OPENMP = "https://github.com/joblib/threadpoolctl/blob/master/multiple_openmp.md"
 _LINKS = {
     "cuDNN": (
@@ -89,15 +86,15 @@ def rivals(first: Copy, second: Copy) -> Finding:
     )
 
 
-def mixed(one: Copy, other: Copy, remedy: str) -> Finding:
+def mixed(first: Copy, other: Copy, remedy: str) -> Finding:
     """Parts of one library come from different folders; the other one has to fit the first."""
-    title, danger = one.runtime.title, one.runtime.danger
-    is_known = one.release and other.release
+    title, danger = first.runtime.title, first.runtime.danger
+    is_known = first.release and other.release
     unknown = "" if is_known else "Their versions are not known. "
     return TWO_FILES.found(
-        f"Parts of {title} come from different folders: {os.path.dirname(one.path)} and "
+        f"Parts of {title} come from different folders: {os.path.dirname(first.path)} and "
         f"{os.path.dirname(other.path)}.",
-        _loaded(one),
+        _loaded(first),
         _loaded(other),
         consequence=f"{unknown}Parts of different versions do not work together: {danger}.",
         remedy=remedy,
@@ -155,19 +152,9 @@ def load_first(wanted: str, files: str, package: str, pattern: str) -> str:
             folder = os.path.dirname(wanted)
             return f"load all {files} of {folder} with ctypes.CDLL before {before}"
         return f"load the right file first: `ctypes.CDLL({wanted!r})` before {before}"
-    advice = (
-        f"load the right file before {package}: save this rule as cudaguard.toml and set "
-        "CUDAGUARD_CONFIG=cudaguard.toml:"
-    )
-    lines = (
-        advice,
-        "[[rules]]",
-        'id = "LOCAL001"',
-        f'watch = ["{package}"]',
-        f"actions = [{toml_text({'preload': pattern})}]",
-        f'why = "{package} loads another {os.path.basename(wanted)}"',
-    )
-    return RULE_LINE.join(lines)
+    why = f"{package} loads another {os.path.basename(wanted)}"
+    rule = rule_to_save(package, {"preload": pattern}, why)
+    return f"load the right file before {package}: {rule}"
 
 
 def past_environment(copy: Copy, later: str) -> Finding:
@@ -186,7 +173,7 @@ def past_environment(copy: Copy, later: str) -> Finding:
     )
 
 
-class Want(NamedTuple):
+class CudnnRequirement(NamedTuple):
     """A release of cuDNN that a package was built for."""
 
     package: str
@@ -197,7 +184,7 @@ class Want(NamedTuple):
 
 
 def older_than_wanted(
-    want: Want, release: tuple[int, ...], loaded: Copy | None, *, conda: bool
+    want: CudnnRequirement, release: tuple[int, ...], loaded: Copy | None, *, conda: bool
 ) -> Finding:
     """The cuDNN that is loaded, or installed, is older than the one a package was built for."""
     version, least = ".".join(map(str, release)), ".".join(map(str, want.least))
@@ -240,7 +227,7 @@ def overwritten(
     severity: Severity,  # of the finding
 ) -> Finding:
     """Two distributions were installed over one another."""
-    more = "".join(f" {one}" for one in and_more(len(files) - 1, "files"))
+    more = "".join(f" {text}" for text in and_more(len(files) - 1, "files"))
     remedy, command = f"uninstall {gone}", f"pip uninstall -y {gone}"
     if restored:
         remedy += ", then reinstall the packages that lose files"
@@ -250,7 +237,7 @@ def overwritten(
         "CG905",
         f"{first} and {second} overwrite files of each other: {files[0]}{more}.",
         severity=severity,
-        evidence=(*files[:_SHOWN], *and_more(len(files) - _SHOWN, "files")),
+        evidence=first_few(files, "files"),
         consequence="The one installed last overwrote files of the other. Uninstalling either "
         "deletes files of both.",
         remedy=remedy,
@@ -258,15 +245,15 @@ def overwritten(
     )
 
 
-def doubled(one: Distribution, other: Distribution) -> Finding:
+def doubled(dist: Distribution, other: Distribution) -> Finding:
     """One distribution is recorded twice in one folder."""
     return Finding(
         "CG905",
-        f"{one.name} is recorded twice: as {one.version} and as {other.version}.",
-        evidence=(one.metadata, other.metadata),
+        f"{dist.name} is recorded twice: as {dist.version} and as {other.version}.",
+        evidence=(dist.metadata, other.metadata),
         consequence="An update broke off. pip goes by one of them, and files of both may be there.",
         remedy="delete both folders, then install the package again with --force-reinstall",
-        command=f"ls -ld {shlex.quote(one.metadata)} {shlex.quote(other.metadata)}",
+        command=f"ls -ld {shlex.quote(dist.metadata)} {shlex.quote(other.metadata)}",
     )
 
 
@@ -310,7 +297,7 @@ def hidden(torch: Distribution, other: Distribution, users: Sequence[str]) -> Fi
         f"{users[0]} is installed.",
         evidence=(
             f"hidden: {other.folder}",
-            *(f"{user} links torch" for user in users[:_SHOWN]),
+            *(f"{user} links torch" for user in users[:SHOWN]),
         ),
         consequence="Extensions built for the hidden torch may crash, or fail with 'undefined "
         "symbol'.",
@@ -367,7 +354,7 @@ def astray(
 
 def _askers(served: Served) -> str:
     names = list(served.askers)
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if names[3:] else "")
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if names[3:] else "")
 
 
 def _served(served: Served) -> str:

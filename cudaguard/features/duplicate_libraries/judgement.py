@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 from cudaguard.core.reports import LATER
-from cudaguard.elf.library_facts import is_same_build
+from cudaguard.elf.library_facts import is_same_build, numbers_of, version_of
 from cudaguard.elf.process import at_start, library_path
 from cudaguard.errors import ImportOrderError
 from cudaguard.features.duplicate_libraries import findings
-from cudaguard.features.duplicate_libraries.copies import LIBRARY_PATH, first_of_each
-from cudaguard.files import os, own_errors
+from cudaguard.features.duplicate_libraries.findings import CudnnRequirement, older_than_wanted
+from cudaguard.files import names_in, os, own_errors
 from cudaguard.hooks.caller import caller_frame, frame_outside, is_importing
-from cudaguard.system.runtimes import stem_of
+from cudaguard.system.facts import Facts, requires_of
+from cudaguard.system.modules import peek
+from cudaguard.system.preload import has_driver
+from cudaguard.system.runtimes import LIBRARY_PATH, first_of_each, stem_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from cudaguard.core.dispatch import Dispatch
-    from cudaguard.features.duplicate_libraries.copies import Copy, Stray
     from cudaguard.model import Finding
+    from cudaguard.system.runtimes import Copy, Stray
 
     Release = tuple[int, ...]
 
@@ -48,14 +52,14 @@ def judge(
     frame = caller_frame()
     can_raise = is_load and is_importing()
     refused: ImportOrderError | None = None
-    for finding, one, other in (*_pairs(copies, new), *_mixtures(copies, new), *_astray(strays)):
-        folders = {(one.runtime.title, *sorted((one.folder, other.folder))), (one.folder,)}
+    for finding, copy, other in (*_pairs(copies, new), *_mixtures(copies, new), *_astray(strays)):
+        folders = {(copy.runtime.title, *sorted((copy.folder, other.folder))), (copy.folder,)}
         is_known = not reported.isdisjoint(folders)
         reported |= folders
         later = None if can_raise or refused is not None else LATER
         is_news = core.reporter.found(finding, frame, stop=later, carried_by_error=is_known)
         if is_news and refused is None:
-            refused = ImportOrderError(finding.as_error(), path=one.path)
+            refused = ImportOrderError(finding.as_error(), path=copy.path)
     if refused is not None and can_raise:
         core.reporter.stop(refused)
 
@@ -117,9 +121,9 @@ def _mixtures(copies: list[Copy], new: list[Copy]) -> Iterator[tuple[Finding, Co
             if is_same or part_of in reported or copy.folder == other.folder:
                 continue
             reported.add(part_of)
-            one, stranger = (copy, other) if _has_variable(other) else (other, copy)
+            wanted, stranger = (copy, other) if _has_variable(other) else (other, copy)
             by = min(copy, other, key=copies.index).by
-            yield findings.mixed(one, stranger, _remedy(one, stranger, by)), stranger, one
+            yield findings.mixed(wanted, stranger, _remedy(wanted, stranger, by)), stranger, wanted
 
 
 def _parts_beside(copy: Copy, used: dict[str, Copy]) -> list[Copy]:
@@ -131,7 +135,7 @@ def _parts_beside(copy: Copy, used: dict[str, Copy]) -> list[Copy]:
         for other in used.values()
         if other is not copy
         and copy.is_part_with(other)
-        and [copy.soname, other.soname] == [f"{one.stem}.so{version}" for one in (copy, other)]
+        and [copy.soname, other.soname] == [f"{part.stem}.so{version}" for part in (copy, other)]
     ]
 
 
@@ -196,12 +200,9 @@ def _later_in_environment(copy: Copy) -> str:
     is_own = copy.path.startswith((f"{prefix}/", *(f"{entry}/" for entry in sys.path if entry)))
     if is_own or not os.path.isdir(f"{prefix}/conda-meta"):
         return ""
-    try:
-        names = os.listdir(f"{prefix}/lib")
-    except own_errors(OSError):
-        return ""
     own = _major(copy.soname)
-    found = {_major(name): name for name in names if stem_of(name) == copy.stem}
+    there = names_in(f"{prefix}/lib")
+    found = {_major(name): name for name in there if stem_of(name) == copy.stem}
     last = max(found, default=0)
     return f"{prefix}/lib/{found[last]}" if own and last > own else ""
 
@@ -210,3 +211,108 @@ def _major(name: str) -> int:
     """Return the number after ``.so``, 0 if there is none."""
     word = name.partition(".so.")[2].partition(".")[0]
     return int(word) if word.isdecimal() else 0
+
+
+# --- A cuDNN that is older than the one a package was built for -----------------------------------
+# XLA finds it out at the first computation on the GPU, and torch maps its own copy at its import:
+# so it is looked at whenever one of these packages has been imported.
+#
+# Sources: the metadata of jax-cuda12-plugin, tensorflow, torch, onnxruntime-gpu and
+# paddlepaddle-gpu; XLA's ``cuda_dnn.cc``, which wants the same major version of cuDNN and the same
+# minor one or later.
+
+# Module -> the distributions whose metadata tell what it was built for, the first that is there.
+PACKAGES = {
+    "jax": ("jax-cuda13-plugin", "jax-cuda12-plugin", "jaxlib"),
+    "onnxruntime": ("onnxruntime-gpu",),
+    "paddle": ("paddlepaddle-gpu",),
+    "tensorflow": ("tensorflow",),
+    "torch": ("torch",),
+}
+_WHEEL = re.compile(r"nvidia[-_.]cudnn[-_.]cu\d+", re.IGNORECASE)
+_OF_NINE = 90000  # cuDNN's number for 9.0.0; 9.13.1 is 91301, and 8.9.7 is 8907
+
+
+def _requirement_of(package: str, facts: Facts) -> CudnnRequirement | None:
+    """Return what one of `PACKAGES` was built for, None if its metadata do not tell."""
+    for dist in PACKAGES[package]:
+        version = facts.version(dist)
+        required = [asked for asked in map(cudnn_of, requires_of(dist)) if asked] if version else []
+        # An extra that is for another CUDA counts as little as what is not installed.
+        for said, wheel, least in sorted(required, key=lambda r: facts.version(r[1]) is None):
+            return CudnnRequirement(package, f"{dist} {version}", said, wheel, least)
+    return None
+
+
+def cudnn_of(requirement: str) -> tuple[str, str, Release] | None:
+    """Return (the requirement, the wheel, the earliest release) of one on cuDNN."""
+    if not _WHEEL.match(requirement):
+        return None
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        parsed = Requirement(requirement)
+    except InvalidRequirement:
+        return None
+    least = [
+        tuple(int(word) for word in specifier.version.split(".")[:2] if word.isdecimal())
+        for specifier in parsed.specifier
+        if specifier.operator in ("==", ">=", "~=")
+    ]
+    return (f"{parsed.name}{parsed.specifier}", parsed.name, max(least)) if least else None
+
+
+def is_older(release: Release, least: Release) -> bool:
+    """Return True if a release is known, and earlier than what is wanted of its major version."""
+    known = min(len(release), len(least))
+    return known > 1 and release[0] == least[0] and release[:known] < least[:known]
+
+
+class CudnnRequirements:
+    """Compares libraries with what packages were built for, and remembers what it has reported."""
+
+    def __init__(self, core: Dispatch) -> None:
+        self._core = core
+        self._reported: set[str] = set()  # distributions
+        self._requirements: dict[str, CudnnRequirement | None] = {}
+
+    def judge(self, copies: Iterable[Copy]) -> None:
+        """Compare the cuDNN that is first with what those want that were imported."""
+        copies = list(copies)
+        here = [name for name in PACKAGES if peek(sys.modules.get(name), "__spec__") is not None]
+        facts = Facts()
+        for name in here if has_driver() else ():
+            if name not in self._requirements:
+                required = _requirement_of(name, facts)
+                self._requirements[name] = _compiled(facts, required) if name == "jax" else required
+            want = self._requirements[name]
+            if want is None or want.by in self._reported:
+                continue
+            soname = f"libcudnn.so.{want.least[0]}"
+            loaded = next((copy for copy in copies if copy.soname == soname), None)
+            is_condas = os.path.isdir(os.path.join(sys.prefix, "conda-meta"))
+            release = numbers_of(facts.version(want.wheel) or "") if want.wheel else ()
+            if loaded is not None:
+                release = loaded.release
+            elif not release and is_condas:
+                release = version_of(os.path.join(sys.prefix, "lib", soname), soname)
+            if is_older(release, want.least):
+                self._reported.add(want.by)
+                finding = older_than_wanted(want, release, loaded, conda=is_condas)
+                self._core.reporter.found(finding, caller_frame())
+
+
+def _compiled(facts: Facts, required: CudnnRequirement | None) -> CudnnRequirement | None:
+    """Return what JAX was compiled with, by its own function, or what metadata ask for if more."""
+    function = peek(peek(sys.modules.get("jax._src.lib"), "cuda_versions"), "cudnn_build_version")
+    try:
+        number = function() if callable(function) else None
+    except own_errors(Exception):
+        number = None
+    if not isinstance(number, int):
+        return required
+    least = divmod(number // 100, 100 if number >= _OF_NINE else 10)
+    if required is not None and not is_older(required.least, least):
+        return required
+    by, said = f"jaxlib {facts.version('jaxlib') or ''}".strip(), f"cudnn>={least[0]}.{least[1]}"
+    return CudnnRequirement("jax", by, said, "", least)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from cudaguard.features.duplicate_libraries.older_cudnn import PACKAGES
+from cudaguard.features.duplicate_libraries.judgement import PACKAGES
 
 DETECTORS = {"detector:DuplicateDetector": tuple(PACKAGES)}

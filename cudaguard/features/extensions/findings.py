@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 
-from cudaguard.core.findings import Kind, and_more, listed
+from cudaguard.core.findings import SHOWN, Kind, first_few, listed
 from cudaguard.model import Finding
 from cudaguard.system.extensions import built_for_python
 from cudaguard.system.torch_build import PYTHON
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from cudaguard.elf.forecast import ExtensionCheck
 
-_SHOWN = 3  # files, symbols or libraries
 _LEAST = 4096  # bytes, so that the next library finds room as well
 
 TRUNCATED = Kind(
@@ -87,13 +86,12 @@ def no_room(victim: str, wanted: int, users: Sequence[tuple[int, str]], where: s
     `wanted` is 0 if that is not known; `users` are pairs of bytes and file, the largest first.
     """
     name = os.path.basename(victim)
-    largest = listed([os.path.basename(file) for _, file in users[:_SHOWN]]) if users else "others"
+    largest = listed([os.path.basename(file) for _, file in users[:SHOWN]]) if users else "others"
     return NO_ROOM.found(
         f"{name} was not loaded: {largest} used up the room for thread-local variables.",
         f"loaded at {where}" if where else "",
         f"{victim}: needs {wanted} bytes of static TLS" if wanted else "",
-        *(f"{file}: {size} bytes of static TLS" for size, file in users[:_SHOWN]),
-        *and_more(len(users) - _SHOWN, "libraries"),
+        *first_few([f"{file}: {size} bytes of static TLS" for size, file in users], "libraries"),
         remedy=f"import the package that contains {name} first, or start Python with more room "
         "(glibc 2.32 or later)",
         command="GLIBC_TUNABLES=glibc.rtld.optional_static_tls="
@@ -115,7 +113,7 @@ def would_not_load(
     long as torch is not imported.
     """
     first, more = checks[0], len(checks) - 1
-    libraries = dict.fromkeys(one for check in checks for one in check.missing_libraries)
+    libraries = dict.fromkeys(library for check in checks for library in check.missing_libraries)
     # Those of missing libraries are but a consequence.
     found = () if libraries else checks
     symbols = dict.fromkeys(name for check in found for _, name in check.missing_symbols)
@@ -136,11 +134,9 @@ def would_not_load(
         f"{first.message.rstrip('.')}.",
         severity="error" if is_certain else "warning",
         evidence=(
-            *(check.path for check in checks[:_SHOWN]),
-            *and_more(len(checks) - _SHOWN, "files"),
+            *first_few([check.path for check in checks], "files"),
             *(f"not found: {library}" for library in libraries),
-            *(f"no library defines {name}" for name in list(symbols)[:_SHOWN]),
-            *and_more(len(symbols) - _SHOWN, "symbols"),
+            *first_few([f"no library defines {name}" for name in symbols], "symbols"),
         ),
         consequence=consequence,
         remedy=remedy,
@@ -175,7 +171,7 @@ def for_other_python(paths: Sequence[str], dist: str, version: str) -> Finding:
         "CG902",
         f"{dist} {version} was built for Python {listed(versions)}, but this is Python {PYTHON}.",
         severity="error",
-        evidence=(*paths[:_SHOWN], *and_more(len(paths) - _SHOWN, "files")),
+        evidence=first_few(paths, "files"),
         consequence="Importing its compiled part fails with 'No module named ...'.",
         remedy=f"install {dist} for this Python{leave}, or start the program with Python "
         f"{' or '.join(versions)}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cudaguard.core.checks import Check
 from cudaguard.core.known_errors import Explainer, known_in
-from cudaguard.elf.fat_binaries import gpu_code
+from cudaguard.elf.library_facts import gpu_code
 from cudaguard.features.gpu_architectures import findings as wording
 from cudaguard.features.gpu_architectures.detector import look_at_torch
 from cudaguard.features.gpu_architectures.policy import code_for, dotted
@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from cudaguard.elf.fat_binaries import GpuCode
+    from cudaguard.elf.library_facts import GpuCode
     from cudaguard.features.gpu_architectures.policy import Pair
     from cudaguard.model import Finding
     from cudaguard.system.child import Ending

@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from cudaguard.elf.fat_binaries import GpuCode
+    from cudaguard.elf.library_facts import GpuCode
     from cudaguard.features.gpu_architectures.policy import Pair, Torch
     from cudaguard.system.torch_build import Nvrtc
 

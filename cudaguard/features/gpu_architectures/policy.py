@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cudaguard.elf.fat_binaries import GpuCode
+    from cudaguard.elf.library_facts import GpuCode
 
     Pair = tuple[int, int]  # a compute capability, or a release
 
@@ -166,7 +166,7 @@ def code_for(device: Pair, code: GpuCode) -> str | None:
 
     Empty if there is none, None if that cannot be said.
     """
-    fitting = [one for one in code.architectures if runs_on(one, device)]
-    machine_code = [one for one in fitting if one.startswith("sm")]
+    fitting = [flag for flag in code.architectures if runs_on(flag, device)]
+    machine_code = [flag for flag in fitting if flag.startswith("sm")]
     # The newest of either comes last.
     return next(reversed(machine_code or fitting), None if code.has_more else "")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Look = Callable[[tuple[Any, ...], Mapping[str, Any]], bool]
 
 
-def look_at(request: Request, function: str, look: Look) -> None:
+def watch_calls(request: Request, function: str, look: Look) -> None:
     """Have the calls of a function looked at, where it is there.
 
     `look` is called before each call, up to the one for which it returns True.
@@ -75,8 +75,8 @@ def _place(module: str, path: str) -> tuple[Any, str]:
     """Return whose attribute a function is, and which; None if there is no such function."""
     owner: Any = sys.modules.get(module)
     *outer, name = path.split(".")
-    for one in outer:
-        owner = getattr(owner, one, None)
+    for part in outer:
+        owner = getattr(owner, part, None)
     found = getattr(owner, name, None)
     if isinstance(found, type):  # a class stays the class that it is
         is_pythons = isinstance(vars(found).get("__init__"), FunctionType)
@@ -87,7 +87,7 @@ def _place(module: str, path: str) -> tuple[Any, str]:
 # --- check_call: calls that belong before an import -----------------------------------------------
 
 
-def watch(request: Request) -> None:
+def check_calls(request: Request) -> None:
     """Have the calls that a rule names looked at, where they are there."""
     is_meant = {"": True}  # by pattern of files: is there one of their names elsewhere?
     for action in actions_of(request.rule, "check_call"):
@@ -107,12 +107,12 @@ def watch(request: Request) -> None:
                 _tell(request, action)
                 return True
 
-            look_at(request, action["check_call"], look)
+            watch_calls(request, action["check_call"], look)
 
 
 def _tell(request: Request, action: Mapping[str, Any]) -> None:
     """Tell of a call, if one of the modules that it belongs before is there."""
-    before = [one for one in texts_of(action["before"]) if one in sys.modules]
+    before = [name for name in texts_of(action["before"]) if name in sys.modules]
     pattern = action.get("sharing")
     taken: list[str] = []  # in the process, with names of other files, which the pattern finds
     if before and pattern:
@@ -128,9 +128,9 @@ def _tell(request: Request, action: Mapping[str, Any]) -> None:
         package, start = before[0].partition(".")[0], f"{before[0]}."
         users = [
             name
-            for name, one in list(sys.modules.items())
-            if type(one) is ModuleType and name.partition(".")[0] != package
-            for value in list(vars(one).values())
+            for name, module in list(sys.modules.items())
+            if type(module) is ModuleType and name.partition(".")[0] != package
+            for value in list(vars(module).values())
             if type(value) is ModuleType and f"{value.__name__}.".startswith(start)
         ]
         from cudaguard.features.import_order import findings

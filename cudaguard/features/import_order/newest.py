@@ -12,7 +12,7 @@ import sys
 
 from cudaguard.core.request import Done
 from cudaguard.elf.reader import DT_RPATH, DT_RUNPATH, ElfFile
-from cudaguard.files import os, own_errors
+from cudaguard.files import names_in, os, own_errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,13 +73,10 @@ def _may_lead_to(soname: str, library: str) -> bool:
     except own_errors(OSError):
         return False
     origin = os.path.dirname(library)
-    folders = [one.replace("$ORIGIN", origin).replace("${ORIGIN}", origin) for one in folders]
-    return any("$" in one or os.path.exists(f"{one}/{soname}") for one in folders)
+    folders = [folder.replace("$ORIGIN", origin).replace("${ORIGIN}", origin) for folder in folders]
+    return any("$" in folder or os.path.exists(f"{folder}/{soname}") for folder in folders)
 
 
 def _below(folder: str, start: str) -> list[str]:
-    """Return the files in a folder whose names begin so; none where there is no folder."""
-    try:
-        return [f"{folder}/{name}" for name in os.listdir(folder) if name.startswith(start)]
-    except own_errors(OSError):
-        return []
+    """Return the files in a folder whose names begin so."""
+    return [f"{folder}/{name}" for name in names_in(folder) if name.startswith(start)]

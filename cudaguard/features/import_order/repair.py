@@ -70,20 +70,20 @@ def preload_at_call(request: Request) -> None:
                 request.tell(outcome)
             return True
 
-        calls.look_at(request, action["at"], look)
+        calls.watch_calls(request, action["at"], look)
 
 
 def _names(values: Iterable[Any], name: str, deepest: int = 3) -> bool:
     """Return True if a name is among some values, or in the lists and tuples among them."""
-    for one in values:
-        if type(one) is str and one == name:
+    for value in values:
+        if type(value) is str and value == name:
             return True
-        if type(one) in (list, tuple) and deepest and _names(one, name, deepest - 1):
+        if type(value) in (list, tuple) and deepest and _names(value, name, deepest - 1):
             return True
     return False
 
 
-def fetch(request: Request, missing: str) -> Iterator[Outcome]:
+def load_installed(request: Request, missing: str) -> Iterator[Outcome]:
     """Open what a library was refused for, and what that needs, from where it is installed.
 
     `missing`: what the loader has not found. Empty: it finds one that is too old, and a newer one
@@ -129,16 +129,16 @@ def _modules_of(file: str) -> frozenset[str]:
     folder = os.path.dirname(file)
     place, name = os.path.split(folder[: -len(_BUNDLED)])
     try:
-        infos = [one for one in os.listdir(place) if one.endswith(".dist-info")]
-        (info,) = [one for one in infos if one.partition("-")[0].lower() == name.lower()]
+        infos = [entry for entry in os.listdir(place) if entry.endswith(".dist-info")]
+        (info,) = [entry for entry in infos if entry.partition("-")[0].lower() == name.lower()]
         record = read_bytes(f"{place}/{info}/RECORD", LARGEST).decode("utf-8", "replace")
     except own_errors(OSError, ValueError):
         return frozenset((name,))
     first = (line.partition("/__init__.py,")[0] for line in record.splitlines())
-    return frozenset(one for one in first if one.isidentifier())
+    return frozenset(module for module in first if module.isidentifier())
 
 
-def came_too_late(request: Request) -> Iterator[Outcome]:
+def check_already_loaded(request: Request) -> Iterator[Outcome]:
     """Yield MISSED if a library that the rule wants first is not the one in the process."""
     from cudaguard.system.preload import is_mapped
 
@@ -182,7 +182,7 @@ def _installed(action: Mapping[str, Any]) -> tuple[str, ...]:
 # --- a module that has the libraries which an extension names -------------------------------------
 
 
-def provide(request: Request, needed: tuple[str, ...]) -> Iterator[Outcome]:
+def import_provider(request: Request, needed: tuple[str, ...]) -> Iterator[Outcome]:
     """Import the module that has the libraries which an extension names."""
     rule, provider = request.rule, request.rule.watch[0]
     if not request.permit.acts:
@@ -259,8 +259,8 @@ def _catches(code: CodeType, at: int) -> bool:
             if raw[handler + 2] == opmap["WITH_EXCEPT_START"]:
                 # The ``with`` of a `guard()` keeps no error.
                 if not any(
-                    one is code and 0 < start - entered <= _LONGEST_ENTRY
-                    for one, entered in own_blocks
+                    block_code is code and 0 < start - entered <= _LONGEST_ENTRY
+                    for block_code, entered in own_blocks
                 ):
                     return True
             else:

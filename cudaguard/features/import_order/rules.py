@@ -214,22 +214,6 @@ RULES: tuple[Rule, ...] = (
         verified="2026-11-20: onnxruntime-gpu 1.19.2, 1.20.2, 1.22.0, 1.23.2 (loading, no GPU)",
     ),
     Rule(
-        id="CG040",
-        title="ctranslate2 does not find cuBLAS and cuDNN in NVIDIA's wheels",
-        watch=("ctranslate2",),
-        dist=("ctranslate2>=4.5",),
-        when={"platform": "linux"},
-        actions=tuple(
-            {"preload": name}
-            for name in ("libcublas.so.12", "libcudnn_ops.so.9", "libcudnn_cnn.so.9")
-        ),
-        grade="opt-in",
-        why="ctranslate2 opens cuBLAS and cuDNN by name, and the loader does not search "
-        "site-packages. It fails with 'Library libcublas.so.12 is not found or cannot be loaded' "
-        "or 'Unable to load any of {libcudnn_ops.so.9.1.0, ...}'.",
-        links=github("OpenNMT/CTranslate2/issues/1826", "SYSTRAN/faster-whisper/issues/1182"),
-    ),
-    Rule(
         id="CG035",
         title="torch takes parts of another cuDNN from LD_LIBRARY_PATH",
         watch=("torch",),
@@ -269,11 +253,11 @@ RULES: tuple[Rule, ...] = (
 VERBS = (
     Verb("provide_libraries", "file pattern", "libtorch*.so*",
       "Import the watched module before any extension that needs such a library.",
-      {"needing": "repair:provide"}),
+      {"needing": "repair:import_provider"}),
     Verb("preload", "library", "nvidia/nccl/lib/libnccl.so.2",
       "Load an installed library, or what it needs, before the watched module is imported or at "
       "a call.",
-      {"before": "repair:preload", "late": "repair:came_too_late",
+      {"before": "repair:preload", "late": "repair:check_already_loaded",
        "after": "repair:preload_at_call"},
       (Parameter("if_older", "switch", True, False),
        Parameter("dependencies", "switch", True, False),
@@ -281,13 +265,13 @@ VERBS = (
        Parameter("naming", "text", "CUDAExecutionProvider", False))),
     Verb("check_call", "function", "SimulationApp",
       "Tell if a function, or a class, is first called after the import of one of some modules.",
-      {"after": "calls:watch"},
+      {"after": "calls:check_calls"},
       (Parameter("before", "texts", "pxr"),
        Parameter("sharing", "library path", "example.libs/libxcb*.so*", False)), ("report",)),
 )  # fmt: skip
 REPAIRS = {
     "preload_newest": {"before": "newest:preload_newest", "first": "newest:preload_newest"},
-    "fetch_installed": {"lacking": "repair:fetch"},
+    "fetch_installed": {"lacking": "repair:load_installed"},
     "preload_needed": {"choosing": "newest:preload_needed"},
     "preload_static_tls": {"before": "repair:preload_static_tls"},
 }

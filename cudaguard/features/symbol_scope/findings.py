@@ -12,9 +12,8 @@ from cudaguard.core.findings import (
     sentence,
 )
 from cudaguard.core.patterns import matches
-from cudaguard.core.rule_check import toml_text
+from cudaguard.core.rule_check import rule_to_save
 from cudaguard.files import os
-from cudaguard.files.text import RULE_LINE
 from cudaguard.model import NamedTuple
 from cudaguard.system.runtimes import FAMILIES, unmarked
 
@@ -194,15 +193,8 @@ def _remedy(stranger: Stranger, load: NativeLoad) -> str:
             "danger before it"
         )
     package = asking.partition(".")[0]
-    lines = (
-        "save this rule as cudaguard.toml and set CUDAGUARD_CONFIG=cudaguard.toml:",
-        "[[rules]]",
-        'id = "LOCAL001"',
-        f'watch = ["{package}"]',
-        f"actions = {toml_text([{'load_local': _pattern(load.library)}])}",
-        f'why = "{package} puts its libraries into the global symbol scope"',
-    )
-    return RULE_LINE.join(lines)
+    why = f"{package} puts its libraries into the global symbol scope"
+    return rule_to_save(package, {"load_local": _pattern(load.library)}, why)
 
 
 def _pattern(library: str) -> str:

@@ -7,7 +7,6 @@ error; runs that fail in another way do not count.
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -16,12 +15,12 @@ from time import monotonic
 from typing import NamedTuple
 
 from cudaguard.core.findings import counted
+from cudaguard.core.rule_check import toml_text
 from cudaguard.files import LARGEST, read_bytes, write_text
 from cudaguard.files.layout import Page
 from cudaguard.files.text import printable_data
 from cudaguard.system.child import run_command, telling_lines
 from cudaguard.system.packages import LOCAL, STANDARD, distributions_of, origin_of
-from cudaguard.system.shareable import program_alone
 from cudaguard.system.source import imports_of_file
 from cudaguard.tools import common
 from cudaguard.tools.bisect import search
@@ -95,7 +94,6 @@ def execute(args: Namespace) -> int:
     from contextlib import closing
 
     from cudaguard.errors import ConfigError
-    from cudaguard.system.shareable import shareable
 
     # So that a supervisor or a terminal that ends us does not leave our children behind.
     for ending in ("SIGTERM", "SIGHUP"):
@@ -112,7 +110,7 @@ def execute(args: Namespace) -> int:
         what = f"a run could not be started: {error}"
         raise common.UsageError(what, command="cudaguard doctor", status=common.BROKEN) from error
     document = study.document()
-    for_others = shareable(study.document(with_arguments=args.with_arguments))
+    for_others = common.shareable(study.document(with_arguments=args.with_arguments))
     for path in args.outputs:
         if not path.endswith(".toml"):
             common.save("bisect", path, f"{common.json_text(for_others)}\n", os.O_CREAT | os.O_EXCL)
@@ -274,7 +272,7 @@ def rule_of(document: Mapping[str, Any], day: str) -> tuple[str, str]:
     shown = "-".join((*first, "before", *then)).upper()
     id = "".join(sign if sign.isalnum() else "-" for sign in f"LOCAL-{shown}")
     versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
-    found = {**document, "program": program_alone(document["program"])}
+    found = {**document, "program": common.program_alone(document["program"])}
     fields = {
         "id": id,
         "watch": list(then),
@@ -283,10 +281,8 @@ def rule_of(document: Mapping[str, Any], day: str) -> tuple[str, str]:
         "why": f"Found by cudaguard bisect: {headline(found)}",
         "verified": f"{day}: {versions}" if versions else day,
     }
-    # JSON escapes the same characters as TOML's basic strings do, but for one.
-    values = {key: json.dumps(value, ensure_ascii=False) for key, value in fields.items()}
-    lines = (f"{key} = {value}\n" for key, value in values.items())
-    return id, "[[rules]]\n" + "".join(lines).replace("\x7f", "\\u007F")
+    lines = (f"{key} = {toml_text(value)}\n" for key, value in fields.items())
+    return id, "[[rules]]\n" + "".join(lines)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -306,11 +302,11 @@ RUNNER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_bisect", "ru
 CRASHES = frozenset(("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP"))
 
 
-def is_like(one: Failure, other: Failure) -> bool:
+def is_like(first: Failure, second: Failure) -> bool:
     """Return True if that is the same failure, as far as can be told from outside."""
-    if one.kind == other.kind == "signal":
-        return one == other or {one.text, other.text} <= CRASHES
-    return one.kind == other.kind and _essence(one.text) == _essence(other.text)
+    if first.kind == second.kind == "signal":
+        return first == second or {first.text, second.text} <= CRASHES
+    return first.kind == second.kind and _essence(first.text) == _essence(second.text)
 
 
 def _essence(error: str) -> str:
@@ -474,7 +470,7 @@ class Study:
         """Return what was found; without arguments, the program alone, and not what it printed."""
         found = self._found
         if not with_arguments:
-            found = {**found, "program": program_alone(found["program"]), "evidence": []}
+            found = {**found, "program": common.program_alone(found["program"]), "evidence": []}
         return {
             "tool": "bisect",
             "what": headline(found),
@@ -502,7 +498,7 @@ class Study:
         self._found["imports"] = list(foreign or every)
         # What the script's own import statements name.
         said = () if self._tested.is_module else imports_of_file(self._tested.words[0])
-        names_said = dict.fromkeys(one.module for one in said)
+        names_said = dict.fromkeys(statement.module for statement in said)
         named = [name for name in names_said if origin_of(name, path) != STANDARD]
         alone = Oracle(self, self._tested.command(with_program=False), seen, None)
         behind = Oracle(self, command, seen, (), f"{{}}, then {self._tested.shown}")

@@ -161,8 +161,8 @@ def check_settings(site: Site) -> Result:
     settings, problems = read_environment(site.environ)
     findings = [bad_setting(problem) for problem in problems]
     findings += _problems_of_file(settings)
-    start = start_file()
-    if settings.mode not in (None, "off") and not start:
+    start, mode = start_file(), settings.mode
+    if mode not in (None, "off") and not start:
         value = site.environ[MODE_VARIABLE]
         findings.append(
             SETTING.found(
@@ -188,8 +188,8 @@ def check_settings(site: Site) -> Result:
                     command=f"pip install --force-reinstall {name.partition('-')[0]}",
                 )
             )
-    mode = settings.mode or "not switched on by the environment"
-    return findings, f"{mode}; start-up file {start or 'not installed'}"
+    said = mode or "not switched on by the environment"
+    return findings, f"{said}; start-up file {start or 'not installed'}"
 
 
 def start_file() -> str:

@@ -20,22 +20,8 @@ from cudaguard.core.findings import counted
 from cudaguard.files.layout import COLOR, Page
 from cudaguard.files.text import printable_data, printable_lines
 from cudaguard.model import SEVERITIES
-from cudaguard.system.shareable import shareable
 from cudaguard.system.torch_build import folder_of
-from cudaguard.tools.common import (
-    BROKEN,
-    FOUND,
-    OK,
-    Progress,
-    UsageError,
-    add_format,
-    json_text,
-    named,
-    note,
-    save,
-    say,
-    show,
-)
+from cudaguard.tools import common
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,7 +78,9 @@ def configure(parser: ArgumentParser) -> None:
         "--bundle", metavar="FILE",
         help="also write a report there, with system, Python, GPUs, driver, torch and packages",
     )  # fmt: skip
-    add_format(parser, "show each check, all of each note, and long lists whole", config=True)
+    common.add_format(
+        parser, "show each check, all of each note, and long lists whole", config=True
+    )
 
 
 def execute(args: Namespace) -> int:
@@ -107,7 +95,7 @@ def execute(args: Namespace) -> int:
         return inventory.execute(args)
     args.only, args.skip = ([_check_id(id, CHECKS) for id in ids] for ids in (args.only, args.skip))
     if args.timeout is not None and not args.timeout > 0:
-        raise UsageError("--timeout must be greater than 0")
+        raise common.UsageError("--timeout must be greater than 0")
     wanted = [
         check
         for id, check in all_checks().items()
@@ -117,7 +105,7 @@ def execute(args: Namespace) -> int:
     # So that a supervisor who ends us does not leave our children behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     site = Site(args.timeout or TIME_LIMIT)
-    progress = Progress()
+    progress = common.Progress()
 
     def running(check: Check) -> None:
         progress.running(f"{check.id}  {check.title} ...")
@@ -137,8 +125,8 @@ def execute(args: Namespace) -> int:
         progress.clear()
     is_written = write(args, results, *(found or ("unknown", None)))
     if any(result.status == core.BROKEN for result in results) or not is_written:
-        return BROKEN
-    return FOUND if is_reached(results, args.fail_on) else OK
+        return common.BROKEN
+    return common.FOUND if is_reached(results, args.fail_on) else common.OK
 
 
 def _check_id(id: str, checks: Sequence[str]) -> str:
@@ -151,23 +139,23 @@ def _check_id(id: str, checks: Sequence[str]) -> str:
         return found
     other, right = same_id(id, ids()), closest_id(id, checks)
     if other:
-        raise UsageError(f"{other} is not a check", command=f"cudaguard explain {other}")
+        raise common.UsageError(f"{other} is not a check", command=f"cudaguard explain {other}")
     expected = "" if right else f"; expected one of {', '.join(checks)}"
-    raise UsageError(f"there is no check {id!r}{expected}", wrong=id, right=right)
+    raise common.UsageError(f"there is no check {id!r}{expected}", wrong=id, right=right)
 
 
 def is_reached(results: Iterable[CheckResult], level: str) -> bool:
     """Return True if there is a finding of a level of `LEVELS`, or a worse one."""
-    found = (LEVELS.index(finding.severity) for one in results for finding in one.findings)
+    found = (LEVELS.index(finding.severity) for result in results for finding in result.findings)
     return max(found, default=-1) >= LEVELS.index(level)
 
 
 def _tell(id: str, error: BaseException) -> None:
     import traceback
 
-    note("doctor", f"{id} itself has failed:")
+    common.note("doctor", f"{id} itself has failed:")
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    say(printable_lines(text), sys.stderr)
+    common.say(printable_lines(text), sys.stderr)
 
 
 _PIP = re.compile(r"(?:(?<=&& )|^)pip (\w+)")  # where a command begins
@@ -211,15 +199,15 @@ def write(
     report = document(results, environment, cudaguard.__version__)
     went_well = True
     if args.bundle:
-        whole = shareable({**report, "inventory": inventory})
-        text = bundle(printable_data(whole), json_text(whole))
-        went_well = save("doctor", named(args.bundle), text)
+        whole = common.shareable({**report, "inventory": inventory})
+        text = bundle(printable_data(whole), common.json_text(whole))
+        went_well = common.save("doctor", common.named(args.bundle), text)
     if args.format == "json":
-        show(json_text(shareable(report)))
+        common.show(common.json_text(common.shareable(report)))
     else:
         page = Page(sys.stdout, verbose=args.verbose)
         lay_out(printable_data(report), page)
-        show(str(page))
+        common.show(str(page))
     return went_well
 
 
@@ -272,17 +260,17 @@ def lay_out(report: Part, page: Page) -> None:
     checks = sorted(report["checks"], key=lambda check: _FIRST.index(check["status"]))
     notes = []
     for check in checks:
-        shown = [one for one in check["findings"] if page.verbose or one["severity"] != _NOTE]
-        notes += [(check["id"], _named(one)) for one in check["findings"] if one not in shown]
+        shown = [item for item in check["findings"] if page.verbose or item["severity"] != _NOTE]
+        notes += [(check["id"], _named(item)) for item in check["findings"] if item not in shown]
         if not page.verbose and check["status"] in (core.OK, SKIPPED):
             continue
         reason = f" ({check['reason']})" if check["reason"] else ""
         counts = _counts(shown)
         line(check["status"], f"{check['title']}{': ' * bool(counts)}{counts}{reason}", check["id"])
-        for one in shown:
-            mark = _MARK[one["severity"]]
-            finding = {**one, "what": _named(one)}
-            page.finding(finding, f"{mark}: ", 2, mark=COLOR[one["severity"]])
+        for item in shown:
+            mark = _MARK[item["severity"]]
+            finding = {**item, "what": _named(item)}
+            page.finding(finding, f"{mark}: ", 2, mark=COLOR[item["severity"]])
     some, more = page.cut(sorted(notes), _MOST)
     for id, text in some:
         line("note", text, id)
@@ -303,7 +291,7 @@ def lay_out(report: Part, page: Page) -> None:
     page.blank()
     found = [finding for check in checks for finding in check["findings"]]
     faults = [
-        one for severity in (_ERROR, _WARNING) for one in found if one["severity"] == severity
+        item for severity in (_ERROR, _WARNING) for item in found if item["severity"] == severity
     ]
     summary = report["summary"]
     failed = summary[core.BROKEN]
@@ -314,7 +302,7 @@ def lay_out(report: Part, page: Page) -> None:
     page.add(f"{counts} in {counted(made, 'checks')}{broken}", style=style)
     if any(check["reason"].startswith(FAILED_ITSELF) for check in checks):
         page.add("A broken check is a fault of cudaguard: please report it, with --bundle FILE.")
-    page.labeled("run", next((one["command"] for one in faults if one["command"]), ""), 0)
+    page.labeled("run", next((item["command"] for item in faults if item["command"]), ""), 0)
 
 
 def _named(finding: Part) -> str:
@@ -324,6 +312,6 @@ def _named(finding: Part) -> str:
 
 def _counts(findings: Iterable[Part]) -> str:
     """Return how many findings there are of each kind, the worst first."""
-    found = [one["severity"] for one in findings]
+    found = [finding["severity"] for finding in findings]
     counts = ((found.count(severity), _MARK[severity]) for severity in reversed(SEVERITIES))
     return ", ".join(counted(count, f"{mark}s") for count, mark in counts if count)

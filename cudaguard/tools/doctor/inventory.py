@@ -21,16 +21,15 @@ from typing import NamedTuple
 from cudaguard.core.checks import OK as FINE
 from cudaguard.core.checks import SKIPPED
 from cudaguard.core.findings import counted
-from cudaguard.files import LARGEST, read_bytes
+from cudaguard.files import LARGEST, read_bytes, text_of
 from cudaguard.files.layout import Page
 from cudaguard.files.text import printable_data
 from cudaguard.system.child import run_command
-from cudaguard.system.machine import kinds_of_machine, library_file, look_at_driver, start_of
+from cudaguard.system.machine import kinds_of_machine, library_file, look_at_driver
 from cudaguard.system.packages import documents
 from cudaguard.system.processes import cores
-from cudaguard.system.shareable import variables
 from cudaguard.system.torch_build import folder_of
-from cudaguard.tools.common import FOUND, OK, SCHEMA, UsageError, json_text, show
+from cudaguard.tools.common import FOUND, OK, SCHEMA, UsageError, json_text, show, variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,16 +86,16 @@ def inventory(site: Site) -> dict[str, Any]:
 
 def system(root: str = "/") -> dict[str, str | int]:
     """Return what is below Python, in the file system that begins at root."""
-    cpu = start_of(root, "proc/cpuinfo")
+    cpu = text_of(root, "proc/cpuinfo")
     has = _found(_FEATURES, cpu).split()
-    memory = _found(_MEMORY, start_of(root, "proc/meminfo"))
+    memory = _found(_MEMORY, text_of(root, "proc/meminfo"))
     release = platform.uname()
     try:
         libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (AttributeError, OSError, ValueError):  # musl
         libc = " ".join(platform.libc_ver()).strip()
     return {
-        "os": _found(_OS_NAME, start_of(root, "etc/os-release")) or release.system,
+        "os": _found(_OS_NAME, text_of(root, "etc/os-release")) or release.system,
         "kernel": release.release,
         "machine": release.machine,
         "libc": libc,
@@ -128,7 +127,7 @@ def gpus(root: str = "/") -> dict[str, str | int | list[str]]:
     """Return the driver, and the GPUs that its kernel module lists."""
     driver = look_at_driver(root)
     files = sorted(glob(os.path.join(root, "proc/driver/nvidia/gpus/*/information")))
-    texts = "\n".join(start_of("", file) for file in files)
+    texts = "\n".join(text_of(file) for file in files)
     return {
         "driver": driver.kernel,
         "library": driver.library,
@@ -147,7 +146,7 @@ def torch(version: str) -> dict[str, str]:
         return {}
     said = re.findall(
         r"^(cuda|hip|xpu|debug|git_version)\b[^=\n]*=\s*['\"]?([^'\"\n#]+)",
-        start_of(folder, "version.py"),
+        text_of(folder, "version.py"),
         re.MULTILINE,
     )
     built = {key: value.strip() for key, value in said if value.strip() != "None"}
@@ -189,11 +188,11 @@ def packages(dists: Iterable[Distribution]) -> tuple[list[Package], dict[str, st
     compiled: list[Package] = []
     others = {}
     for dist in sorted(dists, key=lambda dist: dist.key):
-        build = _found(_TAG, start_of(dist.metadata, "WHEEL"))
+        build = _found(_TAG, text_of(dist.metadata, "WHEEL"))
         if build.endswith("-none-any"):
             others[dist.name] = dist.version
         else:
-            installer = start_of(dist.metadata, "INSTALLER").strip().partition("\n")[0]
+            installer = text_of(dist.metadata, "INSTALLER").strip().partition("\n")[0]
             known = {"name": dist.name, "version": dist.version, "build": build}
             compiled.append({**known, "source": _address(dist) or installer})
     return compiled, others
@@ -202,7 +201,7 @@ def packages(dists: Iterable[Distribution]) -> tuple[list[Package], dict[str, st
 def _address(dist: Distribution) -> str:
     """Return where a package came from that no index had; else nothing."""
     try:
-        said = json.loads(start_of(dist.metadata, "direct_url.json"))
+        said = json.loads(text_of(dist.metadata, "direct_url.json"))
         url, commit = str(said["url"]), said.get("vcs_info", {}).get("commit_id")
         is_editable = said.get("dir_info", {}).get("editable")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -340,10 +339,10 @@ def facts_of(report: Mapping[str, Any]) -> dict[Fact, str]:
                 matters = name in names or not (names or name.startswith(_OF_ACCOUNT))
                 facts[Fact(kind, name, matters)] = value
     for kind, key in (("package", "packages"), ("conda", "conda")):
-        for one in found[key]:
-            parts = (one["version"], one["build"], one["source"])
-            name = "torch" if one["name"] == "torch" else kind  # of which all is told together
-            facts[Fact(name, str(one["name"]), True)] = ", ".join(filter(None, parts))
+        for package in found[key]:
+            parts = (package["version"], package["build"], package["source"])
+            name = "torch" if package["name"] == "torch" else kind  # of which all is told together
+            facts[Fact(name, str(package["name"]), True)] = ", ".join(filter(None, parts))
         for name, value in found[f"other_{key}"].items():
             facts[Fact(kind, name, False)] = value
     facts[Fact("cudaguard", "version", True)] = report["version"]
@@ -357,13 +356,13 @@ def compare(reports: Sequence[Values], labels: Sequence[str]) -> dict[str, Any]:
     matters.
     """
     known = sorted(
-        {fact for one in reports for fact in one},
+        {fact for report in reports for fact in report},
         key=lambda fact: (KINDS.index(fact.kind), fact.name),
     )
-    differing = [fact for fact in known if len({one.get(fact, "") for one in reports}) > 1]
+    differing = [fact for fact in known if len({report.get(fact, "") for report in reports}) > 1]
     alike: dict[tuple[str, ...], list[int]] = {}
-    for number, one in enumerate(reports):
-        values = tuple(one.get(fact, "") for fact in differing if fact.matters)
+    for number, report in enumerate(reports):
+        values = tuple(report.get(fact, "") for fact in differing if fact.matters)
         alike.setdefault(values, []).append(number)
     groups = sorted(alike.values(), key=len, reverse=True)  # of equal ones the first
     reference = reports[groups[0][0]]
@@ -378,10 +377,10 @@ def compare(reports: Sequence[Values], labels: Sequence[str]) -> dict[str, Any]:
         ]
         parts.append({"reports": [labels[number] for number in group], "differences": differences})
     folded = []
-    for fact in (one for one in differing if not one.matters):
+    for fact in (fact for fact in differing if not fact.matters):
         spread: dict[str, list[str]] = {}  # which reports have which value
-        for one, label in zip(reports, labels):
-            spread.setdefault(one.get(fact, ""), []).append(label)
+        for report, label in zip(reports, labels):
+            spread.setdefault(report.get(fact, ""), []).append(label)
         most = sorted(spread.items(), key=lambda item: len(item[1]), reverse=True)
         which = [{"value": value, "reports": names} for value, names in most]
         folded.append({"kind": fact.kind, "name": fact.name, "values": which})
@@ -400,11 +399,11 @@ def write(found: Mapping[str, Any], page: Page) -> None:
         summary = f"{alike} are alike, the others ({total - alike}) differ from them"
     page.add(f"{total} reports: {summary}", style="yellow" if others else "green")
     for group in others:
-        names = (page.listed(one["reports"], _MOST) for one in (first, group))
+        names = (page.listed(side["reports"], _MOST) for side in (first, group))
         page.blank()
         page.add(f"{' -> '.join(names)}: {counted(len(group['differences']), 'differences')}")
-        for one in group["differences"]:
-            page.add(_difference(one), 2, lead=f"{one['kind']:<{_WIDTH}}", hanging=_WIDTH)
+        for change in group["differences"]:
+            page.add(_difference(change), 2, lead=f"{change['kind']:<{_WIDTH}}", hanging=_WIDTH)
     folded = found["folded"]
     if folded:
         page.blank()
@@ -412,15 +411,15 @@ def write(found: Mapping[str, Any], page: Page) -> None:
         page.add(f"{counted(len(folded), 'minor differences')} (--verbose)")
     elif folded:
         page.add("minor differences:")
-        for one in folded:
-            page.add(one["name"], 2, lead=f"{one['kind']:<{_WIDTH}}", hanging=_WIDTH)
-            for part in one["values"]:
+        for entry in folded:
+            page.add(entry["name"], 2, lead=f"{entry['kind']:<{_WIDTH}}", hanging=_WIDTH)
+            for part in entry["values"]:
                 where = page.listed(part["reports"])
                 page.add(f"{where}: {part['value'] or _ABSENT}", 4 + _WIDTH)
 
 
-def _difference(one: Mapping[str, str]) -> str:
-    kind, name, there, here = (one[key] for key in ("kind", "name", "reference", "here"))
+def _difference(difference: Mapping[str, str]) -> str:
+    kind, name, there, here = (difference[key] for key in ("kind", "name", "reference", "here"))
     if kind == "finding":
         return f"{'only there' if here else 'not there'}: {name}"
     if kind in ("package", "conda", "torch"):

@@ -17,9 +17,8 @@ from cudaguard.files.layout import MOST, Page
 from cudaguard.files.text import printable_data
 from cudaguard.system.facts import Facts
 from cudaguard.system.processes import oom_kills, shell_status, signal_name
-from cudaguard.system.shareable import shareable
 from cudaguard.system.source import imports_of_file
-from cudaguard.tools.common import TIMEOUT, json_text, say
+from cudaguard.tools.common import TIMEOUT, json_text, say, shareable
 from cudaguard.tools.run.launch import debugger, program_of
 from cudaguard.tools.run.record import faults_in
 from cudaguard.tools.run.story import (

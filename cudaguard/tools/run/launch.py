@@ -16,8 +16,7 @@ from typing import NamedTuple
 from cudaguard.errors import ConfigError
 from cudaguard.files import open_to_write, read_start
 from cudaguard.model import MODE_VARIABLE
-from cudaguard.system.shareable import program_alone
-from cudaguard.tools.common import BROKEN, UsageError, add_with_arguments
+from cudaguard.tools.common import BROKEN, UsageError, add_with_arguments, program_alone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

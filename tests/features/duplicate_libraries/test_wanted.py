@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from cudaguard.features.duplicate_libraries.older_cudnn import cudnn_of
+from cudaguard.features.duplicate_libraries.judgement import cudnn_of
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="which library is loaded is read from Linux' loader"

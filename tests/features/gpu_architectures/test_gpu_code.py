@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from cudaguard.elf.fat_binaries import GpuCode
+from cudaguard.elf.library_facts import GpuCode
 from cudaguard.features.gpu_architectures.policy import code_for, device_of
 
 from ...fat_binaries import library
