@@ -30,7 +30,7 @@ FACE = {
 SCRIPTS = ("_bisect", "_site")
 # A front end is loaded by its host, which is there then.
 HOSTS = {"tools.pytest": "pytest"}
-DEPENDENCIES = {"importlib_metadata", "packaging", "tomli", "tomllib", "pynvml"}
+DEPENDENCIES = {"importlib_metadata", "packaging", "tomli", "tomllib", "wrapt", "pynvml"}
 LONGEST = 700  # lines; a file is split when it has two subjects, never because it is long
 GENERATED = "features._index"
 # The ratchet. These only fall: whoever removes something lowers them to what is left, and what is

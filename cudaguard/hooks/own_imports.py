@@ -42,7 +42,7 @@ def standard_library() -> frozenset[str]:
 
 
 # What we require of others and import lazily; see `use_dependencies_in`.
-_DEPENDENCIES = frozenset(("packaging", "pynvml", "tomli"))
+_DEPENDENCIES = frozenset(("packaging", "pynvml", "tomli", "wrapt"))
 _dependencies_in = ""
 # Modules of the standard library that we have used. A program may forget them, block them by None,
 # or be importing them again.

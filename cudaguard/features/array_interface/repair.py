@@ -14,7 +14,6 @@ from operator import attrgetter
 from types import FunctionType
 
 from cudaguard.core.patterns import actions_of
-from cudaguard.core.replace import FunctionStandIn
 from cudaguard.core.request import Done, Refused, WouldDo
 from cudaguard.errors import ArrayInterfaceError
 from cudaguard.features.array_interface import findings
@@ -102,8 +101,19 @@ def _normalizing(
         return original(*args, **kwargs)
 
     if not isinstance(original, FunctionType) and not isinstance(owner, type):
-        return FunctionStandIn(original, call)
+        return _in_the_guise_of(original, call)
     return kind(call) if is_wrapped else call
+
+
+def _in_the_guise_of(original: Any, call: Callable[..., Any]) -> Any:
+    """Return a function that looks, and is pickled, as one that is not written in Python."""
+    from wrapt import FunctionWrapper
+
+    class Guise(FunctionWrapper):  # type: ignore[type-arg]  # generic in its stubs only
+        def __reduce_ex__(self, protocol: Any) -> Any:
+            return self.__wrapped__.__reduce_ex__(protocol)
+
+    return Guise(original, lambda _, __, args, kwargs: call(*args, **kwargs))
 
 
 def _normalizer(request: Request, permit: Permit) -> Callable[[Any], Any]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-DEPENDENCIES = ("packaging", "importlib_metadata", "pynvml", "tomli")
+DEPENDENCIES = ("packaging", "importlib_metadata", "wrapt", "pynvml", "tomli")
 NEEDS_A_VERSION = "rule(dist=('cudaguard',), when={'python': '>=3'})"
 
 
-@pytest.mark.parametrize("name", ["importlib_metadata", "pynvml", "tomli"])
+@pytest.mark.parametrize("name", ["importlib_metadata", "wrapt", "pynvml", "tomli"])
 def test_order_rule_with_versions_works_without_what_it_does_not_need(program, name):
     assert program.output(
         f"""
