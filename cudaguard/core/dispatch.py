@@ -31,11 +31,10 @@ if TYPE_CHECKING:
 
     from cudaguard.core.detection import Detection
     from cudaguard.core.lazy import LazyFilter
-    from cudaguard.core.native_repairs import NativeRepairs
     from cudaguard.core.permit import Permit
     from cudaguard.core.prerequisites import Prerequisites
     from cudaguard.core.recording import Recording
-    from cudaguard.core.repairs import Repairs
+    from cudaguard.core.repairs import NativeRepairs, Repairs
     from cudaguard.core.replace import Replacements
     from cudaguard.hooks.barrier import Close
     from cudaguard.hooks.ctypes_loads import LibraryLoads
@@ -93,7 +92,7 @@ class Dispatch:
     @made_once
     def native(self) -> NativeRepairs:
         """The caller of those where something is mapped."""
-        from cudaguard.core.native_repairs import NativeRepairs
+        from cudaguard.core.repairs import NativeRepairs
 
         return NativeRepairs(self.repairs)
 
@@ -286,24 +285,34 @@ class Dispatch:
         self.scan_missed_loads()
         if spec.origin is None:
             return None
-        from cudaguard.elf.reader import read_elf
-
-        elf = read_elf(spec.origin)
-        if elf.is_truncated:
+        needed, runtime, is_truncated = self._looked_into(spec.origin)
+        if is_truncated:
             self.detection.publish("truncated", spec.origin, spec.name)
-        needed = elf.needed
-        if sys.platform == "win32":
-            from cudaguard.system.pe import needed_by
-
-            needed = needed_by(spec.origin)
         self.native.mapping(spec, needed, self.flags.masked_for)
         if self.journal.is_written:
             self.recording.begins(spec.origin, spec.name)
-        more = (spec.name, spec.origin, elf.runtime)
-        copies = self.detection.publish("runtime_exported", *more) if elf.runtime else []
+        more = (spec.name, spec.origin, runtime)
+        copies = self.detection.publish("runtime_exported", *more) if runtime else []
         if self.is_looking:
             self.detection.publish("mapping", copies[0][0] if copies else spec.origin, spec.name)
         return copies[0] if copies else None
+
+    @staticmethod
+    def _looked_into(file: str) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+        """Return what a library needs, of what runtime it is, and whether it is cut short."""
+        if sys.platform == "win32":
+            from cudaguard.system import pe
+
+            return pe.needed_by(file), (), False
+        from cudaguard.kernel import loads
+
+        needed = loads.needed_by(file)
+        if needed is not None:
+            return needed, (), False
+        from cudaguard.elf.reader import read_elf
+
+        elf = read_elf(file)
+        return elf.needed, elf.runtime, elf.is_truncated
 
     def before_load(self, library: str, mode: int) -> None:
         """Look at a library before it is loaded (see `hooks.barrier.Host`)."""
@@ -313,9 +322,8 @@ class Dispatch:
             if why.startswith("is"):
                 self.detection.publish("truncated", library, None)
             elif why:
-                from cudaguard.elf.reader import read_elf
-
-                self.native.choose(library, os.path.basename(library), read_elf(library).needed)
+                needed, _, _ = self._looked_into(library)
+                self.native.choose(library, os.path.basename(library), needed)
         elif self.is_up and not mode & RTLD_NOLOAD:
             self.native.choose("", library, (library,))
         if self.journal.is_written:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from cudaguard.errors import RuleError
 from cudaguard.files import os, own_errors, read_bytes
-from cudaguard.model import Record, Rule
+from cudaguard.model import Rule
+from cudaguard.values import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ _OWN_RUNTIME = b"2idE\0"
 _MARKS = (_OWN_RUNTIME, *sorted({name[:6].encode() for name in (*_BROUGHT, *watched.FIRST)}))
 _SMALL = 1 << 13  # bytes
 _DYNAMIC = 2
+_RUN_PATHS = (29, 15)  # the second where there is not the first
 _START = 1 << 14  # bytes; headers and names of most extensions lie there
 _MOST = 1 << 16  # of what is counted or read in one piece
 _MOST_FILES = 256
@@ -62,37 +63,10 @@ def why_file(path: str) -> str:
     """Return what the file of an extension has for the guard, in words; empty for most."""
     if sys.platform != "linux":
         return "is for Windows" if sys.platform == "win32" else ""
-    try:
-        file = _open(path, FLAGS)
-    except failures():  # the loader has its own words
-        return ""
-    try:
-        start = _pread(file, _START, 0)
-        segments = _segments(start)
-        if segments is None or segments[0] > _fstat(file).st_size:
-            return "is cut short, or unlike others"
-        _, kinds, offsets, addresses, sizes = segments
-        if _DYNAMIC not in kinds:
-            return ""
-        index = kinds.index(_DYNAMIC)
-        section = _part(file, start, offsets[index], min(sizes[index], _MOST))
-        words = memoryview(section)[: len(section) // 16 * 16].cast("Q")
-        tags, values = words[::2].tolist(), words[1::2].tolist()
-        if 0 not in tags or 5 not in tags or 10 not in tags:
-            return "is unlike others"
-        size = values[tags.index(10)]
-        names, address = b"", values[tags.index(5)]
-        for kind, offset, first, length in zip(kinds, offsets, addresses, sizes):
-            if kind == 1 and first <= address < first + length:
-                names = _part(file, start, offset + address - first, size)
-                break
-    finally:
-        _close(file)
-    if size < _SMALL and max(map(names.find, _MARKS)) < 0:
-        return ""
-    places = [value for tag, value in zip(tags[: tags.index(0)], values) if tag == 1]
-    texts = [names[place : names.find(b"\0", place)] for place in places]
-    needed = [text.decode("utf-8", "replace") for text in texts]
+    why, names, places = _read(path)
+    if len(names) < _SMALL and max(map(names.find, _MARKS)) < 0:
+        return why
+    needed = _texts(names, places)
     for name in needed:
         if name.startswith(_BROUGHT):
             return f"needs {name}"
@@ -100,6 +74,61 @@ def why_file(path: str) -> str:
             return f"needs {name}, which the environment has"
     is_odd = _OWN_RUNTIME in names and "libstdc++.so.6" not in needed
     return "has a C++ runtime of its own" if is_odd else ""
+
+
+def needed_by(path: str) -> "tuple[str, ...] | None":
+    """Return the libraries that a file needs; None if it is odd, or may have a C++ runtime."""
+    why, names, places = _read(path)
+    return None if why or _OWN_RUNTIME in names else tuple(_texts(names, places))
+
+
+def run_path(path: str) -> str:
+    """Return the folders in which what a library needs is looked for, as it names them."""
+    _, text, _ = _read(path, _RUN_PATHS)
+    return text.partition(b"\0")[0].decode("utf-8", "replace")
+
+
+def _texts(names: bytes, places: "list[int]") -> "list[str]":
+    texts = [names[place : names.find(b"\0", place)] for place in places]
+    return [text.decode("utf-8", "replace") for text in texts]
+
+
+def _read(path: str, only: "tuple[int, ...]" = ()) -> "tuple[str, bytes, list[int]]":
+    """Return what is odd about a file, its names, and where among them are those that it needs.
+
+    With `only`, just the text of the first of these tags that it has.
+    """
+    try:
+        file = _open(path, FLAGS)
+    except failures():  # the loader has its own words
+        return "", b"", []
+    try:
+        start = _pread(file, _START, 0)
+        segments = _segments(start)
+        if segments is None or segments[0] > _fstat(file).st_size:
+            return "is cut short, or unlike others", b"", []
+        _, kinds, offsets, addresses, sizes = segments
+        if _DYNAMIC not in kinds:
+            return "", b"", []
+        index = kinds.index(_DYNAMIC)
+        section = _part(file, start, offsets[index], min(sizes[index], _MOST))
+        words = memoryview(section)[: len(section) // 16 * 16].cast("Q")
+        tags, values = words[::2].tolist(), words[1::2].tolist()
+        if 0 not in tags or 5 not in tags or 10 not in tags:
+            return "is unlike others", b"", []
+        names, address = b"", values[tags.index(5)]
+        for kind, offset, first, length in zip(kinds, offsets, addresses, sizes):
+            if kind == 1 and first <= address < first + length:
+                place, size = offset + address - first, values[tags.index(10)]
+                if only:
+                    tag = next((tag for tag in only if tag in tags), 0)
+                    place += min(values[tags.index(tag)], size)
+                    size = _PAGE if tag else 0
+                names = _part(file, start, place, size)
+                break
+    finally:
+        _close(file)
+    return "", names, [value for tag, value in zip(tags[: tags.index(0)], values) if tag == 1]
 
 
 def _part(file: int, start: bytes, place: int, length: int) -> bytes:

@@ -19,7 +19,6 @@ from cudaguard.core.checks import FAIL, FAILED_ITSELF, SKIPPED, STATUSES, WARNIN
 from cudaguard.core.findings import counted
 from cudaguard.files.layout import COLOR, Page
 from cudaguard.files.text import printable_data, printable_lines
-from cudaguard.model import SEVERITIES
 from cudaguard.system.shareable import shareable
 from cudaguard.system.torch_build import folder_of
 from cudaguard.tools.common import (
@@ -36,6 +35,7 @@ from cudaguard.tools.common import (
     say,
     show,
 )
+from cudaguard.values import SEVERITIES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

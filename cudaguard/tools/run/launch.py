@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from cudaguard.errors import ConfigError
 from cudaguard.files import open_to_write, read_start
-from cudaguard.model import MODE_VARIABLE
 from cudaguard.system.shareable import program_alone
 from cudaguard.tools.common import BROKEN, UsageError, add_with_arguments
+from cudaguard.values import MODE_VARIABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
