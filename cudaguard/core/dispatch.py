@@ -297,16 +297,13 @@ class Dispatch:
             self.detection.publish("mapping", copies[0][0] if copies else spec.origin, spec.name)
         return copies[0] if copies else None
 
-    @staticmethod
-    def _looked_into(file: str) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+    def _looked_into(self, file: str) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
         """Return what a library needs, of what runtime it is, and whether it is cut short."""
         if sys.platform == "win32":
             from cudaguard.system import pe
 
             return pe.needed_by(file), (), False
-        from cudaguard.kernel import loads
-
-        needed = loads.needed_by(file)
+        needed = self.kernel.of_loads().needed_by(file)
         if needed is not None:
             return needed, (), False
         from cudaguard.elf.reader import read_elf
@@ -318,7 +315,7 @@ class Dispatch:
         """Look at a library before it is loaded (see `hooks.barrier.Host`)."""
         self.scan_missed_loads()
         if self.is_up and os.sep in library:
-            why = self.kernel.loads.why_library(library)
+            why = self.kernel.of_loads().why_library(library)
             if why.startswith("is"):
                 self.detection.publish("truncated", library, None)
             elif why:

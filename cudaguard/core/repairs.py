@@ -149,10 +149,10 @@ class Repairs:
 
     def tell(self, request: Request, outcomes: Outcomes | None) -> int:
         """Tell the outcomes; return how much was done."""
-        from cudaguard.core.request import MISSED, Done
-
         done = 0
         for outcome in outcomes or ():
+            from cudaguard.core.request import MISSED, Done
+
             if outcome is not MISSED:
                 request.tell(outcome)
                 done += isinstance(outcome, Done)
@@ -199,7 +199,7 @@ class NativeRepairs:
     def __init__(self, repairs: Repairs) -> None:
         self._repairs = repairs
         self._native: dict[str, tuple[tuple[RuleEntry, str, str], ...]] = {}
-        self._starts: tuple[str, ...] | None = None  # of what rules say that is needed
+        self._starts: dict[str, tuple[str, ...]] = {}  # moment: fixed parts of the verbs' values
         self._first: list[tuple[RuleEntry, str, str]] | None = None  # what has not been needed yet
 
     def mapping(self, spec: ModuleSpec, needed: tuple[str, ...], masked_for: str) -> None:
@@ -224,20 +224,16 @@ class NativeRepairs:
         `file` is what needs the libraries, empty for a load by that very name; `name` what to call
         it.
         """
-        for one, entry, value in self._with_moment("choosing"):
-            for library in needed:
-                if library.startswith(fixed_part(value)) and matches(library, (value,)):
+        for library in self._beginning_as("choosing", needed):
+            for one, entry, value in self._with_moment("choosing"):
+                if matches(library, (value,)):
                     self._repairs.do(entry, [one], name, file, library, can_raise=True)
 
     def provide(self, spec: ModuleSpec, needed: tuple[str, ...]) -> bool:
         """Have brought what an extension needs; True if something was done."""
         done = 0
-        entries = self._with_moment("needing")
-        # The fixed parts first: nearly no library has them, and matching is not light.
-        if self._starts is None:
-            self._starts = tuple(fixed_part(value) for _, _, value in entries)
-        needed = tuple(name for name in needed if name.startswith(self._starts))
-        for one, entry, value in entries if needed else ():
+        needed = self._beginning_as("needing", needed)
+        for one, entry, value in self._with_moment("needing") if needed else ():
             if one.watch[0] not in sys.modules:
                 fitting = tuple(name for name in needed if matches(name, (value,)))
                 if fitting:
@@ -306,6 +302,14 @@ class NativeRepairs:
             self._repairs.tell(request, outcomes)
 
         return opened
+
+    def _beginning_as(self, moment: str, names: Iterable[str]) -> tuple[str, ...]:
+        """Return those that may be meant at a moment: nearly none, and matching is not light."""
+        starts = self._starts.get(moment)
+        if starts is None:
+            values = (value for _, _, value in self._with_moment(moment))
+            starts = self._starts[moment] = tuple(map(fixed_part, values))
+        return tuple(name for name in names if name.startswith(starts))
 
     def _with_moment(self, moment: str) -> tuple[tuple[RuleEntry, str, str], ...]:
         """Return rule, entry and the verb's value of all actions that have a part at a moment."""

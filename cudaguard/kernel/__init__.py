@@ -222,6 +222,12 @@ class GuardFinder:
                 stand_in.put(_SetFlags(stand_in))
         watch_ctypes()
 
+    def of_loads(self) -> "Any":
+        """Return the module for loads, which is imported for the first one."""
+        if self.loads is None:
+            self.loads = _found(f"{__name__}.loads")
+        return self.loads
+
     def counters(self) -> "tuple[int, ...]":
         """Return what the dynamic loader counts; it changes with all that is mapped. Empty: no."""
         is_known = self.loads is not None and self.loads.loader.place
@@ -233,7 +239,7 @@ class GuardFinder:
         What does is news until `LoaderList` has begun at what was known before.
         """
         is_unknown = not self.counters() and has_ctypes()
-        return bool(_loads().why_mapped("mapped")) or is_unknown
+        return bool(self.of_loads().why_mapped("mapped")) or is_unknown
 
     @staticmethod
     def has_plugins() -> bool:
@@ -306,11 +312,6 @@ def _found(name: str) -> "Any":
         # Another thread may have been first.
         setattr(sys.modules[parent], child, sys.modules.setdefault(name, module))
     return sys.modules[name]
-
-
-def _loads() -> "Any":
-    kernel.loads = _found(f"{__name__}.loads")
-    return kernel.loads
 
 
 def may_wake() -> bool:
@@ -393,7 +394,8 @@ def _why_extension(spec: "ModuleSpec") -> str:
             return f"extension {name}"
         package = package.rpartition(".")[0]
     watch_ctypes()  # it may have come past us
-    why: str = _loads().why_mapped(PAST_US) or _loads().why_file(file)
+    loads = kernel.of_loads()
+    why: str = loads.why_mapped(PAST_US) or loads.why_file(file)
     return f"extension {name}, which {why}" if why.startswith(("needs", "is", "has")) else why
 
 
@@ -458,7 +460,7 @@ def watch_ctypes() -> None:
         there = vars(ctypes).get("CDLL")
         if there is not kernel.cdll:  # otherwise nothing has come, or taken its place
             kernel.cdll = there
-            why = _loads().watch(ctypes)
+            why = kernel.of_loads().watch(ctypes)
             if why and may_wake():
                 wake(why)
 

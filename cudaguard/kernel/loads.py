@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    Entries = tuple[list[int], list[int]]
+
 _open, _close, _listdir = SYSTEM.open, SYSTEM.close, SYSTEM.listdir
 _fstat, _stat = SYSTEM.fstat, SYSTEM.stat
 _pread: "Any" = getattr(SYSTEM, "pread", None)  # Windows has neither
@@ -27,6 +29,8 @@ _OWN_RUNTIME = b"2idE\0"
 _MARKS = (_OWN_RUNTIME, *sorted({name[:6].encode() for name in (*_BROUGHT, *watched.FIRST)}))
 _SMALL = 1 << 13  # bytes
 _DYNAMIC = 2
+_NEEDED = 1
+_NO_ENTRIES: "Entries" = ([0], [0])
 _RUN_PATHS = (29, 15)  # the second where there is not the first
 _START = 1 << 14  # bytes; headers and names of most extensions lie there
 _MOST = 1 << 16  # of what is counted or read in one piece
@@ -37,6 +41,7 @@ _LOCKS = ([0, 0, 1, 0, 0], [0, 1, 0, 0, 0])  # end of a re-entrant one that is o
 _UNKNOWN = "a dynamic loader that is not known"
 _UNREADABLE = "a list of libraries that cannot be read"
 _of_no_concern: "set[tuple[int, ...]]" = set()  # files, see `why_library`
+_needs: "dict[tuple[int, ...], tuple[str, ...] | None]" = {}  # of files, see `needed_by`
 
 
 class Loader:
@@ -63,10 +68,10 @@ def why_file(path: str) -> str:
     """Return what the file of an extension has for the guard, in words; empty for most."""
     if sys.platform != "linux":
         return "is for Windows" if sys.platform == "win32" else ""
-    why, names, places = _read(path)
+    why, names, entries = _read(path)
     if len(names) < _SMALL and max(map(names.find, _MARKS)) < 0:
         return why
-    needed = _texts(names, places)
+    needed = _texts(names, *entries)
     for name in needed:
         if name.startswith(_BROUGHT):
             return f"needs {name}"
@@ -78,8 +83,23 @@ def why_file(path: str) -> str:
 
 def needed_by(path: str) -> "tuple[str, ...] | None":
     """Return the libraries that a file needs; None if it is odd, or may have a C++ runtime."""
-    why, names, places = _read(path)
-    return None if why or _OWN_RUNTIME in names else tuple(_texts(names, places))
+    try:
+        key, _ = _state_of(path)
+    except failures():
+        return ()
+    if key not in _needs:
+        why, names, entries = _read(path)
+        if len(_needs) >= _MOST_FILES:
+            _needs.clear()
+        is_odd = bool(why) or _OWN_RUNTIME in names
+        _needs[key] = None if is_odd else tuple(_texts(names, *entries))
+    return _needs[key]
+
+
+def _state_of(path: str) -> "tuple[tuple[int, ...], int]":
+    """Return what says that a file is the same as it was, and its kind."""
+    state = _stat(path)
+    return (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns), state.st_mode
 
 
 def run_path(path: str) -> str:
@@ -88,34 +108,35 @@ def run_path(path: str) -> str:
     return text.partition(b"\0")[0].decode("utf-8", "replace")
 
 
-def _texts(names: bytes, places: "list[int]") -> "list[str]":
+def _texts(names: bytes, tags: "list[int]", values: "list[int]") -> "list[str]":
+    places = [value for tag, value in zip(tags[: tags.index(0)], values) if tag == _NEEDED]
     texts = [names[place : names.find(b"\0", place)] for place in places]
     return [text.decode("utf-8", "replace") for text in texts]
 
 
-def _read(path: str, only: "tuple[int, ...]" = ()) -> "tuple[str, bytes, list[int]]":
-    """Return what is odd about a file, its names, and where among them are those that it needs.
+def _read(path: str, only: "tuple[int, ...]" = ()) -> "tuple[str, bytes, Entries]":
+    """Return what is odd about a file, its names, and its dynamic section: tags, and their values.
 
     With `only`, just the text of the first of these tags that it has.
     """
     try:
         file = _open(path, FLAGS)
     except failures():  # the loader has its own words
-        return "", b"", []
+        return "", b"", _NO_ENTRIES
     try:
         start = _pread(file, _START, 0)
         segments = _segments(start)
         if segments is None or segments[0] > _fstat(file).st_size:
-            return "is cut short, or unlike others", b"", []
+            return "is cut short, or unlike others", b"", _NO_ENTRIES
         _, kinds, offsets, addresses, sizes = segments
         if _DYNAMIC not in kinds:
-            return "", b"", []
+            return "", b"", _NO_ENTRIES
         index = kinds.index(_DYNAMIC)
         section = _part(file, start, offsets[index], min(sizes[index], _MOST))
         words = memoryview(section)[: len(section) // 16 * 16].cast("Q")
         tags, values = words[::2].tolist(), words[1::2].tolist()
         if 0 not in tags or 5 not in tags or 10 not in tags:
-            return "is unlike others", b"", []
+            return "is unlike others", b"", _NO_ENTRIES
         names, address = b"", values[tags.index(5)]
         for kind, offset, first, length in zip(kinds, offsets, addresses, sizes):
             if kind == 1 and first <= address < first + length:
@@ -128,7 +149,7 @@ def _read(path: str, only: "tuple[int, ...]" = ()) -> "tuple[str, bytes, list[in
                 break
     finally:
         _close(file)
-    return "", names, [value for tag, value in zip(tags[: tags.index(0)], values) if tag == 1]
+    return "", names, (tags, values)
 
 
 def _part(file: int, start: bytes, place: int, length: int) -> bytes:
@@ -179,9 +200,8 @@ def is_absent(error: OSError, name: str) -> bool:
 def why_library(path: str) -> str:
     """Return what the file of a library has for the guard, as `why_file` does; quick once known."""
     try:
-        state = _stat(path)
-        key = state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
-        if key in _of_no_concern or state.st_mode & 0xF000 != 0x8000:
+        key, mode = _state_of(path)
+        if key in _of_no_concern or mode & 0xF000 != 0x8000:
             return ""
         why = why_file(path)
     except failures():
@@ -257,8 +277,8 @@ def _counters() -> "tuple[int, ...]":
     try:
         memory = _open("/proc/self/mem", FLAGS)
         try:
-            words = _words(_pread(memory, loader.adds + 8, loader.place))
-            place, count = _words(_pread(memory, 16, loader.scope))
+            words = memoryview(_pread(memory, loader.adds + 8, loader.place)).cast("Q")
+            place, count = memoryview(_pread(memory, 16, loader.scope)).cast("Q")
         finally:
             _close(memory)
     except failures():
@@ -278,24 +298,35 @@ def why_mapped(how: str) -> str:
     before, now = loader.counted, loader.counters()
     if now == before:
         return "" if now else _UNREADABLE
+    # Behind the last one, if that is still there; all, if others are gone.
+    is_whole = now[2:] != before[2:]
+    found = _why_new(how, now, is_whole=is_whole)
+    return (_why_new(how, now, is_whole=True) if found is None else found) or ""
+
+
+def _why_new(how: str, now: "tuple[int, ...]", *, is_whole: bool) -> "str | None":
+    """Do so for all entries or those behind the last one known; None if that does not tell all."""
+    before, known, members = loader.counted, loader.known, loader.members
+    is_from_start = not before
     found: dict[int, bytes] = {}
     memory, last, entry = -1, 0, loader.first
-    is_from_start, members = not before, loader.members
-    is_whole = now[2:] != before[2:] or now[0] - now[1] != before[0] - before[1]
     try:
         memory = _open("/proc/self/mem", FLAGS)
-        if now[2:] != before[2:]:
+        if is_whole and now[2:] != before[2:]:
             members = frozenset(_words(_pread(memory, 8 * now[2], now[3])))
         if not is_whole:
             last = loader.last
-            entry = int.from_bytes(_pread(memory, 8, last + 24), "little")
+            data = _pread(memory, 32, last)
+            if data[:24] != known[last]:
+                return None
+            entry = int.from_bytes(data[24:], "little")
         while entry:
             data = _pread(memory, 40, entry)
             _, text, _, following, previous = memoryview(data).cast("Q").tolist()
             if len(found) > _MOST or previous != last:
                 return _UNREADABLE
             found[entry] = data[:24]
-            is_new = loader.known.get(entry) != data[:24]
+            is_new = known.get(entry) != data[:24]
             if is_new or (entry in members and entry not in loader.members):
                 _, slash, name = _path_at(memory, text).rpartition("/")
                 # What the program was started with was mapped before all else: no extension.
@@ -307,15 +338,17 @@ def why_mapped(how: str) -> str:
                 if _concerns(name):
                     return f"{name}, {how}"
             last, entry = entry, following
-    except failures():  # another thread has changed it meanwhile
-        return _UNREADABLE
+    except failures():  # another thread has changed it meanwhile, or the last one is gone
+        return _UNREADABLE if is_whole else None
     finally:
         if memory >= 0:
             _close(memory)
     if is_whole:
         loader.known = found
+    elif len(found) != now[1] - before[1]:
+        return None
     else:
-        loader.known.update(found)
+        known.update(found)
     loader.last, loader.members, loader.counted = last, members, now
     return ""
 
