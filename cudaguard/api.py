@@ -31,8 +31,6 @@ activation.core.kernel = kernel
 class GuardBlock:
     """What `guard` returns: the guard is up inside the ``with`` block. May be entered again."""
 
-    _lazy: frozenset[str] = frozenset()
-
     def __init__(self, layer: Layer) -> None:
         self._layer = layer
 

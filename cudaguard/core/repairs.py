@@ -1,7 +1,8 @@
 """Repairs: which of them have a part at a moment, and what becomes of what they report.
 
-A feature does something at a moment (`MOMENTS`) for its verbs. Whether it may is tested here, once:
-its `Request` has a `Permit`, and the outcomes that it yields are noted, told or raised here.
+A feature does something at a moment, of those in CONTRIBUTING.md, for its verbs. Whether it may is
+tested here, once: its `Request` has a `Permit`, and the outcomes that it yields are noted, told or
+raised here.
 """
 
 from __future__ import annotations
@@ -26,23 +27,6 @@ if TYPE_CHECKING:
     from cudaguard.core.request import Outcomes, Request
     from cudaguard.core.table import FeatureTable
 
-# When a repair is called. What it is given is a `Request`, and at some moments more.
-MOMENTS = {
-    "before": "a watched module is about to be imported",
-    "after": "it was imported, or was there when the rule came into force: replaces attributes",
-    "late": "it was there when the rule came into force; yields MISSED where that is too late",
-    "needing": "an extension is about to be mapped, or was refused, that needs a library which the "
-    "pattern fits, while the watched module is not imported; is given the libraries",
-    "choosing": "a library or extension is about to be mapped that needs, or is, a library which "
-    "the pattern fits; is given its name",
-    "first": "the first extension is about to be mapped that needs the library of that name",
-    "lacking": "a library or extension with a path was refused for want of another, which the "
-    "pattern fits; is given its name, empty where one that is there is too old",
-    "masking": "an extension is about to be mapped without the RTLD_GLOBAL that was asked for",
-    "opening": "a library that the pattern fits, or an extension of the watched package, is to be "
-    "opened with RTLD_GLOBAL; is given what to call it, and whether it is a file; returns whether "
-    "it stays local, and what is told once it is opened, or None",
-}
 # What the loader says of a library that is older than the one that others were built with.
 _OUTDATED = (": undefined symbol: ", "' not found (required by ")
 

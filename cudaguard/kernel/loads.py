@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    Entries = tuple[list[int], list[int]]
-
 _open, _close, _listdir = SYSTEM.open, SYSTEM.close, SYSTEM.listdir
 _fstat, _stat = SYSTEM.fstat, SYSTEM.stat
 _pread: "Any" = getattr(SYSTEM, "pread", None)  # Windows has neither
@@ -30,7 +28,6 @@ _MARKS = (_OWN_RUNTIME, *sorted({name[:6].encode() for name in (*_BROUGHT, *watc
 _SMALL = 1 << 13  # bytes
 _DYNAMIC = 2
 _NEEDED = 1
-_NO_ENTRIES: "Entries" = ([0], [0])
 _RUN_PATHS = (29, 15)  # the second where there is not the first
 _START = 1 << 14  # bytes; headers and names of most extensions lie there
 _MOST = 1 << 16  # of what is counted or read in one piece
@@ -40,8 +37,7 @@ _AT_BASE = 7
 _LOCKS = ([0, 0, 1, 0, 0], [0, 1, 0, 0, 0])  # end of a re-entrant one that is open, of 40, 48 bytes
 _UNKNOWN = "a dynamic loader that is not known"
 _UNREADABLE = "a list of libraries that cannot be read"
-_of_no_concern: "set[tuple[int, ...]]" = set()  # files, see `why_library`
-_needs: "dict[tuple[int, ...], tuple[str, ...] | None]" = {}  # of files, see `needed_by`
+_known: "dict[tuple[int, ...], tuple[str, tuple[str, ...] | None]]" = {}  # files, see `judged`
 
 
 class Loader:
@@ -64,57 +60,52 @@ class Loader:
         self.known: dict[int, bytes] = {}  # address of an entry -> how it begins
 
 
-def why_file(path: str) -> str:
-    """Return what the file of an extension has for the guard, in words; empty for most."""
-    if sys.platform != "linux":
-        return "is for Windows" if sys.platform == "win32" else ""
-    why, names, entries = _read(path)
-    if len(names) < _SMALL and max(map(names.find, _MARKS)) < 0:
-        return why
-    needed = _texts(names, *entries)
-    for name in needed:
-        if name.startswith(_BROUGHT):
-            return f"needs {name}"
-        if name in watched.FIRST and _is_in_environment(name):
-            return f"needs {name}, which the environment has"
-    is_odd = _OWN_RUNTIME in names and "libstdc++.so.6" not in needed
-    return "has a C++ runtime of its own" if is_odd else ""
+def judged(path: str) -> "tuple[str, tuple[str, ...] | None]":
+    """Return what the file of an extension has for the guard, in words, and what it needs.
 
-
-def needed_by(path: str) -> "tuple[str, ...] | None":
-    """Return the libraries that a file needs; None if it is odd, or may have a C++ runtime."""
+    For most, there are no words. None where a closer look has to tell what it needs. Quick once it
+    is known.
+    """
     try:
-        key, _ = _state_of(path)
-    except failures():
-        return ()
-    if key not in _needs:
-        why, names, entries = _read(path)
-        if len(_needs) >= _MOST_FILES:
-            _needs.clear()
-        is_odd = bool(why) or _OWN_RUNTIME in names
-        _needs[key] = None if is_odd else tuple(_texts(names, *entries))
-    return _needs[key]
+        state = _stat(path)
+    except failures():  # the loader has its own words
+        return "", ()
+    key = state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
+    if key not in _known:
+        if len(_known) >= _MOST_FILES:
+            _known.clear()
+        _known[key] = _judge(path) if state.st_mode & 0xF000 == 0x8000 else ("", ())
+    return _known[key]
 
 
-def _state_of(path: str) -> "tuple[tuple[int, ...], int]":
-    """Return what says that a file is the same as it was, and its kind."""
-    state = _stat(path)
-    return (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns), state.st_mode
+def _judge(path: str) -> "tuple[str, tuple[str, ...] | None]":
+    if sys.platform != "linux":
+        return "is for Windows" if sys.platform == "win32" else "", ()
+    why, names, tags, values = _read(path)
+    if why:
+        return why, None
+    places = (value for tag, value in zip(tags, values) if tag == _NEEDED)
+    texts = (names[place : names.find(b"\0", place)] for place in places)
+    needed = tuple(text.decode("utf-8", "replace") for text in texts)
+    if len(names) < _SMALL and max(map(names.find, _MARKS)) < 0:
+        return "", needed
+    for name in needed:
+        if not why and name.startswith(_BROUGHT):
+            why = f"needs {name}"
+        elif not why and name in watched.FIRST and _is_in_environment(name):
+            why = f"needs {name}, which the environment has"
+    if _OWN_RUNTIME not in names:
+        return why, needed
+    is_own = "libstdc++.so.6" not in needed
+    return why or ("has a C++ runtime of its own" if is_own else ""), None
 
 
 def run_path(path: str) -> str:
     """Return the folders in which what a library needs is looked for, as it names them."""
-    _, text, _ = _read(path, _RUN_PATHS)
-    return text.partition(b"\0")[0].decode("utf-8", "replace")
+    return _read(path, _RUN_PATHS)[1].partition(b"\0")[0].decode("utf-8", "replace")
 
 
-def _texts(names: bytes, tags: "list[int]", values: "list[int]") -> "list[str]":
-    places = [value for tag, value in zip(tags[: tags.index(0)], values) if tag == _NEEDED]
-    texts = [names[place : names.find(b"\0", place)] for place in places]
-    return [text.decode("utf-8", "replace") for text in texts]
-
-
-def _read(path: str, only: "tuple[int, ...]" = ()) -> "tuple[str, bytes, Entries]":
+def _read(path: str, only: "tuple[int, ...]" = ()) -> "tuple[str, bytes, list[int], list[int]]":
     """Return what is odd about a file, its names, and its dynamic section: tags, and their values.
 
     With `only`, just the text of the first of these tags that it has.
@@ -122,34 +113,35 @@ def _read(path: str, only: "tuple[int, ...]" = ()) -> "tuple[str, bytes, Entries
     try:
         file = _open(path, FLAGS)
     except failures():  # the loader has its own words
-        return "", b"", _NO_ENTRIES
+        return "", b"", [], []
     try:
         start = _pread(file, _START, 0)
         segments = _segments(start)
         if segments is None or segments[0] > _fstat(file).st_size:
-            return "is cut short, or unlike others", b"", _NO_ENTRIES
+            return "is cut short, or unlike others", b"", [], []
         _, kinds, offsets, addresses, sizes = segments
         if _DYNAMIC not in kinds:
-            return "", b"", _NO_ENTRIES
+            return "", b"", [], []
         index = kinds.index(_DYNAMIC)
         section = _part(file, start, offsets[index], min(sizes[index], _MOST))
         words = memoryview(section)[: len(section) // 16 * 16].cast("Q")
         tags, values = words[::2].tolist(), words[1::2].tolist()
         if 0 not in tags or 5 not in tags or 10 not in tags:
-            return "is unlike others", b"", _NO_ENTRIES
+            return "is unlike others", b"", [], []
+        del tags[tags.index(0) :]
         names, address = b"", values[tags.index(5)]
         for kind, offset, first, length in zip(kinds, offsets, addresses, sizes):
             if kind == 1 and first <= address < first + length:
                 place, size = offset + address - first, values[tags.index(10)]
                 if only:
-                    tag = next((tag for tag in only if tag in tags), 0)
-                    place += min(values[tags.index(tag)], size)
-                    size = _PAGE if tag else 0
+                    index = next((tags.index(tag) for tag in only if tag in tags), -1)
+                    place += min(values[index], size)
+                    size = _PAGE if index >= 0 else 0
                 names = _part(file, start, place, size)
                 break
     finally:
         _close(file)
-    return "", names, (tags, values)
+    return "", names, tags, values
 
 
 def _part(file: int, start: bytes, place: int, length: int) -> bytes:
@@ -195,23 +187,6 @@ def is_absent(error: OSError, name: str) -> bool:
     if not said or os.sep in name:
         return True
     return f"\0LD_LIBRARY_PATH={said}\0".encode() in b"\0" + start_of("/proc/self/environ")
-
-
-def why_library(path: str) -> str:
-    """Return what the file of a library has for the guard, as `why_file` does; quick once known."""
-    try:
-        key, mode = _state_of(path)
-        if key in _of_no_concern or mode & 0xF000 != 0x8000:
-            return ""
-        why = why_file(path)
-    except failures():
-        return ""
-    if why.startswith(("is", "needs")):
-        return why
-    if len(_of_no_concern) >= _MOST_FILES:
-        _of_no_concern.clear()
-    _of_no_concern.add(key)
-    return ""
 
 
 # --- What the dynamic loader has mapped -----------------------------------------------------------
@@ -265,8 +240,8 @@ def _found_in(memory: int, start: int, size: int) -> int:
             except failures():  # no address
                 continue
             for adds in range(at + 40, min(at + 420, len(words))):
-                is_locks = words[adds - 5 : adds] in _LOCKS
-                if is_locks and count <= words[adds] < count + _MOST:
+                is_number = count <= words[adds] < count + _MOST
+                if is_number and words[adds - 5 : adds] in _LOCKS:
                     loader.first, loader.scope, loader.adds = first, scope, 8 * (adds - at)
                     return start + 8 * at
     return 0
@@ -475,5 +450,6 @@ def _why_library(name: "Any", mode: "Any") -> str:
         return f"{name}, which ctypes makes global"
     if name.startswith(_BROUGHT):
         return f"{name}, loaded by ctypes"
-    why = why_library(name) if os.sep in name else ""
-    return f"{name}, which {why}" if why else why_mapped(base.PAST_US)
+    why, _ = judged(name) if os.sep in name else ("", ())
+    is_meant = why.startswith(("is", "needs"))  # a runtime concerns extensions alone
+    return f"{name}, which {why}" if is_meant else why_mapped(base.PAST_US)

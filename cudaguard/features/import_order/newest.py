@@ -68,7 +68,10 @@ def _may_lead_to(soname: str, library: str) -> bool:
     from cudaguard.kernel.loads import run_path
 
     origin = os.path.dirname(library)
-    text = run_path(library).replace("$ORIGIN", origin).replace("${ORIGIN}", origin)
+    try:
+        text = run_path(library).replace("$ORIGIN", origin).replace("${ORIGIN}", origin)
+    except own_errors(OSError):
+        return False
     folders = text.split(":") if text else ()
     if not any("$" in one or os.path.exists(f"{one}/{soname}") for one in folders):
         return False
