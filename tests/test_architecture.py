@@ -41,7 +41,7 @@ CEILINGS = {
     "lines of data in the package": 1966,
     "lines of the tests": 44998,
     "lines loaded by install()": 787,
-    "lines loaded by install(); import ctypes": 1242,
+    "lines loaded by install(); import ctypes": 1244,
 }
 LOADED = """
 import sys

@@ -24,7 +24,7 @@ _LIBRARIES = frozenset(watched.LIBRARIES)
 _BROUGHT, _PARTS, _MAY_BE_GLOBAL = map(tuple, (watched.BROUGHT, watched.PARTS, watched.GLOBAL))
 # Of names, so that these are looked for in C: nearly no extension has them.
 _OWN_RUNTIME = b"2idE\0"
-_MARKS = (_OWN_RUNTIME, *sorted({name[:6].encode() for name in (*_BROUGHT, *watched.FIRST)}))
+_MARKS = (_OWN_RUNTIME, *sorted({name[:5].encode() for name in (*_BROUGHT, *watched.FIRST)}))
 _SMALL = 1 << 13  # bytes
 _DYNAMIC = 2
 _NEEDED = 1
@@ -63,32 +63,34 @@ class Loader:
 def judged(path: str) -> "tuple[str, tuple[str, ...] | None]":
     """Return what the file of an extension has for the guard, in words, and what it needs.
 
-    For most, there are no words. None where a closer look has to tell what it needs. Quick once it
-    is known.
+    For most, there are no words. None where a closer look has to tell what it needs; asleep, nobody
+    asks for that. Quick once it is known.
     """
+    is_awake = base.kernel.asked is None
     try:
         state = _stat(path)
     except failures():  # the loader has its own words
         return "", ()
-    key = state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
+    key = state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, is_awake
     if key not in _known:
         if len(_known) >= _MOST_FILES:
             _known.clear()
-        _known[key] = _judge(path) if state.st_mode & 0xF000 == 0x8000 else ("", ())
+        is_regular = state.st_mode & 0xF000 == 0x8000
+        _known[key] = _judge(path, is_awake=is_awake) if is_regular else ("", ())
     return _known[key]
 
 
-def _judge(path: str) -> "tuple[str, tuple[str, ...] | None]":
+def _judge(path: str, *, is_awake: bool) -> "tuple[str, tuple[str, ...] | None]":
     if sys.platform != "linux":
         return "is for Windows" if sys.platform == "win32" else "", ()
     why, names, tags, values = _read(path)
     if why:
         return why, None
+    if not is_awake and len(names) < _SMALL and max(map(names.find, _MARKS)) < 0:
+        return "", ()
     places = (value for tag, value in zip(tags, values) if tag == _NEEDED)
     texts = (names[place : names.find(b"\0", place)] for place in places)
     needed = tuple(text.decode("utf-8", "replace") for text in texts)
-    if len(names) < _SMALL and max(map(names.find, _MARKS)) < 0:
-        return "", needed
     for name in needed:
         if not why and name.startswith(_BROUGHT):
             why = f"needs {name}"
