@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 import sys
 from pathlib import Path
 from textwrap import fill
@@ -95,10 +96,11 @@ def known_errors(tables):
 
 def events_of(detector: str, modules):
     """Return what a detector has methods for; it hears of the imports of those modules."""
-    from cudaguard.core.detection import EVENTS
     from cudaguard.core.table import table
 
-    events = [event for event in EVENTS if hasattr(table.resolve(detector), event)]
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    known = re.findall(r"\n\| `(\w+)` \| event \|", guide)
+    events = [event for event in known if hasattr(table.resolve(detector), event)]
     imports = [f"imported:{module}" for module in modules]
     return (*(event for event in events if event != "imported"), *imports)
 

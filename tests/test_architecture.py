@@ -21,7 +21,7 @@ PACKAGE = Path(cudaguard.__file__).parent
 
 # The floors of the house, from below; a module imports only from its own floor or from below.
 FLOORS = ("ground", "elf", "system", "hooks", "core", "features", "api", "tools")
-GROUND = {"config", "errors", "files", "model"}
+GROUND = {"config", "errors", "files", "model", "values"}
 FACE = {
     "__init__": "tools", "__main__": "tools",  # the first names everything, lazily
     "kernel": "hooks",  # what is there first
@@ -41,7 +41,7 @@ CEILINGS = {
     "lines of data in the package": 1965,
     "lines of the tests": 44732,
     "lines loaded by install()": 787,
-    "lines loaded by install(); import ctypes": 1204,
+    "lines loaded by install(); import ctypes": 1244,
 }
 LOADED = """
 import sys

@@ -1,13 +1,13 @@
 """Detectors: made when something comes that they listen to, and left alone when they fail.
 
-Each listens to events by name (the index of the features has the names), and has a net of its own:
+Each listens to events by name, of those in CONTRIBUTING.md, and has a net of its own:
 one that fails is heard no more, is reported once, and costs the others nothing.
 """
 
 from __future__ import annotations
 
 from cudaguard.hooks.barrier import ON_PURPOSE, is_own_failure, print_instead
-from cudaguard.model import NamedTuple
+from cudaguard.values import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,29 +16,6 @@ if TYPE_CHECKING:
     from cudaguard.core.reports import Reporter
     from cudaguard.core.table import FeatureTable
     from cudaguard.system.loader_list import LoaderList
-
-# What a detector may listen to; the names are those of its methods. An import is heard of that
-# module only (`imported:torch`).
-EVENTS = {
-    "begin": "looking begins: what is mapped already was not watched",
-    "unseen": "something was mapped or made global past us, and something is about to be loaded",
-    "before_load": "something is about to be loaded: what has changed so far is not its doing",
-    "around_import": "a watched module is imported; returns what closes it, or None",
-    "truncated": "a file that is about to be mapped ends too early; may refuse it",
-    "runtime_exported": "an extension that is about to be mapped exports a C++ runtime; may return "
-    "the file to map instead, and what to call when it was mapped or could not be",
-    "mapping": "a library or extension with a path is about to be mapped",
-    "mapped": "a load has mapped something, or made it global",
-    "loaded": "a library was loaded, whether it was there already or not",
-    "ctypes_comes": "the program has imported ctypes",
-    "not_found": "the loader has not found a library",
-    "load_failed": "the loader has refused something",
-    "refused": "the loader has refused an extension; may return the error to raise instead",
-    "imported": "the import of a watched module has succeeded",
-    "cuda_initialized": "CUDA is initialized in this process",
-    "error_passes": "an error leaves a watched import or a guarded block, or ends the program",
-    "forget": "the guard is taken down",
-}
 
 # Not heard by a detector that says it does not (`hears_loads`), until it has us `wake`.
 _EVERY_LOAD = ("before_load", "loaded")

@@ -31,11 +31,10 @@ if TYPE_CHECKING:
 
     from cudaguard.core.detection import Detection
     from cudaguard.core.lazy import LazyFilter
-    from cudaguard.core.native_repairs import NativeRepairs
     from cudaguard.core.permit import Permit
     from cudaguard.core.prerequisites import Prerequisites
     from cudaguard.core.recording import Recording
-    from cudaguard.core.repairs import Repairs
+    from cudaguard.core.repairs import NativeRepairs, Repairs
     from cudaguard.core.replace import Replacements
     from cudaguard.hooks.barrier import Close
     from cudaguard.hooks.ctypes_loads import LibraryLoads
@@ -93,7 +92,7 @@ class Dispatch:
     @made_once
     def native(self) -> NativeRepairs:
         """The caller of those where something is mapped."""
-        from cudaguard.core.native_repairs import NativeRepairs
+        from cudaguard.core.repairs import NativeRepairs
 
         return NativeRepairs(self.repairs)
 
@@ -166,12 +165,10 @@ class Dispatch:
 
     # --- a watched import -----------------------------------------------------------
 
-    def stand_before(self, spec: ModuleSpec) -> None:
-        """Have the import of a watched module, which was just found, come through us."""
-        stand_before(self, spec)
+    stand_before = stand_before
 
     def callbacks_for(self, name: str) -> ImportCallbacks:
-        """Return what is to happen around the import of `name` (see `hooks.barrier.Host`)."""
+        """Return what is to happen around the import of a watched module."""
         if not self.is_up:  # uninstalled while the import was on its way
             return NOTHING
         self.seen.add(name)
@@ -282,40 +279,49 @@ class Dispatch:
     # --- before a load --------------------------------------------------------------
 
     def before_mapping(self, spec: ModuleSpec) -> tuple[str, Callable[[bool], None]] | None:
-        """Prepare an extension about to be mapped (see `hooks.barrier.Host`)."""
+        """Prepare an extension about to be mapped.
+
+        Return the file to map instead, and what to call when it was or was not; or None.
+        """
         self.scan_missed_loads()
         if spec.origin is None:
             return None
-        from cudaguard.elf.reader import read_elf
-
-        elf = read_elf(spec.origin)
-        if elf.is_truncated:
+        needed, runtime, is_truncated = self._looked_into(spec.origin)
+        if is_truncated:
             self.detection.publish("truncated", spec.origin, spec.name)
-        needed = elf.needed
-        if sys.platform == "win32":
-            from cudaguard.system.pe import needed_by
-
-            needed = needed_by(spec.origin)
         self.native.mapping(spec, needed, self.flags.masked_for)
         if self.journal.is_written:
             self.recording.begins(spec.origin, spec.name)
-        more = (spec.name, spec.origin, elf.runtime)
-        copies = self.detection.publish("runtime_exported", *more) if elf.runtime else []
+        more = (spec.name, spec.origin, runtime)
+        copies = self.detection.publish("runtime_exported", *more) if runtime else []
         if self.is_looking:
             self.detection.publish("mapping", copies[0][0] if copies else spec.origin, spec.name)
         return copies[0] if copies else None
 
+    def _looked_into(self, file: str) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+        """Return what a library needs, of what runtime it is, and whether it is cut short."""
+        if sys.platform == "win32":
+            from cudaguard.system import pe
+
+            return pe.needed_by(file), (), False
+        _, needed = self.kernel.of_loads().judged(file)
+        if needed is not None:
+            return needed, (), False
+        from cudaguard.elf.reader import read_elf
+
+        elf = read_elf(file)
+        return elf.needed, elf.runtime, elf.is_truncated
+
     def before_load(self, library: str, mode: int) -> None:
-        """Look at a library before it is loaded (see `hooks.barrier.Host`)."""
+        """Look at a library, and at how things are, before it is loaded by ctypes."""
         self.scan_missed_loads()
         if self.is_up and os.sep in library:
-            why = self.kernel.loads.why_library(library)
+            why, _ = self.kernel.of_loads().judged(library)
             if why.startswith("is"):
                 self.detection.publish("truncated", library, None)
             elif why:
-                from cudaguard.elf.reader import read_elf
-
-                self.native.choose(library, os.path.basename(library), read_elf(library).needed)
+                needed, _, _ = self._looked_into(library)
+                self.native.choose(library, os.path.basename(library), needed)
         elif self.is_up and not mode & RTLD_NOLOAD:
             self.native.choose("", library, (library,))
         if self.journal.is_written:
@@ -337,7 +343,7 @@ class Dispatch:
     # --- after a load ---------------------------------------------------------------
 
     def after_mapping(self, library: str, extension: str, flags: int) -> None:
-        """Look at what a load has changed (see `hooks.barrier.Host`)."""
+        """Look at what a load has changed; `extension` is empty for a load by ctypes."""
         if not self.is_up:
             return
         if self.journal.is_written:
@@ -348,7 +354,7 @@ class Dispatch:
             self.detection.loaded(library, extension, is_global=is_global, flags_by=by)
 
     def load_failed(self, error: Exception, library: str) -> None:
-        """Look at why the loader has refused a library (see `hooks.barrier.Host`)."""
+        """Look at why the loader has refused a library, or with "" an extension module."""
         missing = str(error).partition(NOT_FOUND)[0] if NOT_FOUND in str(error) else ""
         if library and self.journal.is_written:
             self.journal.note("failed", library, describe(caller_frame()), {"missing": missing})
@@ -358,15 +364,15 @@ class Dispatch:
             self.detection.publish("load_failed", error, library)
 
     def bring_missing(self, spec: ModuleSpec, error: ImportError) -> bool:
-        """Bring the library that an extension lacks (see `hooks.barrier.Host`)."""
+        """Bring the library that an extension was refused for; True if it came."""
         return self.is_up and self.native.provide_after(spec, error)
 
     def fetch_missing(self, library: str, error: OSError) -> bool:
-        """Bring the library that another one lacks (see `hooks.barrier.Host`)."""
+        """Bring the library that another one was refused for by ctypes; True if it came."""
         return self.is_up and self.native.fetch(library, os.path.basename(library), error)
 
     def explained(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
-        """Return an error that says why an extension was not loaded (see `hooks.barrier.Host`)."""
+        """Return an error that says why an extension was not loaded, None to let it be."""
         if self.journal.is_written:
             self.journal.note("failed", spec.origin or "")
         answers = self.detection.publish("refused", spec, error) if self.is_up else []
@@ -393,7 +399,7 @@ class Dispatch:
             record_end(self.reporter, error)
 
     def broken(self, what: str, error: Exception) -> None:
-        """Report a failure of the guard itself; never raises (see `hooks.barrier.Host`)."""
+        """Report a failure of the guard itself; never raises."""
         self.reporter.broken(what, error)
 
     # --- beginning to look ----------------------------------------------------------

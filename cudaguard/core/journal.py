@@ -15,15 +15,16 @@ from _thread import get_ident
 from time import time
 
 from cudaguard.files import LARGEST, open_to_write, os, own_errors
-from cudaguard.model import Event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Union
 
-    from cudaguard.model import Record
+    from cudaguard.model import Event
+    from cudaguard.values import Record
 
+    Seen = tuple[str, str, float, int, str]  # the fields of an `Event`
     Details = Union[Record, dict[str, Any], None]
 
 MEMORY_LIMIT = 10_000  # events
@@ -36,7 +37,7 @@ class Journal:
 
     def __init__(self, unwritable: Callable[[str, Exception], None]) -> None:
         # Tuples: an Event costs several times as much, and hardly any is ever looked at.
-        self._seen: deque[tuple[str, str, float, int, str]] = deque(maxlen=MEMORY_LIMIT)
+        self._seen: deque[Seen] = deque(maxlen=MEMORY_LIMIT)
         self._unwritable = unwritable
         self._asked = ""
         self._path = ""
@@ -47,6 +48,8 @@ class Journal:
     @property
     def events(self) -> tuple[Event, ...]:
         """What was noted, oldest first."""
+        from cudaguard.model import Event
+
         while True:
             try:
                 return tuple(Event(*event) for event in self._seen.copy())
@@ -63,7 +66,7 @@ class Journal:
         event = (kind, name, time(), get_ident(), where)
         self._seen.append(event)
         if self._path or self._record:
-            self._write(Event(*event), details)
+            self._write(event, details)
 
     def write_to(self, path: str) -> None:
         """Copy every later event to a file; ``%p`` is the process id, "" stops the copying."""
@@ -97,11 +100,13 @@ class Journal:
             from json.encoder import encode_basestring_ascii
         self._quoted = encode_basestring_ascii
 
-    def _write(self, event: Event, details: Details) -> None:
+    def _write(self, event: Seen, details: Details) -> None:
         pid = os.getpid()
         path = self._path.replace("%p", str(pid))
         try:
-            line = {"pid": pid, **event.to_dict()}
+            kind, name, time, thread, where = event
+            line: dict[str, object] = {"pid": pid, "kind": kind, "name": name}
+            line.update(thread=thread, time=time, where=where)
             if details is not None:
                 line["details"] = details if isinstance(details, dict) else details.to_dict()
             data = f"{_json_of(line, self._quoted)}\n".encode()
@@ -110,7 +115,7 @@ class Journal:
             if path:
                 self._unwritable(path, error)
             return
-        if self._record and self._is_news((event.kind, event.name)):
+        if self._record and self._is_news(event[:2]):
             try:
                 _append(self._record, data, os.O_APPEND)
             except own_errors(Exception):  # a full disk; or the command's folder has gone before us

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from cudaguard.core.reports import PREREQUISITE, Repaired
 from cudaguard.files import LARGEST, read_end
-from cudaguard.model import SEVERITIES, Finding, NamedTuple
+from cudaguard.model import Finding
+from cudaguard.values import SEVERITIES, NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from cudaguard.core.table import table
 from cudaguard.files import os, program_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, ImportCallbacks
 from cudaguard.hooks.loader import is_imported
-from cudaguard.model import MODE_VARIABLE, Status
+from cudaguard.values import MODE_VARIABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from cudaguard.core.plugins import Entry
     from cudaguard.core.registry import Sourced
-    from cudaguard.model import Rule
+    from cudaguard.model import Rule, Status
 
 
 class Activation:
@@ -149,6 +149,8 @@ class Activation:
 
     def status(self) -> Status:
         """Return what the guard is doing and what it has found so far. Looking touches nothing."""
+        from cudaguard.model import Status
+
         core, is_up = self.core, self.is_up
         if is_up:
             from cudaguard.core.late_imports import record_bypassed

@@ -10,15 +10,15 @@ directly; their format is the `entry points specification
 from __future__ import annotations
 
 from cudaguard.errors import RuleError
-from cudaguard.files import os, own_errors, read_bytes
-from cudaguard.model import Record, Rule
+from cudaguard.kernel import distributions, start_of
+from cudaguard.model import Rule
+from cudaguard.values import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 GROUP = "cudaguard.rules"
-_LARGEST = 1 << 20  # bytes
 _HEADER = f"[{GROUP}]".encode()
 
 
@@ -38,29 +38,14 @@ def scan(path: Iterable[str]) -> dict[str, tuple[Entry, ...]]:
     """
     found: dict[str, tuple[Entry, ...]] = {}
     seen: set[str] = set()
-    # Anything but a string is ignored by `import` too.
-    for folder in dict.fromkeys(entry for entry in path if isinstance(entry, str)):
-        try:
-            names = os.listdir(folder or ".")
-        except own_errors(OSError, ValueError):  # zip files, missing folders: nothing to list
-            continue
-        for name in names:
-            if not name.endswith((".dist-info", ".egg-info")):
-                continue
-            project = _project(name)
-            if project in seen:
-                continue
+    for folder in distributions(dict.fromkeys(one for one in path if isinstance(one, str))):
+        name = folder.rpartition("/")[2]
+        project = _project(name)
+        if project not in seen:
             seen.add(project)
-            file = f"{folder or '.'}/{name}/entry_points.txt"
-            if not os.access(file, os.F_OK):  # most have none, and an error costs more
-                continue
-            try:
-                data = read_bytes(file, _LARGEST)
-            except own_errors(OSError):
-                continue
-            if _HEADER in data:
-                for entry in _entries(data.decode("utf-8", "replace"), name):
-                    found[entry.module] = (*found.get(entry.module, ()), entry)
+            data = start_of(f"{folder}/entry_points.txt")
+            for entry in _entries(data.decode("utf-8", "replace"), name) if _HEADER in data else ():
+                found[entry.module] = (*found.get(entry.module, ()), entry)
     return found
 
 

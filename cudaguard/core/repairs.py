@@ -1,13 +1,18 @@
 """Repairs: which of them have a part at a moment, and what becomes of what they report.
 
-A feature does something at a moment (`MOMENTS`) for its verbs. Whether it may is tested here, once:
-its `Request` has a `Permit`, and the outcomes that it yields are noted, told or raised here.
+A feature does something at a moment, of those in CONTRIBUTING.md, for its verbs. Whether it may is
+tested here, once: its `Request` has a `Permit`, and the outcomes that it yields are noted, told or
+raised here.
 """
 
 from __future__ import annotations
 
+import sys
+
+from cudaguard.core.patterns import fixed_part, matches
 from cudaguard.core.registry import Registry
-from cudaguard.hooks.dlopen import RTLD_GLOBAL
+from cudaguard.files import os
+from cudaguard.hooks.dlopen import NOT_FOUND, RTLD_GLOBAL
 from cudaguard.hooks.loader import is_imported, is_under_way
 
 TYPE_CHECKING = False
@@ -22,23 +27,8 @@ if TYPE_CHECKING:
     from cudaguard.core.request import Outcomes, Request
     from cudaguard.core.table import FeatureTable
 
-# When a repair is called. What it is given is a `Request`, and at some moments more.
-MOMENTS = {
-    "before": "a watched module is about to be imported",
-    "after": "it was imported, or was there when the rule came into force: replaces attributes",
-    "late": "it was there when the rule came into force; yields MISSED where that is too late",
-    "needing": "an extension is about to be mapped, or was refused, that needs a library which the "
-    "pattern fits, while the watched module is not imported; is given the libraries",
-    "choosing": "a library or extension is about to be mapped that needs, or is, a library which "
-    "the pattern fits; is given its name",
-    "first": "the first extension is about to be mapped that needs the library of that name",
-    "lacking": "a library or extension with a path was refused for want of another, which the "
-    "pattern fits; is given its name, empty where one that is there is too old",
-    "masking": "an extension is about to be mapped without the RTLD_GLOBAL that was asked for",
-    "opening": "a library that the pattern fits, or an extension of the watched package, is to be "
-    "opened with RTLD_GLOBAL; is given what to call it, and whether it is a file; returns whether "
-    "it stays local, and what is told once it is opened, or None",
-}
+# What the loader says of a library that is older than the one that others were built with.
+_OUTDATED = (": undefined symbol: ", "' not found (required by ")
 
 
 class Repairs:
@@ -143,10 +133,10 @@ class Repairs:
 
     def tell(self, request: Request, outcomes: Outcomes | None) -> int:
         """Tell the outcomes; return how much was done."""
-        from cudaguard.core.request import MISSED, Done
-
         done = 0
         for outcome in outcomes or ():
+            from cudaguard.core.request import MISSED, Done
+
             if outcome is not MISSED:
                 request.tell(outcome)
                 done += isinstance(outcome, Done)
@@ -184,6 +174,141 @@ class Repairs:
                     self.do(entry, [one], name)
 
 
+class NativeRepairs:
+    """What the rules in force want done when a library is opened or an extension is mapped.
+
+    Made again when other rules come into force.
+    """
+
+    def __init__(self, repairs: Repairs) -> None:
+        self._repairs = repairs
+        self._native: dict[str, tuple[tuple[RuleEntry, str, str], ...]] = {}
+        self._starts: dict[str, tuple[str, ...]] = {}  # moment: fixed parts of the verbs' values
+        self._first: list[tuple[RuleEntry, str, str]] | None = None  # what has not been needed yet
+
+    def mapping(self, spec: ModuleSpec, needed: tuple[str, ...], masked_for: str) -> None:
+        """Have done what is to be done before an extension is mapped."""
+        self.provide(spec, needed)
+        self.choose(spec.origin or "", spec.name, needed)
+        if self._first is None:
+            self._first = list(self._with_moment("first"))
+        due = [item for item in self._first if item[2] in needed]
+        if due:  # on Windows those that come later may need a newer one
+            done = [item for item in due if not item[0].is_for_windows]
+            self._first = [item for item in self._first if item not in done]
+        for one, entry, _ in due:
+            self._map(entry, one, spec)
+        for one, entry, _ in self._with_moment("masking") if masked_for else ():
+            if _covers(one, masked_for):
+                self._map(entry, one, spec)
+
+    def choose(self, file: str, name: str, needed: Iterable[str]) -> None:
+        """Have the right one opened of several copies of what is about to be mapped.
+
+        `file` is what needs the libraries, empty for a load by that very name; `name` what to call
+        it.
+        """
+        for library in self._beginning_as("choosing", needed):
+            for one, entry, value in self._with_moment("choosing"):
+                if matches(library, (value,)):
+                    self._repairs.do(entry, [one], name, file, library, can_raise=True)
+
+    def provide(self, spec: ModuleSpec, needed: tuple[str, ...]) -> bool:
+        """Have brought what an extension needs; True if something was done."""
+        done = 0
+        needed = self._beginning_as("needing", needed)
+        for one, entry, value in self._with_moment("needing") if needed else ():
+            if one.watch[0] not in sys.modules:
+                fitting = tuple(name for name in needed if matches(name, (value,)))
+                if fitting:
+                    done += self._map(entry, one, spec, fitting)
+        return done > 0
+
+    def provide_after(self, spec: ModuleSpec, error: ImportError) -> bool:
+        """Have brought what an extension was refused for; True if something was done.
+
+        What the extension needs itself was seen to before it was mapped. The loader looks for all
+        libraries before it runs anything of them: after such a refusal a second try is a first one.
+        An error that the extension's own code lets pass says nothing of this file, or of none.
+        """
+        missing, found, _ = str(error).partition(NOT_FOUND)
+        refused, file = error.path, spec.origin
+        if file is None or not isinstance(refused, str):
+            return False
+        if os.path.abspath(refused) != os.path.abspath(file):
+            return False
+        from cudaguard.elf.reader import read_elf
+
+        is_news = bool(found) and missing not in read_elf(file).needed
+        return (is_news and self.provide(spec, (missing,))) or self.fetch(file, spec.name, error)
+
+    def fetch(self, file: str, name: str, error: Exception) -> bool:
+        """Have opened what a file, no bare name, was refused for; True if something was done."""
+        missing, found, _ = str(error).partition(NOT_FOUND)
+        if os.sep not in file or (found and os.sep in missing):
+            return False
+        if not found and not any(words in str(error) for words in _OUTDATED):
+            return False
+        return any(
+            self._repairs.do(entry, [one], name, file, missing if found else "", can_raise=True)
+            for one, entry, value in self._with_moment("lacking")
+            if not found or matches(missing, (value,))
+        )
+
+    def _map(self, entry: str, one: RuleEntry, spec: ModuleSpec, *more: object) -> int:
+        return self._repairs.do(entry, [one], spec.name, spec.origin, *more, can_raise=True)
+
+    def scope_of_library(self, library: str) -> tuple[bool, Callable[[], None]] | None:
+        """Decide about a library to be loaded with RTLD_GLOBAL (see `LibraryLoads`)."""
+        name = os.path.basename(library)
+        fitting = [item for item in self._with_moment("opening") if matches(name, (item[2],))]
+        return self._scope(fitting, library, name, is_file=True)
+
+    def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], None]] | None:
+        """Decide about extensions to be loaded with RTLD_GLOBAL (see `LoaderFlags`)."""
+        fitting = [item for item in self._with_moment("opening") if _covers(item[0], module)]
+        subject = f"extension modules of {module.partition('.')[0]}"
+        return self._scope(fitting, module, subject, is_file=False)
+
+    def _scope(
+        self, fitting: list[tuple[RuleEntry, str, str]], source: str, subject: str, *, is_file: bool
+    ) -> tuple[bool, Callable[[], None]] | None:
+        repairs = self._repairs
+        for one, entry, _ in fitting:
+            for request in repairs.requests(entry, [one], source):
+                scope = repairs.table.resolve(entry)(request, subject, is_file)
+                if scope is not None:
+                    return scope[0], self._opened(request, scope[1])
+        return None
+
+    def _opened(self, request: Request, outcomes: Outcomes) -> Callable[[], None]:
+        def opened() -> None:
+            self._repairs.tell(request, outcomes)
+
+        return opened
+
+    def _beginning_as(self, moment: str, names: Iterable[str]) -> tuple[str, ...]:
+        """Return those that may be meant at a moment: nearly none, and matching is not light."""
+        starts = self._starts.get(moment)
+        if starts is None:
+            values = (value for _, _, value in self._with_moment(moment))
+            starts = self._starts[moment] = tuple(map(fixed_part, values))
+        return tuple(name for name in names if name.startswith(starts))
+
+    def _with_moment(self, moment: str) -> tuple[tuple[RuleEntry, str, str], ...]:
+        """Return rule, entry and the verb's value of all actions that have a part at a moment."""
+        found = self._native.get(moment)
+        if found is None:
+            verbs = self._repairs.table.index.VERBS
+            found = self._native[moment] = tuple(
+                (one, verbs[verb][moment], str(value))
+                for one in self._repairs.registry.entries
+                for verb, value in one.does
+                if moment in verbs[verb]
+            )
+        return found
+
+
 def _applies(one: RuleEntry) -> bool:
     """Return True if all conditions of a rule hold here; the rule is made only if need be."""
     is_so = one.applies()
@@ -193,3 +318,8 @@ def _applies(one: RuleEntry) -> bool:
     from cudaguard.system.facts import Facts
 
     return applies(one.rule, Facts())
+
+
+def _covers(one: RuleEntry, module: str) -> bool:
+    """Return True if the rule watches the module or a package around it."""
+    return any(module == name or module.startswith(f"{name}.") for name in one.watch)

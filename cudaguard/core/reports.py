@@ -14,7 +14,7 @@ from cudaguard.errors import ImportOrderError
 from cudaguard.files import os, program_errors
 from cudaguard.hooks.caller import caller_frame, describe
 from cudaguard.hooks.own_imports import RefusedImportError
-from cudaguard.model import Record
+from cudaguard.values import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from cudaguard.core.registry import made_once
 from cudaguard.core.reports import LATER
 from cudaguard.errors import ImportOrderError
 from cudaguard.hooks.caller import UserLine, caller_frame, describe, frame_outside_of, module_of
-from cudaguard.model import KW_ONLY, Record
+from cudaguard.values import KW_ONLY, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

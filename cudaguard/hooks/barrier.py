@@ -19,40 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from importlib.machinery import ModuleSpec
     from types import ModuleType
-    from typing import Any, Protocol
+    from typing import Any
+
+    Host = Any  # the `Dispatch` of the core, which lies above
 
     Close = Callable[[BaseException | None], None]
-
-    class Host(Protocol):
-        """What the hooks ask of the core, which lies above them."""
-
-        def callbacks_for(self, name: str) -> ImportCallbacks:
-            """Return what is to happen around the import of a watched module."""
-
-        def before_mapping(self, spec: ModuleSpec) -> tuple[str, Callable[[bool], None]] | None:
-            """Return the file to map instead, and what to call when it was or was not; or None."""
-
-        def before_load(self, library: str, mode: int) -> None:
-            """Look at a library, and at how things are, before it is loaded by ctypes."""
-
-        def load_failed(self, error: Exception, library: str) -> None:
-            """Look at why the loader has refused a library, or with "" an extension module."""
-
-        def bring_missing(self, spec: ModuleSpec, error: ImportError) -> bool:
-            """Bring the library that an extension was refused for; True if it came."""
-
-        def fetch_missing(self, library: str, error: OSError) -> bool:
-            """Bring the library that another one was refused for by ctypes; True if it came."""
-
-        def explained(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
-            """Return an error that says why an extension was not loaded, None to let it be."""
-
-        def after_mapping(self, library: str, extension: str, flags: int) -> None:
-            """Look at what a load has changed; `extension` is empty for a load by ctypes."""
-
-        def broken(self, what: str, error: Exception) -> None:
-            """Take note that the guard itself failed; never raises."""
-
 
 own_imports.is_refusal, own_imports.standard_library = is_refusal, standard_library
 # Raised by callbacks on purpose (`strict`, or a warning the user turned into an error).
@@ -69,7 +40,7 @@ def swallowed(host: Host, what: str, error: BaseException) -> bool:
     try:
         if not is_own_failure(error):
             return False
-        host.broken(what, error)  # type: ignore[arg-type]  # no BaseException is a failure
+        host.broken(what, error)
     except Exception as second:
         if must_propagate(second):
             raise

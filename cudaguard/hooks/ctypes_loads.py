@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cudaguard.errors import ExtensionError
 from cudaguard.files import os
-from cudaguard.hooks.barrier import ask, call_each, swallowed
+from cudaguard.hooks.barrier import ask, call_each
 from cudaguard.hooks.caller import hide_frame
 from cudaguard.hooks.dlopen import index_of, is_ending, local_mode
 
@@ -34,33 +34,16 @@ class LibraryLoads:
         self, original: Any, library: object, name: Any, mode: Any, handle: Any, *how: Any
     ) -> None:
         """Load a library by the original function, with all that is to happen around it."""
-        path = ""
+        host, path = self._host, ""
         loaded: tuple[Callable[[], None], ...] = ()
         try:
             if name is not None and handle is None and not is_ending():
-                path = _text(name)
-        except BaseException as error:
-            if not swallowed(self._host, "looking at the name of a library", error):
-                hide_frame(error)
-                raise
-        try:
-            if path and hasattr(type(mode), "__index__"):
-                mode = index_of(range(mode).stop)
-        except BaseException as error:
-            hide_frame(error)
-            raise
-        try:
+                path = ask(host, "looking at the name of a library", _text, name, default="")
             if path:
-                mode, loaded = self._before(path, mode)
-        except ExtensionError as refused:
-            # Who loads a library by ctypes is prepared for no other error.
-            raise OSError(str(refused)) from refused
-        except BaseException as error:
-            if not swallowed(self._host, "preparing the load of a library", error):
-                hide_frame(error)
-                raise
-        host = self._host
-        try:
+                if hasattr(type(mode), "__index__"):
+                    mode = index_of(range(mode).stop)
+                what = "preparing the load of a library"
+                mode, loaded = ask(host, what, self._before, path, mode, default=(mode, ()))
             try:
                 original(library, name, mode, handle, *how)
             except OSError as error:
@@ -70,6 +53,9 @@ class LibraryLoads:
                 if not (is_path and ask(host, what, fetch, path, error, only_loaders=True)):
                     raise
                 original(library, name, mode, handle, *how)
+        except ExtensionError as refused:
+            # Who loads a library by ctypes is prepared for no other error.
+            raise OSError(str(refused)) from refused
         except BaseException as error:
             if loaded and isinstance(error, OSError):
                 what = "looking at why a library was not loaded"
@@ -77,7 +63,7 @@ class LibraryLoads:
             hide_frame(error)
             raise
         if loaded:
-            ask(self._host, "looking at a library that was loaded", self._ended, loaded)
+            ask(host, "looking at a library that was loaded", self._ended, loaded)
 
     def _ended(self, loaded: tuple[Callable[[], None], ...]) -> None:
         ask(self._host, "looking at a library that was loaded", call_each, self._host, loaded)

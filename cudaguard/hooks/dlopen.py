@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from cudaguard.files import os
-from cudaguard.hooks.barrier import ask, call_each, swallowed
+from cudaguard.hooks.barrier import ask, call_each
 from cudaguard.hooks.caller import caller_frame, describe, hide_frame, module_of
 
 TYPE_CHECKING = False
@@ -71,36 +71,22 @@ class LoaderFlags:
 
         There is no caller in a thread that runs nothing else, and none at exit.
         """
-        done = None
+        host, done, what = self._host, None, "deciding about flags for the loader"
         try:
             # With other arguments in its own words: the call is wrong.
-            is_ours = not kwargs and len(args) == 1 and not is_ending()
-            module = module_of(caller) if is_ours else ""
-        except BaseException as error:
-            if not swallowed(self._host, "deciding about flags for the loader", error):
-                raise
-            is_ours = False
-        try:
-            if is_ours and hasattr(type(args[0]), "__index__"):
-                args = (index_of(range(args[0]).stop),)
-        except BaseException as error:
-            hide_frame(error)
-            raise
-        try:
-            if is_ours:
-                flags, done = self.before(args[0], module)
+            if not kwargs and len(args) == 1 and not is_ending():
+                given = args[0]
+                if hasattr(type(given), "__index__"):
+                    given = index_of(range(given).stop)
+                module = module_of(caller)
+                flags, done = ask(host, what, self.before, given, module, default=(given, None))
                 args = (flags,)
-        except BaseException as error:
-            if not swallowed(self._host, "deciding about flags for the loader", error):
-                hide_frame(error)
-                raise
-        try:
             original(*args, **kwargs)
         except BaseException as error:
             hide_frame(error)
             raise
         if done is not None:
-            ask(self._host, "looking at flags for the loader", done)
+            ask(host, "looking at flags for the loader", done)
 
 
 def is_ending() -> bool:

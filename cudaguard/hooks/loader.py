@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 # `mapping`: the spec of the extension that it is mapping, whose own code may import others.
 here = _local()
 _Module: type = type(sys)
+_NO_CLOSES: Sequence[Close] = ()
 
 
 def is_imported(name: str) -> bool:
@@ -67,24 +68,24 @@ def is_under_way(name: str) -> bool:
 class _Load:
     """The import that a `GuardLoader` stands in; apart from it, since its attributes are slow."""
 
-    __slots__ = ("finished_spec", "host", "prepared", "real", "slots", "spec")
+    __slots__ = ("finished_spec", "host", "real", "slots", "spec")
 
     def __init__(self, real: Any, spec: ModuleSpec, host: Host) -> None:
         self.real = real
         self.spec: Any = spec  # its loader is declared as a class that we only resemble
         self.host = host
         self.slots: ImportCallbacks | None = None
-        self.prepared = False
         self.finished_spec: ModuleSpec | None = None
 
     def prepare(self) -> ImportCallbacks:
         """Run what comes before, once, and return what else there is to do."""
         slots = self.slots
         if slots is None:
-            slots = self.slots = callbacks_or_nothing(self.host, self.spec.name)
-        if not self.prepared:
-            self.prepared = True  # first: a prerequisite may come back here for the same spec
-            call_each(self.host, slots.before, self.spec)
+            slots = callbacks_or_nothing(self.host, self.spec.name)
+            # Plug-ins and prerequisites may come back here for the same spec.
+            is_first, self.slots = self.slots is None, slots
+            if is_first:
+                call_each(self.host, slots.before, self.spec)
         return slots
 
 
@@ -100,14 +101,30 @@ class GuardLoader:
     @of_import_system
     def create_module(self, spec: Any) -> ModuleType | None:
         """Run the prerequisites, then let the real loader create the module for a spec."""
+        load = self._load
+        real = load.real
         try:
-            module = self._before(spec)
-            if module is not None:
-                return module
+            # A LazyLoader around us only registers the module; its time is exec_module.
+            # An extension, however, is mapped here, lazy or not.
+            if spec.loader is self or isinstance(real, ExtensionFileLoader):
+                absent = spec.name not in sys.modules
+                slots = load.prepare()
+                # Did a prerequisite import the module itself? A second copy must not arise.
+                module = sys.modules.get(spec.name) if absent else None
+                if module is not None:
+                    load.finished_spec = module.__spec__
+                    if spec.loader is real:
+                        # That import got this very spec: it must not end in a second run.
+                        spec.loader = self
+                    return module
+                if isinstance(real, ExtensionFileLoader):
+                    here.prepared = spec
+                if not slots.after and not slots.around:
+                    self._step_aside(None)
         except BaseException as error:
-            if not swallowed(self._load.host, "preparing an import", error):
+            if not swallowed(load.host, "preparing an import", error):
                 raise
-        create = getattr(self._load.real, "create_module", None)
+        create = getattr(real, "create_module", None)
         if create is None:
             raise ImportError("loaders that define exec_module() must also define create_module()")
         try:
@@ -118,41 +135,19 @@ class GuardLoader:
         return created
 
     @of_import_system
-    def _before(self, spec: Any) -> ModuleType | None:
-        """Run the prerequisites; return the module if one of them has imported it."""
-        load = self._load
-        real, name = load.real, spec.name
-        # A LazyLoader around us only registers the module; its time is exec_module.
-        # An extension, however, is mapped here, lazy or not.
-        if spec.loader is not self and not isinstance(real, ExtensionFileLoader):
-            return None
-        absent = name not in sys.modules
-        slots = load.prepare()
-        if absent:
-            # Did a prerequisite import the module itself? A second copy must not arise.
-            module = sys.modules.get(name)
-            if module is not None:
-                load.finished_spec = module.__spec__
-                if spec.loader is real:
-                    # That import got this very spec: it must not end in a second run.
-                    spec.loader = self
-                return module
-        if isinstance(real, ExtensionFileLoader):
-            here.prepared = spec
-        if not slots.after and not slots.around:
-            self._step_aside(None)
-        return None
-
-    @of_import_system
     def exec_module(self, module: ModuleType) -> None:
         """Run the module's code by its real loader, with the slots open around it."""
-        try:
-            slots, closes = self._open(module)
-        except BaseException as error:
-            if not swallowed(self._load.host, "preparing an import", error):
-                raise
-            slots, closes = NOTHING, ()
         load = self._load
+        slots, closes = NOTHING, _NO_CLOSES
+        try:
+            self._step_aside(module)
+            if load.finished_spec is None:
+                slots = load.prepare()
+                closes = open_each(load.host, slots, load.spec) if slots.around else _NO_CLOSES
+        except BaseException as error:
+            if not swallowed(load.host, "preparing an import", error):
+                raise
+            slots, closes = NOTHING, _NO_CLOSES
         if load.finished_spec is not None:
             # importlib has put the new spec on a module that was complete already.
             module.__spec__ = load.finished_spec
@@ -170,16 +165,6 @@ class GuardLoader:
             # The module may have replaced itself in sys.modules while it ran.
             after, what = sys.modules.get(load.spec.name, module), "looking at what was imported"
             ask(load.host, what, call_each, load.host, slots.after, load.spec, after)
-
-    @of_import_system
-    def _open(self, module: ModuleType) -> tuple[ImportCallbacks, Sequence[Close]]:
-        """Return the slots of a module about to be run, and what closes those around it."""
-        load = self._load
-        self._step_aside(module)
-        if load.finished_spec is not None:
-            return NOTHING, ()
-        slots = load.prepare()
-        return slots, open_each(load.host, slots, load.spec) if slots.around else ()
 
     def _step_aside(self, module: ModuleType | None) -> None:
         """Put the real loader back wherever importlib has put this one."""

@@ -38,7 +38,7 @@ _FIRST = frozenset((*sys.builtin_module_names, "__future__", "io", "os", "stat")
 
 def standard_library() -> frozenset[str]:
     """Return the names of the modules that come with Python."""
-    return _FIRST
+    return getattr(sys, "stdlib_module_names", _FIRST)
 
 
 # What we require of others and import lazily; see `use_dependencies_in`.
@@ -138,7 +138,7 @@ def _import(
     """Import for our own modules, as ``builtins.__import__`` does."""
     top = name.partition(".")[0]
     is_ours = top == _GUARD
-    if level or not (is_ours or top in _standard_library()):
+    if level or not (is_ours or top in standard_library()):
         try:
             return builtins.__import__(name, globals, locals, fromlist or (), level)
         except ModuleNotFoundError as error:
@@ -210,13 +210,6 @@ def _standard(name: str) -> Any:
         if not is_refusal(error) and sys.modules.get(blocked, blocked) is not None:
             raise
     raise RefusedImportError(f"import of {name} refused by the program", name=name)
-
-
-def _standard_library() -> frozenset[str]:
-    names: frozenset[str] | None = getattr(sys, "stdlib_module_names", None)
-    if names is None:  # Python 3.9
-        names = standard_library()
-    return names
 
 
 _BUILTINS = {**vars(builtins), "__import__": _import}

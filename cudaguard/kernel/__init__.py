@@ -23,7 +23,7 @@ else:
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType, TracebackType
     from typing import Any, TypeVar
@@ -42,11 +42,9 @@ _FOLDER = __file__[: -len("kernel/__init__.py")]
 _STANDARD_LIBRARY = f"{os.sep}{'DLLs' if sys.platform == 'win32' else 'lib-dynload'}{os.sep}"
 _MODES = dict.fromkeys(("fix", "1", "on", "true"), "fix")
 _MODES.update((word, word) for word in ("observe", "warn", "strict"))
-_OFF = ("off", "0", "false", "no")
 _WATCHED = dict.fromkeys(watched.WATCHED + (watched.WINDOWS if sys.platform == "win32" else []))
 _END_OF_CTYPES = "ctypes._endian"  # what ctypes imports last, when all else of it is there
 PAST_US = "mapped past Python's importer"
-_LONGEST = 1 << 20  # bytes of a small file
 # Whose frames are those of reading and importing.
 _BOOTSTRAP = "<frozen importlib._bootstrap"
 _READING = tuple(f"{_BOOTSTRAP}{end}>" for end in ("", "_external", f", {__name__}"))
@@ -222,10 +220,16 @@ class GuardFinder:
                 stand_in.put(_SetFlags(stand_in))
         watch_ctypes()
 
+    def of_loads(self) -> "Any":
+        """Return the module for loads, which is imported for the first one."""
+        if self.loads is None:
+            self.loads = _found(f"{__name__}.loads")
+        return self.loads
+
     def counters(self) -> "tuple[int, ...]":
         """Return what the dynamic loader counts; it changes with all that is mapped. Empty: no."""
-        is_known = self.loads is not None and self.loads.loader.place
-        return self.loads.loader.counters() if is_known else ()
+        loader = self.loads and self.loads.loader
+        return loader.counters() if loader and loader.place else ()
 
     def has_news(self) -> bool:
         """Return True if what the loader has mapped concerns a detector, or if that is not known.
@@ -233,12 +237,13 @@ class GuardFinder:
         What does is news until `LoaderList` has begun at what was known before.
         """
         is_unknown = not self.counters() and has_ctypes()
-        return bool(_loads().why_mapped("mapped")) or is_unknown
+        return bool(self.of_loads().why_mapped("mapped")) or is_unknown
 
     @staticmethod
     def has_plugins() -> bool:
         """Return True if a distribution has rules of its own; which, the guard finds out."""
-        return any(map(_names_rules, list(sys.path)))
+        files = (f"{one}/entry_points.txt" for one in distributions(list(sys.path)))
+        return any(b"[cudaguard.rules]" in start_of(file) for file in files if _access(file, 0))
 
     def unpatch(self) -> "list[str]":
         """Put them back; return those that someone else has patched on top, and ours passes."""
@@ -308,11 +313,6 @@ def _found(name: str) -> "Any":
     return sys.modules[name]
 
 
-def _loads() -> "Any":
-    kernel.loads = _found(f"{__name__}.loads")
-    return kernel.loads
-
-
 def may_wake() -> bool:
     """Return True if the guard may be woken; not while the interpreter ends."""
     return kernel is not None and kernel.asked is not None and sys.meta_path is not None
@@ -332,9 +332,8 @@ def core_for(judge: "Callable[..., str]", *args: object) -> "Any":
 def look_after(how: str, tell: "Callable[[Any], None]") -> None:
     """Look at what a load has brought that was let pass, and have the guard told if need be."""
     try:
-        why = "a load within another one"
-        if may_wake():
-            why = "" if kernel.loads is None else kernel.loads.why_mapped(how)
+        loads = kernel.loads
+        why = (loads and loads.why_mapped(how)) if may_wake() else "a load within another one"
         if why and (kernel.asked or kernel.core):
             tell(wake(why))
     except contained():
@@ -393,7 +392,7 @@ def _why_extension(spec: "ModuleSpec") -> str:
             return f"extension {name}"
         package = package.rpartition(".")[0]
     watch_ctypes()  # it may have come past us
-    why: str = _loads().why_mapped(PAST_US) or _loads().why_file(file)
+    why: str = kernel.of_loads().why_mapped(PAST_US) or kernel.loads.judged(file)[0]
     return f"extension {name}, which {why}" if why.startswith(("needs", "is", "has")) else why
 
 
@@ -458,7 +457,7 @@ def watch_ctypes() -> None:
         there = vars(ctypes).get("CDLL")
         if there is not kernel.cdll:  # otherwise nothing has come, or taken its place
             kernel.cdll = there
-            why = _loads().watch(ctypes)
+            why = kernel.of_loads().watch(ctypes)
             if why and may_wake():
                 wake(why)
 
@@ -516,7 +515,7 @@ def put_up(mode: "str | None", *, is_alone: bool = False) -> str:
     if "cudaguard.api" in sys.modules:
         return "install()"
     word = os.environ.get("CUDAGUARD", "").strip().lower()
-    if word in _OFF and kernel.asked is None:
+    if word in ("off", "0", "false", "no") and kernel.asked is None:
         return ""
     if word and word not in _MODES:
         return f"CUDAGUARD={word}"
@@ -540,18 +539,19 @@ def put_up(mode: "str | None", *, is_alone: bool = False) -> str:
     return ""
 
 
-def _names_rules(folder: object) -> bool:
-    """Return True if a distribution in a folder of ``sys.path`` has rules."""
+def distributions(path: "Iterable[object]") -> "Iterator[str]":
+    """Yield the folders that describe what is installed in folders of ``sys.path``."""
     own = os.__file__.rpartition(os.sep)[0]  # of the standard library
-    if folder in (own, f"{own}{_STANDARD_LIBRARY[:-1]}") or not isinstance(folder, str):
-        return False
-    try:
-        names = _listdir(folder or ".") if _access(folder or ".", 0) else ()
-    except failures():  # a zip file, or a folder that may not be read
-        return False
-    ends = (".dist-info", ".egg-info")
-    files = (f"{folder or '.'}/{name}/entry_points.txt" for name in names if name.endswith(ends))
-    return any(b"[cudaguard.rules]" in start_of(file) for file in files if _access(file, 0))
+    for folder in path:
+        if folder in (own, f"{own}{_STANDARD_LIBRARY[:-1]}") or not isinstance(folder, str):
+            continue
+        try:
+            names = _listdir(folder or ".") if _access(folder or ".", 0) else ()
+        except failures():  # a zip file, or a folder that may not be read
+            continue
+        for name in names:
+            if name.endswith((".dist-info", ".egg-info")):
+                yield f"{folder or '.'}/{name}"
 
 
 def start_of(path: str) -> bytes:
@@ -561,7 +561,7 @@ def start_of(path: str) -> bytes:
             return b""
         file = _open(path, FLAGS)
         try:
-            return _read(file, _LONGEST)
+            return _read(file, 1 << 20)
         finally:
             _close(file)
     except failures():

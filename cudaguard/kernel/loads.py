@@ -24,9 +24,11 @@ _LIBRARIES = frozenset(watched.LIBRARIES)
 _BROUGHT, _PARTS, _MAY_BE_GLOBAL = map(tuple, (watched.BROUGHT, watched.PARTS, watched.GLOBAL))
 # Of names, so that these are looked for in C: nearly no extension has them.
 _OWN_RUNTIME = b"2idE\0"
-_MARKS = (_OWN_RUNTIME, *sorted({name[:6].encode() for name in (*_BROUGHT, *watched.FIRST)}))
+_MARKS = (_OWN_RUNTIME, *sorted({name[:5].encode() for name in (*_BROUGHT, *watched.FIRST)}))
 _SMALL = 1 << 13  # bytes
 _DYNAMIC = 2
+_NEEDED = 1
+_RUN_PATHS = (29, 15)  # the second where there is not the first
 _START = 1 << 14  # bytes; headers and names of most extensions lie there
 _MOST = 1 << 16  # of what is counted or read in one piece
 _MOST_FILES = 256
@@ -35,7 +37,7 @@ _AT_BASE = 7
 _LOCKS = ([0, 0, 1, 0, 0], [0, 1, 0, 0, 0])  # end of a re-entrant one that is open, of 40, 48 bytes
 _UNKNOWN = "a dynamic loader that is not known"
 _UNREADABLE = "a list of libraries that cannot be read"
-_of_no_concern: "set[tuple[int, ...]]" = set()  # files, see `why_library`
+_known: "dict[tuple[int, ...], tuple[str, tuple[str, ...] | None]]" = {}  # files, see `judged`
 
 
 class Loader:
@@ -58,48 +60,90 @@ class Loader:
         self.known: dict[int, bytes] = {}  # address of an entry -> how it begins
 
 
-def why_file(path: str) -> str:
-    """Return what the file of an extension has for the guard, in words; empty for most."""
+def judged(path: str) -> "tuple[str, tuple[str, ...] | None]":
+    """Return what the file of an extension has for the guard, in words, and what it needs.
+
+    For most, there are no words. None where a closer look has to tell what it needs; asleep, nobody
+    asks for that. Quick once it is known.
+    """
+    is_awake = base.kernel.asked is None
+    try:
+        state = _stat(path)
+    except failures():  # the loader has its own words
+        return "", ()
+    key = state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, is_awake
+    if key not in _known:
+        if len(_known) >= _MOST_FILES:
+            _known.clear()
+        is_regular = state.st_mode & 0xF000 == 0x8000
+        _known[key] = _judge(path, is_awake=is_awake) if is_regular else ("", ())
+    return _known[key]
+
+
+def _judge(path: str, *, is_awake: bool) -> "tuple[str, tuple[str, ...] | None]":
     if sys.platform != "linux":
-        return "is for Windows" if sys.platform == "win32" else ""
+        return "is for Windows" if sys.platform == "win32" else "", ()
+    why, names, tags, values = _read(path)
+    if why:
+        return why, None
+    if not is_awake and len(names) < _SMALL and max(map(names.find, _MARKS)) < 0:
+        return "", ()
+    places = (value for tag, value in zip(tags, values) if tag == _NEEDED)
+    texts = (names[place : names.find(b"\0", place)] for place in places)
+    needed = tuple(text.decode("utf-8", "replace") for text in texts)
+    for name in needed:
+        if not why and name.startswith(_BROUGHT):
+            why = f"needs {name}"
+        elif not why and name in watched.FIRST and _is_in_environment(name):
+            why = f"needs {name}, which the environment has"
+    if _OWN_RUNTIME not in names:
+        return why, needed
+    is_own = "libstdc++.so.6" not in needed
+    return why or ("has a C++ runtime of its own" if is_own else ""), None
+
+
+def run_path(path: str) -> str:
+    """Return the folders in which what a library needs is looked for, as it names them."""
+    return _read(path, _RUN_PATHS)[1].partition(b"\0")[0].decode("utf-8", "replace")
+
+
+def _read(path: str, only: "tuple[int, ...]" = ()) -> "tuple[str, bytes, list[int], list[int]]":
+    """Return what is odd about a file, its names, and its dynamic section: tags, and their values.
+
+    With `only`, just the text of the first of these tags that it has.
+    """
     try:
         file = _open(path, FLAGS)
     except failures():  # the loader has its own words
-        return ""
+        return "", b"", [], []
     try:
         start = _pread(file, _START, 0)
         segments = _segments(start)
         if segments is None or segments[0] > _fstat(file).st_size:
-            return "is cut short, or unlike others"
+            return "is cut short, or unlike others", b"", [], []
         _, kinds, offsets, addresses, sizes = segments
         if _DYNAMIC not in kinds:
-            return ""
+            return "", b"", [], []
         index = kinds.index(_DYNAMIC)
         section = _part(file, start, offsets[index], min(sizes[index], _MOST))
         words = memoryview(section)[: len(section) // 16 * 16].cast("Q")
         tags, values = words[::2].tolist(), words[1::2].tolist()
         if 0 not in tags or 5 not in tags or 10 not in tags:
-            return "is unlike others"
-        size = values[tags.index(10)]
+            return "is unlike others", b"", [], []
+        del tags[tags.index(0) :]
         names, address = b"", values[tags.index(5)]
         for kind, offset, first, length in zip(kinds, offsets, addresses, sizes):
             if kind == 1 and first <= address < first + length:
-                names = _part(file, start, offset + address - first, size)
+                place, size = offset + address - first, values[tags.index(10)]
+                if only:
+                    index = next((tags.index(tag) for tag in only if tag in tags), -1)
+                    place += min(values[index], size)
+                    size = _PAGE if index >= 0 else 0
+                names = _part(file, start, place, size)
                 break
     finally:
         _close(file)
-    if size < _SMALL and max(map(names.find, _MARKS)) < 0:
-        return ""
-    places = [value for tag, value in zip(tags[: tags.index(0)], values) if tag == 1]
-    texts = [names[place : names.find(b"\0", place)] for place in places]
-    needed = [text.decode("utf-8", "replace") for text in texts]
-    for name in needed:
-        if name.startswith(_BROUGHT):
-            return f"needs {name}"
-        if name in watched.FIRST and _is_in_environment(name):
-            return f"needs {name}, which the environment has"
-    is_odd = _OWN_RUNTIME in names and "libstdc++.so.6" not in needed
-    return "has a C++ runtime of its own" if is_odd else ""
+    return "", names, tags, values
 
 
 def _part(file: int, start: bytes, place: int, length: int) -> bytes:
@@ -145,24 +189,6 @@ def is_absent(error: OSError, name: str) -> bool:
     if not said or os.sep in name:
         return True
     return f"\0LD_LIBRARY_PATH={said}\0".encode() in b"\0" + start_of("/proc/self/environ")
-
-
-def why_library(path: str) -> str:
-    """Return what the file of a library has for the guard, as `why_file` does; quick once known."""
-    try:
-        state = _stat(path)
-        key = state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
-        if key in _of_no_concern or state.st_mode & 0xF000 != 0x8000:
-            return ""
-        why = why_file(path)
-    except failures():
-        return ""
-    if why.startswith(("is", "needs")):
-        return why
-    if len(_of_no_concern) >= _MOST_FILES:
-        _of_no_concern.clear()
-    _of_no_concern.add(key)
-    return ""
 
 
 # --- What the dynamic loader has mapped -----------------------------------------------------------
@@ -216,8 +242,8 @@ def _found_in(memory: int, start: int, size: int) -> int:
             except failures():  # no address
                 continue
             for adds in range(at + 40, min(at + 420, len(words))):
-                is_locks = words[adds - 5 : adds] in _LOCKS
-                if is_locks and count <= words[adds] < count + _MOST:
+                is_number = count <= words[adds] < count + _MOST
+                if is_number and words[adds - 5 : adds] in _LOCKS:
                     loader.first, loader.scope, loader.adds = first, scope, 8 * (adds - at)
                     return start + 8 * at
     return 0
@@ -228,8 +254,8 @@ def _counters() -> "tuple[int, ...]":
     try:
         memory = _open("/proc/self/mem", FLAGS)
         try:
-            words = _words(_pread(memory, loader.adds + 8, loader.place))
-            place, count = _words(_pread(memory, 16, loader.scope))
+            words = memoryview(_pread(memory, loader.adds + 8, loader.place)).cast("Q")
+            place, count = memoryview(_pread(memory, 16, loader.scope)).cast("Q")
         finally:
             _close(memory)
     except failures():
@@ -249,24 +275,35 @@ def why_mapped(how: str) -> str:
     before, now = loader.counted, loader.counters()
     if now == before:
         return "" if now else _UNREADABLE
+    # Behind the last one, if that is still there; all, if others are gone.
+    is_whole = now[2:] != before[2:]
+    found = _why_new(how, now, is_whole=is_whole)
+    return (_why_new(how, now, is_whole=True) if found is None else found) or ""
+
+
+def _why_new(how: str, now: "tuple[int, ...]", *, is_whole: bool) -> "str | None":
+    """Do so for all entries or those behind the last one known; None if that does not tell all."""
+    before, known, members = loader.counted, loader.known, loader.members
+    is_from_start = not before
     found: dict[int, bytes] = {}
     memory, last, entry = -1, 0, loader.first
-    is_from_start, members = not before, loader.members
-    is_whole = now[2:] != before[2:] or now[0] - now[1] != before[0] - before[1]
     try:
         memory = _open("/proc/self/mem", FLAGS)
-        if now[2:] != before[2:]:
+        if is_whole and now[2:] != before[2:]:
             members = frozenset(_words(_pread(memory, 8 * now[2], now[3])))
         if not is_whole:
             last = loader.last
-            entry = int.from_bytes(_pread(memory, 8, last + 24), "little")
+            data = _pread(memory, 32, last)
+            if data[:24] != known[last]:
+                return None
+            entry = int.from_bytes(data[24:], "little")
         while entry:
             data = _pread(memory, 40, entry)
             _, text, _, following, previous = memoryview(data).cast("Q").tolist()
             if len(found) > _MOST or previous != last:
                 return _UNREADABLE
             found[entry] = data[:24]
-            is_new = loader.known.get(entry) != data[:24]
+            is_new = known.get(entry) != data[:24]
             if is_new or (entry in members and entry not in loader.members):
                 _, slash, name = _path_at(memory, text).rpartition("/")
                 # What the program was started with was mapped before all else: no extension.
@@ -278,15 +315,17 @@ def why_mapped(how: str) -> str:
                 if _concerns(name):
                     return f"{name}, {how}"
             last, entry = entry, following
-    except failures():  # another thread has changed it meanwhile
-        return _UNREADABLE
+    except failures():  # another thread has changed it meanwhile, or the last one is gone
+        return _UNREADABLE if is_whole else None
     finally:
         if memory >= 0:
             _close(memory)
     if is_whole:
         loader.known = found
+    elif len(found) != now[1] - before[1]:
+        return None
     else:
-        loader.known.update(found)
+        known.update(found)
     loader.last, loader.members, loader.counted = last, members, now
     return ""
 
@@ -413,5 +452,6 @@ def _why_library(name: "Any", mode: "Any") -> str:
         return f"{name}, which ctypes makes global"
     if name.startswith(_BROUGHT):
         return f"{name}, loaded by ctypes"
-    why = why_library(name) if os.sep in name else ""
-    return f"{name}, which {why}" if why else why_mapped(base.PAST_US)
+    why, _ = judged(name) if os.sep in name else ("", ())
+    is_meant = why.startswith(("is", "needs"))  # a runtime concerns extensions alone
+    return f"{name}, which {why}" if is_meant else why_mapped(base.PAST_US)

@@ -26,7 +26,7 @@ from cudaguard.files import (
     read_start,
     write_text,
 )
-from cudaguard.kernel.loads import why_library
+from cudaguard.kernel.loads import judged
 from cudaguard.system import extensions as judgement
 from cudaguard.system import source
 from cudaguard.system.torch_build import architectures, release_of
@@ -112,7 +112,7 @@ def test_links_to_files_and_files_without_a_size_are_read(tmp_path):
         ("lib.so", judgement.torch_folder, ""),
         ("lib.so", library_facts.read_library, library_facts.LibraryFile("", None, "")),
         ("lib.so", lambda path: read_elf(path).needed, ()),
-        ("lib.so", why_library, ""),
+        ("lib.so", judged, ("", ())),
         ("lib.so", lambda path: library_version.is_same_build(path, path + "2"), False),
         ("train.py", source.imports_of_file, []),
         ("cache", cache_entries, {}),

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import inspect
+import re
 import runpy
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from cudaguard import errors
 from cudaguard.core.checks import Check
-from cudaguard.core.detection import EVENTS
 from cudaguard.core.passing_errors import explainers
-from cudaguard.core.repairs import MOMENTS
 from cudaguard.core.rule_check import declared
 from cudaguard.core.table import table
 from cudaguard.features import _index as index
 
-MORE = {
-    "choosing": 2,
-    "lacking": 2,
-    "needing": 2,
-    "opening": 3,
-}  # arguments of a repair, where it is not one
+# Arguments of a repair, where it is not one.
+MORE = {"choosing": 2, "lacking": 2, "needing": 2, "opening": 3}
+GUIDE = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+MOMENTS, EVENTS = (re.findall(rf"\n\| `(\w+)` \| {kind} ", GUIDE) for kind in ("moment", "event"))
 REPAIRS = sorted(
     {(moment, entry) for entries in index.VERBS.values() for moment, entry in entries.items()}
 )

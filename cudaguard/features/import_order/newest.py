@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.request import Done
-from cudaguard.elf.reader import DT_RPATH, DT_RUNPATH, ElfFile
 from cudaguard.files import names_in, os, own_errors
 
 TYPE_CHECKING = False
@@ -66,15 +65,19 @@ def preload_needed(request: Request, soname: str) -> Iterator[Outcome]:
 
 def _may_lead_to(soname: str, library: str) -> bool:
     """Return True if a folder that a library names may have another one that it needs."""
+    from cudaguard.kernel.loads import run_path
+
+    origin = os.path.dirname(library)
     try:
-        with ElfFile(library) as file:
-            text = file.text(DT_RUNPATH) or file.text(DT_RPATH)
-            folders = text.split(":") if text and soname in file.needed else ()
+        text = run_path(library).replace("$ORIGIN", origin).replace("${ORIGIN}", origin)
     except own_errors(OSError):
         return False
-    origin = os.path.dirname(library)
-    folders = [folder.replace("$ORIGIN", origin).replace("${ORIGIN}", origin) for folder in folders]
-    return any("$" in folder or os.path.exists(f"{folder}/{soname}") for folder in folders)
+    folders = text.split(":") if text else ()
+    if not any("$" in folder or os.path.exists(f"{folder}/{soname}") for folder in folders):
+        return False
+    from cudaguard.elf.reader import read_elf
+
+    return soname in read_elf(library).needed
 
 
 def _below(folder: str, start: str) -> list[str]:

@@ -205,6 +205,7 @@ def import_provider(request: Request, needed: tuple[str, ...]) -> Iterator[Outco
 # They catch any error to show it to the user, for whom it is the end.
 _SHOW_ERRORS = ("IPython", "ipykernel", "_pytest", "pluggy", "unittest", "multiprocessing")
 _LONGEST_ENTRY = 10  # bytes of code from a call of __enter__ to the body of its `with`
+_last_catch: tuple[CodeType | None, int] = None, 0  # the place that was last found to keep errors
 
 
 def ends_program() -> bool:
@@ -242,6 +243,9 @@ def _is_import_from_c(frame: FrameType) -> bool:
 
 def _catches(code: CodeType, at: int) -> bool:
     """Return True if a handler around an instruction may keep an error."""
+    global _last_catch  # noqa: PLW0603  # who has caught one may well try again
+    if code is _last_catch[0] and at == _last_catch[1]:
+        return True
     from opcode import opmap
 
     entries = list(_entries(code))
@@ -269,6 +273,7 @@ def _catches(code: CodeType, at: int) -> bool:
                 for place in range(handler, max(cleanup, handler), 2):
                     is_over = raw[place] == opmap["POP_EXCEPT"]
                     if is_over and raw[place + 2] != opmap["RERAISE"]:
+                        _last_catch = code, at
                         return True
                 if cleanup < handler:
                     return True
