@@ -29,9 +29,14 @@ _OTHER_LAYOUT = (
     b"_ZNKSt8__detail21_Hash_node_value_base",
     b"_ZNSt8__detail21_Hash_node_value_base",
 )
-# Descriptions of types, and tags of the standard library that are compared by address.
-_ANY_COPY_DOES = (b"_ZTI", b"_ZTS", b"_ZZNSt")
-_IN_WHOLE_RUNTIME = b"_ZNSt5ctypeIcE2idE"  # std::ctype<char>::id
+# Of these any copy does: descriptions of types, tags of the standard library that are compared by
+# address, its errors, and functions that newer compilers add to an older C++ runtime.
+_ANY_COPY_DOES = (
+    *(b"_ZTI", b"_ZTS", b"_ZZNSt", b"__cxa_throw_bad_"),
+    *(b"_ZNSt8ios_base7_M_moveERS_", b"_ZNSt8ios_base7_M_swapERS_"),
+    *(b"_ZNSt20bad_array_new_length", b"_ZNSt19bad_optional_access"),
+    b"_ZNKSt19bad_optional_access",
+)
 # Variables of the C library that a program may have copies of, with the same value.
 _SAME_EVERYWHERE = (b"stdin", b"stdout", b"stderr")
 _HEX = frozenset("0123456789abcdef")
@@ -165,7 +170,6 @@ def binding_of(
 
     memory = resident.memory
     own = [*new, *used]
-    runtime = next((member for member in own if is_cxx_runtime(member.file)), None)
     files = {member.file for member in own}
     # Of what is mapped already, the symbols that strangers have as well.
     shared: dict[str, set[int]] = {member.file: set() for member in used}
@@ -177,18 +181,14 @@ def binding_of(
         if stranger.file in files:
             continue
         theirs = codes_of(stranger)
-        # A newer compiler puts pieces of the C++ runtime into what is to run with an older one.
-        pieces = None if stranger.symbols.defines(Wanted(_IN_WHOLE_RUNTIME)) else runtime
         taken = {}
         for owner in own:
             common = theirs if owner in new else theirs & codes_of(owner)
             for index, text, is_strong in owner.symbols.named(common) if common else ():
-                # Of inline functions and descriptions any copy does, as of such a piece.
-                if (
-                    not (is_strong or text.startswith(_OTHER_LAYOUT))
-                    or text.startswith(_ANY_COPY_DOES)
-                    or (pieces is not None and pieces.symbols.has_global(text))
-                ):
+                # Others are inline functions and the like.
+                if not is_strong and not text.startswith(_OTHER_LAYOUT):
+                    continue
+                if text.startswith(_ANY_COPY_DOES):
                     continue
                 if owner not in new:
                     shared[owner.file].add(index)

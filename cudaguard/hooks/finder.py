@@ -47,26 +47,24 @@ class EveryTopLevel(dict[str, object]):
 
 def insert_first(finder: object) -> None:
     """Put a finder before all others; does nothing where it is."""
-    finders: list[Any] = sys.meta_path
-    if place_of(finder) == 0:
-        return
-    is_ours = _changing.acquire(timeout=_PATIENCE)
-    try:
-        if finders and type(finders[0]) is RetiredFinder:
-            finders[0] = finder
-        else:  # a search under way asks somebody twice by that, and passes by nobody
-            finders.insert(0, finder)
-        _leave(finder, 1)
-    finally:
-        if is_ours:
-            _changing.release()
+    if place_of(finder) != 0:
+        _change(finder, is_to_be_first=True)
 
 
 def remove(finder: object) -> None:
     """Take a finder from the list; does nothing if it is not there."""
+    _change(finder, is_to_be_first=False)
+
+
+def _change(finder: object, *, is_to_be_first: bool) -> None:
+    finders: list[Any] = sys.meta_path
     is_ours = _changing.acquire(timeout=_PATIENCE)
     try:
-        _leave(finder, 0)
+        if is_to_be_first and finders and type(finders[0]) is RetiredFinder:
+            finders[0] = finder
+        elif is_to_be_first:  # a search under way asks somebody twice by that, and passes by nobody
+            finders.insert(0, finder)
+        _leave(finder, int(is_to_be_first))
     finally:
         if is_ours:
             _changing.release()
@@ -79,8 +77,13 @@ def _leave(ours: Any, start: int) -> None:
             ours.retired = RetiredFinder
             finders[place] = RetiredFinder()
             break
-    for finder in [one for one in finders if type(one) is RetiredFinder]:
-        if not _searches() and finder.is_alone():
+    _retire(0)
+
+
+def _retire(searches: int) -> None:
+    """Let those go whose place is needed no more, while this thread has that many searches."""
+    for finder in [one for one in sys.meta_path if type(one) is RetiredFinder]:
+        if _searches() == searches and finder.is_alone():
             finder.go()
 
 
@@ -121,8 +124,8 @@ class RetiredFinder:
         except BaseException as error:
             hide_frame(error)
             raise
-        if _is_search(sys._getframe(1)) and _searches() == 1 and self.is_alone():
-            self.go()
+        if _is_search(sys._getframe(1)):
+            _retire(1)
         return spec
 
     def go(self) -> None:

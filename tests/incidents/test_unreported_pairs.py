@@ -34,7 +34,7 @@ fillet = BRepFilletAPI_MakeFillet(box)
 fillet.Add(0.1, TopoDS.Edge(TopExp_Explorer(box, TopAbs_EDGE).Current()))
 print(fillet.Shape().IsNull(), flush=True)
 """
-ADD = "import tensorflow, paddle\nprint(int(paddle.ones([1]) + 1), flush=True)\n"
+ADD = "import tensorflow, paddle\nprint(float(paddle.ones([2]).sum()), flush=True)\n"
 SAID = "print(*sorted(found.id for found in cudaguard.status().findings))\n"
 
 
@@ -53,7 +53,7 @@ def run(child, root, cached_environment):
 
 
 @pytest.mark.parametrize(
-    ("pins", "code", "printed"), [(SHAPES, FILLET, "False"), (LEARNING, ADD, "2")]
+    ("pins", "code", "printed"), [(SHAPES, FILLET, "False"), (LEARNING, ADD, "2.0")]
 )
 def test_later_one_is_kept_to_its_own(run, pins, code, printed):
     red = run("off", pins, code)
@@ -61,11 +61,13 @@ def test_later_one_is_kept_to_its_own(run, pins, code, printed):
     assert printed not in red.stdout.split()
     green = run("fix", pins, code, SAID)
     assert green.stdout.splitlines()[-2:] == [printed, ""]
-    assert "cudaguard" not in green.stderr.lower()
+    assert "[CG" not in green.stderr
 
 
 def test_it_is_told_where_nothing_is_to_be_changed(run):
     told = run("warn", SHAPES, "import netgen.occ\n", SAID, "import OCP.gp\n", SAID).stdout
     assert told.splitlines() == ["", "CG812"]
     told = run("warn", LEARNING, ADD)
-    assert "[CG812] paddle.base.libpaddle uses protobuf of libtensorflow_" in told.stderr
+    assert (
+        "[CG812] paddle.base.libpaddle uses the C++ runtime and protobuf of libtens" in told.stderr
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from glob import escape, glob
 
 from cudaguard.config import local_rank
-from cudaguard.elf.library_facts import gpu_code
+from cudaguard.elf.library_facts import GpuCode, gpu_code
 from cudaguard.features.gpu_architectures import findings as wording
 from cudaguard.features.gpu_architectures.policy import code_for
 from cudaguard.files import os, own_errors
@@ -15,7 +15,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from cudaguard.elf.library_facts import GpuCode
     from cudaguard.features.gpu_architectures.policy import Pair
     from cudaguard.model import Finding
 
@@ -61,8 +60,6 @@ def _code_of(path: str) -> GpuCode:
     try:
         return gpu_code(path)
     except own_errors(OSError, OverflowError, ValueError):
-        from cudaguard.elf.library_facts import GpuCode
-
         return GpuCode()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from cudaguard.elf.process import mapped_files
-from cudaguard.files import os, own_errors
+from cudaguard.files import names_in, os
 from cudaguard.model import NamedTuple
 from cudaguard.system.pe import in_wheels, read_pe, system_folder
 
@@ -64,18 +64,11 @@ def client_in(path: str) -> str:
     """Return what needs a new runtime, of an extension or of a package; empty if nothing does."""
     folder = os.path.dirname(path)
     places = (os.path.join(folder, "lib"), os.path.join(folder, "capi"), folder)
-    files = [os.path.join(place, one) for place in places for one in _names_in(place)]
+    files = [os.path.join(place, one) for place in places for one in names_in(place)]
     libraries = [file for file in files if file.endswith((".dll", ".pyd"))][:_MOST]
     if path.endswith(".pyd"):
         libraries = [path, *(os.path.join(folder, one) for one in read_pe(path).imports)]
     return next((file for file in libraries if read_pe(file).locks_without_init), "")
-
-
-def _names_in(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except own_errors(OSError):
-        return []
 
 
 def load(path: str, family: tuple[str, ...]) -> None:
@@ -85,7 +78,7 @@ def load(path: str, family: tuple[str, ...]) -> None:
     windll: Any = ctypes.WinDLL  # type: ignore[attr-defined,unused-ignore]
     windll(path)
     folder, machine = os.path.dirname(path), read_pe(path).machine
-    for name in _names_in(folder):
+    for name in names_in(folder):
         if name.lower().startswith(family) and name.lower().endswith(".dll") and not mapped(name):
             file = os.path.join(folder, name)
             # PySide6 6.6 has a concrt140.dll for 32 bits beside others for 64.

@@ -192,7 +192,10 @@ def test_one_block_object_shared_by_many_threads_ends_as_it_began(program):
             thread.start()
         for thread in threads:
             thread.join()
-        print(down, mode(), sys.meta_path == before)
+        try:
+            import nothing_of_that_name  # a place is kept as long as another thread may search
+        except ImportError:
+            print(down, mode(), sys.meta_path == before)
         """
     ) == ["[] off True"]
 
