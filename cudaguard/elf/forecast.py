@@ -24,7 +24,7 @@ from cudaguard.model import NamedTuple, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from cudaguard.elf.resident import Resident
 
@@ -357,18 +357,34 @@ class Load:
             if known is not None and known <= there:
                 continue
             owners: set[int | _Object] = set()
-            missing = []
+            missing: list[Lack] = []
+            hidden: list[tuple[str, SharedObject]] = []
             for symbol in one.symbols.wanted():
                 self._budget.spend(STEP)
                 owner = self._owner(symbol, scope)
                 if owner is None:
-                    missing.append(Lack(symbol.name.decode("utf-8", "replace"), one.path))
+                    hidden = hidden or list(self._hidden(one))
+                    older = next((file for file, own in hidden if own.defines(symbol)), "")
+                    missing.append(Lack(symbol.name.decode("utf-8", "replace"), one.path, older))
                 else:
                     owners.add(owner)
             if not missing:
                 settled[self._identity(one)] = frozenset(map(self._identity, owners))
             found += missing
         return found
+
+    def _hidden(self, one: _Object) -> Iterator[tuple[str, SharedObject]]:
+        """Yield the libraries that an object would find, and does not: others came by their names.
+
+        Each as the file that is there, and the symbols of the one that would be.
+        """
+        for name in one.file.needed:
+            served = self._served.get(name)
+            path = self._search.find(name, one.place) if isinstance(served, int) else ""
+            if path and isinstance(served, int):
+                there = self._resident.path(served)
+                if not os.path.samefile(path, there):
+                    yield there, self._open(path, one.place, is_new=False).symbols
 
     def _symbols_of(self, server: int | _Object) -> SharedObject:
         if not isinstance(server, int):

@@ -231,6 +231,8 @@ def binding_of(
             # Such as the libgomp of two wheels: a copy that was bundled for nobody else.
             if member in meant and _bundled(mine.file) == _bundled(member.file) != "":
                 continue
+            if member in meant and _may_be_beside(mine.file, member.file):
+                continue
             if member not in meant or mine.symbols.has_global(name.name):
                 what, other = name.name.decode("utf-8", "replace"), member.file or "Python"
                 why = f"{what} would come from {mine.file} then, and no longer from {other}"
@@ -288,6 +290,13 @@ def _bundled(file: str) -> str:
     """Return the name of what auditwheel has bundled, without its mark; empty for others."""
     stem, dash, mark = os.path.basename(file).partition(".so")[0].rpartition("-")
     return stem if dash and len(mark) == 8 and _HEX.issuperset(mark) else ""
+
+
+def _may_be_beside(file: str, other: str) -> bool:
+    """Return True for two OpenMP runtimes of different families; two of LLVM's abort."""
+    names = [os.path.basename(file), os.path.basename(other)]
+    are_openmp = all(name.startswith(("libgomp", "libiomp5", "libomp")) for name in names)
+    return are_openmp and any(name.startswith("libgomp") for name in names)
 
 
 def _is_of_c_library(file: str) -> bool:

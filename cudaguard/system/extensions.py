@@ -499,7 +499,7 @@ def judged(found: Forecast, given: tuple[str, ...] = ()) -> ExtensionCheck:
 def _with_library(lack: Lack, found: Forecast) -> Lack:
     """Return a symbol with the library that should have it, where one is named that should."""
     stem = library_of(lack.name)
-    if not stem:
+    if lack.library or not stem:
         return lack
     is_own = lack.needed_by == found.path
     needed = found.needed if is_own else read_elf(lack.needed_by).needed

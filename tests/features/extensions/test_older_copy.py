@@ -107,3 +107,20 @@ def test_commands_look_at_libraries_that_a_package_opens_itself(site, is_old_fir
         sys.executable, "-c", program, "doctor", "--only", "CG902", env=env, check=False
     )
     assert (str(site.old) in done.stdout) is is_old_first, done.stdout + done.stderr
+
+
+def test_library_of_which_nothing_is_known(child, tmp_path):
+    """As bpy's libembree4, where pymeshlab has brought its own."""
+    own, link = Builder(child.folder / "render"), "-Wl,-soname,libshape.so.4"
+    shape = own("libshape.so.4", "int trace(void){return 1;} int old(void){return 2;}", link)
+    own(
+        "librender.so", "int trace(void); int go(void) { return trace(); }", shape,
+        "-Wl,--enable-new-dtags,-rpath,$ORIGIN", "-Wl,-z,now",
+    )  # fmt: skip
+    old = Builder(tmp_path / "old")("libshape.so.4", "int old(void) { return 2; }", link)
+    code = "import ctypes, cudaguard; cudaguard.install()\n{}ctypes.CDLL('render/librender.so')\n"
+    assert run(child, code.format("")).stderr == ""
+    said = run(child, code.format(f"ctypes.CDLL({str(old)!r})\n")).stderr
+    assert "undefined symbol: trace" in said
+    assert "[CG841] librender.so needs `trace`, but gets an older libshape.so.4 without it" in said
+    assert str(old) in said
