@@ -63,7 +63,8 @@ def execute(args: Namespace) -> int:
     elif os.path.isfile(text):
         data = read_start(text, 1 << 30)
     if data:  # whatever a program says, in whatever encoding; PowerShell's files are in UTF-16
-        text = data.decode("utf-16" if data[:2] == b"\xff\xfe" else "utf-8", "replace")
+        is_utf_16 = data[:2] == b"\xff\xfe" and b"\0" in data
+        text = data.decode("utf-16" if is_utf_16 else "utf-8", "replace")
     elif not args.about:
         raise UsageError("the following arguments are required: TEXT")
     whole = (form.format(text) for part, form in _COMPLETE if re.fullmatch(part, text.strip()))

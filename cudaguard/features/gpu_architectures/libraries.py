@@ -28,10 +28,13 @@ def without_code(paths: Iterable[str]) -> Iterator[Finding]:
 
     One of several files of a package may be the one that serves, so all of them are looked at.
     """
-    devices = dict(enumerate(Driver().capabilities()))
-    for path in paths if devices else ():
+    devices: dict[int, Pair] = {}
+    for path in paths:
         folder, name = _package_of(path)
-        if name in _KNOWN or not _lacking({path: _code_of(path)}, devices):
+        code = GpuCode() if name in _KNOWN else _code_of(path)
+        if code.architectures:  # only then is the driver asked
+            devices = devices or dict(enumerate(Driver().capabilities()))
+        if not _lacking({path: code}, devices):
             continue
         files = [path, *glob(f"{escape(folder)}/**/*.so*", recursive=True)] if folder else [path]
         codes = {file: _code_of(file) for file in files[:_MOST_FILES]}
