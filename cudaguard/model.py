@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.files.values import KW_ONLY, NamedTuple, Record
+from cudaguard.values import KW_ONLY, NamedTuple, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from time import monotonic
 
-from cudaguard.files.values import SEVERITIES, NamedTuple, Record
+from cudaguard.values import SEVERITIES, NamedTuple, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ Pure functions. Whether something may be done is asked of `cudaguard.core.permit
 from __future__ import annotations
 
 from cudaguard.core.registry import holds
-from cudaguard.files.values import NamedTuple
 from cudaguard.system.facts import clauses, in_range, required_name, requirement_met
+from cudaguard.values import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

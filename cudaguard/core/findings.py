@@ -6,8 +6,8 @@ import sys
 
 from cudaguard.core import permit
 from cudaguard.files import os
-from cudaguard.files.values import KW_ONLY, Record
 from cudaguard.model import Finding
+from cudaguard.values import KW_ONLY, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Union
 
-    from cudaguard.files.values import Record
     from cudaguard.model import Event
+    from cudaguard.values import Record
 
     Seen = tuple[str, str, float, int, str]  # the fields of an `Event`
     Details = Union[Record, dict[str, Any], None]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from cudaguard.core.reports import PREREQUISITE, Repaired
 from cudaguard.files import LARGEST, read_end
-from cudaguard.files.values import SEVERITIES, NamedTuple
 from cudaguard.model import Finding
+from cudaguard.values import SEVERITIES, NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

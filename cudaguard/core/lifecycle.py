@@ -16,9 +16,9 @@ from cudaguard.core.registry import InForce, Layer, Registry, built_in, entry_of
 from cudaguard.core.reports import LATER, passes_through
 from cudaguard.core.table import table
 from cudaguard.files import os, program_errors
-from cudaguard.files.values import MODE_VARIABLE
 from cudaguard.hooks.barrier import ON_PURPOSE, ImportCallbacks
 from cudaguard.hooks.loader import is_imported
+from cudaguard.values import MODE_VARIABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

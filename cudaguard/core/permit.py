@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.files.values import GRADES
+from cudaguard.values import GRADES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

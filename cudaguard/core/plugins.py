@@ -10,9 +10,9 @@ directly; their format is the `entry points specification
 from __future__ import annotations
 
 from cudaguard.errors import RuleError
-from cudaguard.files.values import Record
 from cudaguard.kernel import distributions, start_of
 from cudaguard.model import Rule
+from cudaguard.values import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

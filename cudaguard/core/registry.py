@@ -11,8 +11,8 @@ import sys
 
 from cudaguard.core.table import table
 from cudaguard.files import os
-from cudaguard.files.values import Record
 from cudaguard.system.modules import has_kernel_driver
+from cudaguard.values import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ import sys
 from cudaguard.core.table import table
 from cudaguard.errors import ImportOrderError
 from cudaguard.files import os, program_errors
-from cudaguard.files.values import Record
 from cudaguard.hooks.caller import caller_frame, describe
 from cudaguard.hooks.own_imports import RefusedImportError
+from cudaguard.values import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from cudaguard.core.permit import permit_for
 from cudaguard.core.registry import made_once
 from cudaguard.core.reports import LATER
 from cudaguard.errors import ImportOrderError
-from cudaguard.files.values import KW_ONLY, Record
 from cudaguard.hooks.caller import UserLine, caller_frame, describe, frame_outside_of, module_of
+from cudaguard.values import KW_ONLY, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

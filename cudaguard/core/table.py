@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 from cudaguard import errors
-from cudaguard.files.values import GRADES, NamedTuple
+from cudaguard.values import GRADES, NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

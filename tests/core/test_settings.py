@@ -7,8 +7,8 @@ import pytest
 from cudaguard.core.registry import built_in
 from cudaguard.core.settings import Layer, combine, layer_of_call
 from cudaguard.errors import ConfigError
-from cudaguard.files.values import MODES
 from cudaguard.model import Rule
+from cudaguard.values import MODES
 
 RULE = Rule("MINE", ("torch",), "w")
 
