@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cudaguard.errors import ExtensionError
 from cudaguard.files import os
-from cudaguard.hooks.barrier import ask, call_each
+from cudaguard.hooks.barrier import ask, call_each, swallowed
 from cudaguard.hooks.caller import hide_frame
 from cudaguard.hooks.dlopen import index_of, is_ending, local_mode
 
@@ -34,11 +34,16 @@ class LibraryLoads:
         self, original: Any, library: object, name: Any, mode: Any, handle: Any, *how: Any
     ) -> None:
         """Load a library by the original function, with all that is to happen around it."""
-        host, path = self._host, ""
-        loaded: tuple[Callable[[], None], ...] = ()
         try:
-            if name is not None and handle is None and not is_ending():
-                path = ask(host, "looking at the name of a library", _text, name, default="")
+            loaded: tuple[Callable[[], None], ...] = ()
+            path = "" if name is None or handle is not None or is_ending() else _text(name)
+        except BaseException as error:
+            if not swallowed(self._host, "looking at the name of a library", error):
+                hide_frame(error)
+                raise
+            path, loaded = "", ()
+        host = self._host
+        try:
             if path:
                 if hasattr(type(mode), "__index__"):
                     mode = index_of(range(mode).stop)

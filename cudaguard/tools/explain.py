@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 _SLOTS = frozenset({"FILE", "SCRIPT", "PACKAGE"})
 # What is typed alone, and the message that it is a part of.
 _COMPLETE = (
-    (r"-?\d{4,10}|1[23]\d|-\d{1,3}", "exit code {}"),
-    (r"\d{1,3}", "CUDA error {}"),
-    (r"(?i)oom", "CUDA out of memory"),
-    (r"_Z\w+|(?:cu|nv|nccl)[a-z]*[A-Z]\w+", "undefined symbol: {}"),
-    (r"lib[\w.+-]+\.so[\d.]*|[\w.-]+\.dll", "{} not found"),
+    (re.compile(r"-?\d{4,10}|1[23]\d|-\d{1,3}"), "exit code {}"),
+    (re.compile(r"\d{1,3}"), "CUDA error {}"),
+    (re.compile(r"(?i)oom"), "CUDA out of memory"),
+    (re.compile(r"_Z\w{1,400}|(?:cu|nv|nccl)[a-z]{0,40}[A-Z]\w{1,200}"), "undefined symbol: {}"),
+    (re.compile(r"lib[\w.+-]{1,200}\.so[\d.]{0,40}|[\w.-]{1,200}\.dll"), "{} not found"),
 )
 _ID = re.compile(r"[A-Za-z][A-Za-z-]{0,40}\d[\w-]{0,10}")
 # The outermost frame of a traceback is the program's.
@@ -67,7 +67,7 @@ def execute(args: Namespace) -> int:
         text = data.decode("utf-16" if is_utf_16 else "utf-8", "replace")
     elif not args.about:
         raise UsageError("the following arguments are required: TEXT")
-    whole = (form.format(text) for part, form in _COMPLETE if re.fullmatch(part, text.strip()))
+    whole = (form.format(text) for part, form in _COMPLETE if part.fullmatch(text.strip()))
     finding = explain(text) or next(filter(None, map(explain, whole)), None)
     is_id = _ID.fullmatch(text.strip())
     near = []

@@ -228,10 +228,9 @@ def test_tensorflow_is_repaired_without_a_word(tensorflow, mode):
 
 @pytest.mark.parametrize("mode", ["fix", "strict"])
 def test_tensorflow_is_let_be_where_there_is_no_triton_to_harm(tensorflow, mode):
-    """The rule knows that; others are kept apart from it nevertheless, without a word."""
-    (found, repaired), errors = tensorflow(mode, triton="3.6.0")
-    assert (found, "CG002" in repaired) == ("", False)
-    assert "CG812 bind_own numpy._core._multiarray_umath" in repaired
+    """The rule knows that; its libraries take names all the same."""
+    lines, errors = tensorflow(mode, triton="3.6.0")
+    assert lines == ["", ""]
     assert "cudaguard" not in errors.lower()
 
 

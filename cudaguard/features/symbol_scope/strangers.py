@@ -121,7 +121,7 @@ class Victims:
             except own_errors(OSError, AttributeError, ImportError):  # the loader has its own words
                 return
         self.judged.update(member.file for member in new)
-        if not binding.interposed:
+        if not any(_matters(one, known[one.by]) for one in binding.interposed):
             return
         if runtime_among(dict.fromkeys(one.by for one in binding.interposed)):
             # Its unique objects are the process's, whatever scope is asked first.
@@ -199,11 +199,16 @@ def _by_culprit(
     found: dict[tuple[str, str], list[Interposed]] = {}
     for one in sorted(names, key=lambda one: list(known).index(one.by)):
         stranger = known[one.by]
-        if not (stranger.is_known or (stranger.is_let_be and not _is_registered(one.name))):
+        if _matters(one, stranger) and not stranger.is_known:
             found.setdefault((stranger.where, stranger.package), []).append(one)
     return found
 
 
-def _is_registered(name: str) -> bool:
-    """Return True for a library that aborts or crashes where two copies share a registry."""
-    return any(matches(name, FAMILIES[key].names) for key in ("llvm", "protobuf"))
+def _matters(one: Interposed, stranger: Stranger) -> bool:
+    """Return True unless a rule knows that a stranger does no harm here.
+
+    Of what registers itself once per process no rule knows that: two copies abort or crash.
+    """
+    return not stranger.is_let_be or any(
+        matches(one.name, FAMILIES[key].names) for key in ("llvm", "protobuf")
+    )
