@@ -10,7 +10,7 @@ import pytest
 from cudaguard.elf.library_facts import GpuCode
 from cudaguard.features.gpu_architectures.policy import code_for, device_of
 
-from ...fat_binaries import library
+from ...fat_binaries import compiled, library
 from ...tools.doctor import planted as planted
 
 
@@ -166,7 +166,6 @@ ctypes.CDLL("libm.so.6")
 LOADS = "ctypes.CDLL(os.path.abspath('site-packages/{}'))"
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 @pytest.mark.parametrize("comes", ["before", "after"])
 @pytest.mark.parametrize(
     ("capability", "files", "lacks"),
@@ -187,3 +186,14 @@ def test_library_that_this_process_uses(program, comes, capability, files, lacks
     told = "flashy has no code for device 0 (compute capability 12.0)." in ran.err
     assert told is lacks
     assert ("TORCH_CUDA_ARCH_LIST='12.0'" in ran.err) is lacks
+
+
+def test_forked_process_asks_the_driver_nothing_more(program):
+    library(program.folder / "site-packages/flashy/_C.so", "sm_80")
+    compiled(program.folder / "site-packages/flashy/_D.so", "")
+    calls = []
+    for file in ("flashy/_C.so", "flashy/_D.so"):
+        after = f"import wave\nin_child(lambda: {LOADS.format(file)})\n"
+        code = USES_CUDA.format(before="", after=after)
+        calls.append(program.run(code, devices=1, capability="12.0").calls)
+    assert calls[0] == calls[1]
