@@ -177,6 +177,28 @@ def test_place_is_kept_and_said_to_be_while_a_search_is_under_way(pair):
     assert lines == [kept, "['RetiredFinder']", "['RetiredFinder']", "[]"]
 
 
+def test_place_is_kept_while_another_thread_may_search(pair):
+    lines = pair.guarded(
+        PROGRAM,
+        """
+        import cudaguard.hooks.finder, time
+        end = threading.Event()
+        other = threading.Thread(target=end.wait)
+        other.start()
+        cudaguard.uninstall()
+        missing("nothing")
+        print(ours())
+        cudaguard.hooks.finder.monotonic = lambda: time.monotonic() + 60
+        missing("another")
+        print(ours())
+        end.set()
+        other.join()
+        """,
+        proof="",
+    ).lines
+    assert lines == ["['RetiredFinder']", "[]"]
+
+
 def test_many_threads_import_while_the_guard_comes_and_goes(pair):
     lines = pair.guarded(
         PROGRAM,
