@@ -28,7 +28,7 @@ class Recording:
         self._journal, self._is_traced = journal, is_traced
         # The loader's own list is cheap to ask for news, once the detectors have brought it.
         self._news: LoaderNews | None = None
-        self._known: set[str] = set() if is_traced else mapped_files()
+        self._known = set() if is_traced else set(mapped_files())
 
     def begins(self, file: str, module: str = "") -> None:
         """Note that a library is about to be loaded, or an extension module of some name."""

@@ -65,35 +65,35 @@ def library_path() -> list[str]:
     return [folder or "." for folder in said.replace(";", ":").split(":")] if said else []
 
 
-def mapped_files() -> set[str]:
-    """Return the files of which code is mapped into this process; empty where nobody tells."""
+def mapped_files() -> list[str]:
+    """Return the files of which code is mapped here; on Windows the first loaded is the first."""
     if os.name == "nt":
         return _modules_of_windows()
     try:
         with open_file("/proc/self/maps", "rb", buffering=0) as file:
             lines = file.readall().split(b"\n")
     except own_errors(OSError):
-        return set()
-    found = set()
+        return []
+    found = []
     for line in lines:
         # One line per segment; only that of the code has an x. The path is the sixth word, padded.
         head, slash, path = line.partition(b"/")
         if slash and b"x" in head[:64].partition(b" ")[2][:4]:
-            found.add(os.fsdecode(b"/" + path))
-    return found
+            found.append(os.fsdecode(b"/" + path))
+    return list(dict.fromkeys(found))
 
 
-def _modules_of_windows() -> set[str]:
+def _modules_of_windows() -> list[str]:
     """Return the programs and libraries; empty as long as this process has no ctypes."""
     ctypes: Any = sys.modules.get("ctypes")
     if not hasattr(ctypes, "WinDLL"):
-        return set()
+        return []
     api: Any = __import__("_winapi")
     handles, size = (ctypes.c_void_p * _MOST_MODULES)(), ctypes.c_uint32()
     given = ctypes.c_void_p(-1), handles, ctypes.sizeof(handles), ctypes.byref(size)
     ctypes.WinDLL("kernel32").K32EnumProcessModules(*given)
     found = handles[: size.value // ctypes.sizeof(ctypes.c_void_p)]
-    return {str(api.GetModuleFileName(handle)) for handle in found if handle}
+    return [str(api.GetModuleFileName(handle)) for handle in found if handle]
 
 
 def identity(path: str) -> object:

@@ -33,7 +33,7 @@ def newest(copies: Iterable[RuntimeCopy]) -> RuntimeCopy | None:
 
 
 def mapped(name: str) -> str:
-    """Return the file of a library that is loaded; empty if it is not."""
+    """Return the file of a library that is loaded, of several the one that all use; else empty."""
     import ctypes  # noqa: F401  # by which it is seen
 
     return next((file for file in mapped_files() if os.path.basename(file).lower() == name), "")
