@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import platform
+import re
+
+# Does the kernel tell others than the parent how a process has ended?
+LINUX_TELLS = [int(one) for one in re.findall(r"\d+", platform.release())[:2]] >= [6, 15]
+
 FAULT = """\
 import ctypes, mmap, os, tempfile
 

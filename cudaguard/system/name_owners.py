@@ -97,7 +97,8 @@ _WHEELS = {
     "libnvshmem_host": "nvidia-nvshmem", "libnvinfer": "tensorrt", "libnvonnxparser": "tensorrt",
     "libnvjpeg": "nvidia-nvjpeg", "libcusolverMg": "nvidia-cusolver", "libcufftw": "nvidia-cufft",
     "libnvfatbin": "nvidia-nvfatbin", "libnvvm": "nvidia-cuda-nvcc", "libcutensor": "cutensor",
-    **{f"lib{name}": f"nvidia-{name}" for name in ("cudss", "nvcomp", "nvjpeg2k", "nvtiff")},
+    **{f"lib{name}": f"nvidia-{name}"
+       for name in ("cudss", "nvcomp", "nvimgcodec", "nvjpeg2k", "nvtiff")},
     **{f"lib{name}": f"lib{name}" for name in ("cudf", "cuml", "rmm", "raft", "cugraph", "cuvs")},
     "libcupti": "nvidia-cuda-cupti",
     **{f"libnpp{part}": "nvidia-npp" for part in ("c", "ial", "icc", "idei", "if", "ig", "ist")},
@@ -128,10 +129,10 @@ def _parts(soname: str) -> tuple[str, str]:
 _OF_WINDOWS = re.compile(r"(?i)(cu[a-z]\w*?|nv\w+?|cudnn\w*?)64_(\d\d?)\d?(?:_\d+)?\.dll$")
 # What jax calls them.
 _TITLES = {
-    "cuSPARSE": "libcusparse.so", "cuBLAS": "libcublas.so", "cuDNN": "libcudnn.so",
-    "cuFFT": "libcufft.so", "cuSOLVER": "libcusolver.so", "CUPTI": "libcupti.so",
-    "NCCL": "libnccl.so", "NVRTC": "libnvrtc.so", "nvJitLink": "libnvJitLink.so",
-    "nvvm.dll": "libnvvm.so",
+    "CUDA": "libcudart.so", "cuSPARSE": "libcusparse.so", "cuBLAS": "libcublas.so",
+    "cuDNN": "libcudnn.so", "cuFFT": "libcufft.so", "cuSOLVER": "libcusolver.so",
+    "CUPTI": "libcupti.so", "NCCL": "libnccl.so", "NVRTC": "libnvrtc.so",
+    "nvJitLink": "libnvJitLink.so", "nvvm.dll": "libnvvm.so",
 }  # fmt: skip
 
 

@@ -60,13 +60,15 @@ def has_had_children() -> bool:
 def is_below(pid: int, top: int) -> bool:
     """Return True if a process is `top`, or one that it has started, directly or not."""
     for _ in range(_DEEPEST):
-        if pid == top:
-            return True
-        fields = _stat(pid)
-        if not fields:
-            return False
-        pid = int(fields[_PARENT])
+        if pid in (top, 0):
+            return pid == top
+        pid = parent_of(pid)
     return False
+
+
+def parent_of(pid: int) -> int:
+    """Return the parent of a process; 0 if it is gone, or has none here."""
+    return int((_stat(pid) or "00")[_PARENT])
 
 
 def state(pid: int) -> str:

@@ -102,18 +102,19 @@ def meaning(number: int) -> str:
 # --- Statuses in texts ----------------------------------------------------------------------------
 
 _NAME = re.compile(
-    r"(?<![A-Za-z0-9])(?:cudaError_?|CUDA_ERROR_|CU(?:BLAS|DNN|SOLVER|SPARSE|RAND)_STATUS_|CUFFT_|"
+    r"(?<![A-Za-z0-9])(?:cudaError_?|CUDA_ERROR_|(?:CU(?:BLAS|DNN|SOLVER|SPARSE|RAND|TENSOR)|NVJPEG)_STATUS_|"
+    r"CUFFT_|NVMLError_|"
     r"(?:NVRTC|NVVM|NVJITLINK|NVML)_ERROR_|nccl(?=Unhandled|System|Internal|Invalid|Remote))"
     r"[A-Za-z][A-Za-z0-9_]{1,60}"
 )
 # An answer is a number, or words, behind the one who gave it.
 _ACTOR = re.compile(
-    r"(?i)cuda|cublas|cudnn|cufft|cusolver|cusparse|curand|nccl|nvml|nvrtc|nvvm|nvjitlink|"
-    r"\bcu(?=[a-z])|thc"
+    r"(?i)cuda|cublas|cudnn|cufft|cusolver|cusparse|curand|cutensor|nccl|nvml|nvrtc|nvvm|nvjitlink|"
+    r"nvjpeg|\bcu(?=[a-z])|thc"
 )
 _NUMBER = re.compile(
     r"(?i)\b(?:(?:(?:cuda|cu)?error|failure|failed|code|status|returned|result|answers)\b"
-    r"(?:[ =:(\[]|code|number|with){0,8}|ERROR_[A-Z_]{1,40} \()(\d{1,4})\b(?!\.?\d)"
+    r"(?:[ =:(\[\x22]|code|number|with){0,8}|ERROR_[A-Z_]{1,40} \()(\d{1,4})\b(?!\.?\d)"
 )
 _REPORTED = re.compile(
     r"(?i)(?:error|fail(?:ed|ure)|runtime|driver|NVML|code|status)"
@@ -194,6 +195,8 @@ def statuses_in(text: str) -> Iterator[tuple[int, int, StatusCode]]:
 def _named(name: str) -> StatusCode | None:
     """Return the status with a name; one that is not in the table by what its name says."""
     known = table()
+    if name.startswith("NVMLError_"):  # a class of pynvml
+        name = f"NVML_ERROR_{_CAPITAL.sub('_', name[10:]).upper()}"
     found = known.by_name.get(name.rstrip("_"))
     if found is not None or name.endswith("SUCCESS"):
         return found

@@ -13,10 +13,11 @@ from contextlib import suppress
 import pytest
 
 from ..conftest import clean_environment
-from ..deaths import FAULT, SAID
+from ..deaths import FAULT, LINUX_TELLS, SAID
 
 RUN = (sys.executable, "-m", "cudaguard", "run")
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="supervised on Linux")
+KERNEL_TELLS = pytest.mark.skipif(not LINUX_TELLS, reason="a parent alone knows")
 
 PROGRAM = """
     import multiprocessing, subprocess, sys, time
@@ -136,18 +137,50 @@ def test_run_below_a_run_is_reported_once(child):
     assert (done.returncode, done.stderr.count("crashed (SIGSEGV)")) == (-signal.SIGSEGV, 1)
 
 
-def test_shell_that_hides_who_was_killed(child):
-    """As mpirun does: its status is what is known, and what each rank did last."""
-    child.write("rank.py", "import ctypes, os\nctypes.CDLL('libm.so.6')\nos.kill(os.getpid(), 9)")
+@pytest.mark.parametrize("is_told", [pytest.param(True, marks=KERNEL_TELLS), False])
+def test_shell_that_hides_who_was_killed(child, is_told):
+    """As mpirun does. Where the kernel does not tell, its status is what is known, and the last of
+    each rank."""
+    die = "time.sleep(0.5)  # it takes a moment to be heard of\nos.kill(os.getpid(), 9)"
+    child.write("rank.py", f"import ctypes, os, time\nctypes.CDLL('libm.so.6')\n{die}")
     script = child.write("job.sh", f"#!/bin/sh\n{sys.executable} rank.py\nexit $?")
     script.chmod(0o755)
-    done = child.command(*RUN, script, env={"RANK": "1", "WORLD_SIZE": "2"}, check=False)
+    old = "import fcntl; del fcntl.ioctl; from cudaguard.tools.main import main; exit(main())"
+    run = RUN if is_told else (sys.executable, "-c", old, "run")
+    done = child.command(*run, script, env={"RANK": "1", "WORLD_SIZE": "2"}, check=False)
     assert done.returncode == 137
-    assert "run: job.sh ended with status 137: a process that it had started was" in done.stderr
-    assert re.search(
-        r"rank 1 of 2 .* was last seen after loading libm.so.6, at rank.py:2", done.stderr
-    )
+    last = r"after loading libm.so.6, at rank.py:2"
+    if is_told:
+        said = rf"run: rank 1 of 2 \(process \d+\) was killed \(SIGKILL\) {last}; job.sh then ended"
+        assert re.search(said, done.stderr)
+    else:
+        assert "run: job.sh ended with status 137: a process that it had started" in done.stderr
+        assert re.search(f"rank 1 of 2 .* was last seen {last}", done.stderr)
     assert "SIGKILL, sender unknown" in done.stderr or "out of memory" in done.stderr
+
+
+@KERNEL_TELLS
+def test_killed_by_who_has_started_it_and_tells_nobody(child):
+    """As Ray's raylet does when it has died of itself; not when it is to end, or after its end."""
+    worker = "import os, sys, time; print(os.getpid(), flush=True); time.sleep(100)"
+    raylet = """trap 'kill -9 $!; exit' TERM; "$0" -c "$1" & wait; sleep 9 & wait"""
+    code = f"""
+        import os, signal, subprocess, sys, time
+        def start():
+            shell = ["sh", "-c", {raylet!r}, sys.executable, {worker!r}]
+            raylet = subprocess.Popen(shell, stdout=subprocess.PIPE, preexec_fn=int)
+            return raylet, int(raylet.stdout.readline())
+        first, pid = start()
+        first.terminate(), first.wait()  # takes its worker along
+        second, worker = start()
+        os.system(f"kill -9 {{worker}}")
+        print(worker, flush=True)
+        time.sleep(0.5)
+        second.terminate()
+    """
+    done = child.command(*RUN, child.write("job.py", code))
+    said = re.findall(r"cudaguard run: process (\d+) was killed \(SIGKILL\)", done.stderr)
+    assert said == done.stdout.split(), done.stderr
 
 
 @pytest.mark.slow

@@ -77,8 +77,9 @@ def _remedy(library: str) -> str:
     """Return what to do for a library that is none of NVIDIA's or torch's."""
     if library.startswith("libpython"):
         return (
-            "build what needs it again with this interpreter: python -m pip install "
-            "--no-cache-dir --force-reinstall --no-deps PACKAGE"
+            'name the folder that has it in LD_LIBRARY_PATH (python -c "import sysconfig; '
+            "print(sysconfig.get_config_var('LIBDIR'))\"), or install it (Debian, Ubuntu: apt-get "
+            f"install {library.partition('.so')[0]})"
         )
     package = debian_package_of(library)
     if package:

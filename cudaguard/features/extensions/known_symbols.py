@@ -61,6 +61,8 @@ def of_symbol(id: str, known: KnownError, match: re.Match[str]) -> Finding | Non
         found = found.replace(remedy=remedy)
     elif id == NO_OWNER and not (needer and _is_extension(needer)) and "cuda" not in name:
         remedy = "find out which library should define it, and which file of it is loaded"
+        if "itself" in words["why"]:
+            remedy = "install it again, whole: pip install --no-cache-dir --force-reinstall PACKAGE"
         found = found.replace(remedy=remedy)
     file, package = shlex.quote(needer) if needer else "FILE", _PACKAGE.search(needer)
     return found.replace(
@@ -78,6 +80,8 @@ def _judged(needer: str, name: str, version: str, owner: NameOwner) -> tuple[str
         return OTHER_PYTHON, {**words, "why": f"calls {name}, which this Python does not have"}
     if owner.kind == TORCH:
         return OTHER_TORCH, {**words, "why": _why_other_torch(name)}
+    if owner.library == "libcuda":
+        return OTHER_CUDA, {**words, "symbol": name, "owner": owner.title, "driver": name}
     if version or (owner != NOBODY and not _is_extension(needer)):
         # An extension may not be linked to that library at all, unless it names the version.
         title = owner.title or version
@@ -88,7 +92,10 @@ def _judged(needer: str, name: str, version: str, owner: NameOwner) -> tuple[str
     if owner.kind == NVIDIA:
         why = f"the extension was built for another CUDA, or without linking {owner.library}"
         return OTHER_CUDA, {**words, "symbol": name, "owner": owner.title, "why": why}
-    if owner != NOBODY:
+    package = _PACKAGE.search(needer)
+    if package and f"{len(package[1])}{package[1]}" in name:
+        why = f"it is of {package[1]} itself, whose files are probably of two versions"
+    elif owner != NOBODY:
         why = f"it was not linked with {owner.title}, or an older one is used"
     elif needer and (_is_extension(needer) or "cuda" in name):
         why = (

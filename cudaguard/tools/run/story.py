@@ -59,7 +59,9 @@ CRASHES = frozenset(CRASHES_OF_WINDOWS).union(
     for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP", "SIGKILL")
     if hasattr(signal, name)
 )
-FAULTS = CRASHES - {getattr(signal, "SIGKILL", 0)}
+_SIGKILL: int = getattr(signal, "SIGKILL", 0)
+FAULTS = CRASHES - {_SIGKILL}
+_ENDING = CRASHES | {signal.SIGTERM, signal.SIGINT}  # signals
 AT_EXIT = " at exit"  # when the program's own code had ended
 
 
@@ -79,6 +81,7 @@ class Process(NamedTuple):
     died: float = 0.0
     signal: int = 0  # which has killed it; 0 if none has, or if nobody saw it
     asked: frozenset[int] = frozenset()  # the signals that processes of this run have sent to it
+    parent: int = 0  # which has started it; 0 if that is not known
 
     @property
     def how(self) -> str:
@@ -103,18 +106,31 @@ def add_event(found: dict[int, Process], line: Line) -> None:
         # Whoever started it may have killed it before it has written a line.
         asked = known.asked if known == Process(line.pid, asked=known.asked) else frozenset()
         known = Process(line.pid, *((parent.program,) if parent else event[1:4]))
-        known = known._replace(asked=asked)
+        known = known._replace(asked=asked, parent=event.parent or 0)
     elif isinstance(event, Raised):
         known = known._replace(error=event, died=line.time)
+    elif isinstance(event, ProcessEnded):  # whoever kills it now is in a hurry
+        known = known._replace(asked=known.asked | {_SIGKILL})
     found[line.pid] = known
     if isinstance(event, Signaled) and (event.pid in found or not event.is_end):
         known = found.get(event.pid) or Process(event.pid)
         if event.is_end:
+            is_ours = line.pid != known.parent  # seen by the supervisor
+            if is_ours and event.signal == _SIGKILL and _is_aftermath(known, found):
+                known = known._replace(asked=known.asked | {event.signal})
             known = known._replace(signal=event.signal)
             known = known._replace(died=known.died or (line.time if known.how else 0.0))
         elif event.pid != line.pid and not known.died:  # else it was no wish of its parent's
             known = known._replace(asked=known.asked | {event.signal})
         found[event.pid] = known
+
+
+def _is_aftermath(process: Process, found: Mapping[int, Process]) -> bool:
+    """Return True if a parent that is to end has ended a process, or as another rank has died."""
+    parent = found.get(process.parent, process)
+    ranks = [one for one in found.values() if one.parent == process.parent and one.rank is not None]
+    is_later = process in ranks and any(one.signal and one.how for one in ranks)
+    return not process.died and (is_later or not parent.asked.isdisjoint(_ENDING))
 
 
 def processes_of(

@@ -10,14 +10,17 @@ tell the two apart. No thread, no handler: signals are blocked and taken one by 
 from __future__ import annotations
 
 import os
+import select
 import signal
+import struct
 import sys
 from contextlib import suppress
 from math import inf
 from time import monotonic, sleep
 from typing import NamedTuple
 
-from cudaguard.core.record import DUMP_SIGNAL, FOLDER_VARIABLE
+from cudaguard.core.journal import Journal
+from cudaguard.core.record import DUMP_SIGNAL, FAULTS, FOLDER_VARIABLE, JOURNAL
 from cudaguard.system.processes import (
     CANNOT_START,
     PR_SET_CHILD_SUBREAPER,
@@ -27,13 +30,14 @@ from cudaguard.system.processes import (
     handles,
     is_below,
     load_prctl,
+    parent_of,
     state,
 )
 from cudaguard.tools.common import TIMEOUT, note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import FrameType
     from typing import NoReturn
 
@@ -46,6 +50,9 @@ _LONGEST = 1.0  # seconds of one wait
 _DUMPING = 0.5  # seconds that a process gets to write down where it is
 # Faults of the parent itself; blocked, they would kill it without a word.
 _OWN_FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")
+# Of <linux/pidfd.h>: what is wanted; at the end, the status as `waitpid` has it.
+_PIDFD_OPEN, _GET_INFO, _EXIT, _INFO = 434, 0xC040FF0B, 8, struct.Struct("Q52xi")
+_MOST_WATCHED = 400  # processes: each takes two descriptors
 _ASKING = (signal.SIGINT, signal.SIGTERM)
 _ENDING = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
 
@@ -86,7 +93,7 @@ def run_recorded(
             pid, status, is_late, seconds = supervise(command, environment, timeout, look)
             ended = ProgramEnd(pid, status, is_late, frozenset(), seconds)
         else:
-            supervisor = Supervisor(command, timeout, record.lock, look)
+            supervisor = Supervisor(command, timeout, record, look)
             ended = supervisor.run(environment)
     except NoProcessError as error:
         record.remove()
@@ -123,15 +130,19 @@ class NoProcessError(Exception):
 class Supervisor:
     """Runs one program as a child of this process, whose signals are blocked from now on.
 
-    The descriptor `kept` stays open in this process; the rest is as for `run_recorded`.
+    The arguments are those of `run_recorded`.
     """
 
     def __init__(
-        self, command: Sequence[str], timeout: float, kept: int, look: Callable[[bool, int], None]
+        self,
+        command: Sequence[str],
+        timeout: float,
+        record: RunRecord,
+        look: Callable[[bool, int], None],
     ) -> None:
         self._command, self._look = list(command), look
         self._timeout = timeout
-        self._kept = kept
+        self._record = record
         own = {getattr(signal, name) for name in _OWN_FAULTS}
         self._signals = set(signal.valid_signals()) - own - {signal.SIGKILL, signal.SIGSTOP}
         self._mask: set[int] = set()  # of signals that were blocked before
@@ -139,6 +150,7 @@ class Supervisor:
         self._prctl = load_prctl()
         self._sent: set[int] = set()
         self._pid = 0
+        self._watch: Watch | None = None
         self._status: int | None = None
 
     def run(self, environment: Mapping[str, str]) -> ProgramEnd:
@@ -158,7 +170,9 @@ class Supervisor:
             raise NoProcessError(f"no process can be supervised: {error.strerror}") from error
         if not self._pid:
             self._start(environment, parent)
-        close_files(2, self._kept)  # a pipe ends when the program lets go of it
+        close_files(2, self._record.lock)  # a pipe ends when the program lets go of it
+        with suppress(Exception):  # no such call here, or a sandbox: then a parent tells, or nobody
+            self._watch = Watch(self._record.folder, self._signals)
         is_late = not self._wait(start + (self._timeout or inf))
         seconds = monotonic() - start
         if is_late:
@@ -190,7 +204,10 @@ class Supervisor:
             left = deadline - monotonic()
             if left <= 0:
                 return False
-            info = signal.sigtimedwait(self._signals, min(left, _LONGEST))
+            left = min(left, _LONGEST)
+            with suppress(OSError):  # the record is gone
+                left = self._watch.wait(left) if self._watch is not None else left
+            info = signal.sigtimedwait(self._signals, left)
             is_end = info is not None and info.si_signo in _ASKING
             if info is None or is_end:
                 with suppress(Exception):  # whatever it is, the program's end is what counts
@@ -265,6 +282,76 @@ class Supervisor:
         for pid in _alive():
             _kill(pid, signal.SIGKILL)
         self._wait(inf)
+
+
+# --- who is killed, whoever has started it ----------------------------------------
+
+
+class Watch:
+    """Notes in the journal who was killed: some parents (mpirun, Ray's raylet) tell nobody.
+
+    An OSError or ImportError where the system does not tell how others have ended: it takes Linux
+    6.15 or later.
+    """
+
+    def __init__(self, folder: str, signals: Iterable[int]) -> None:
+        import ctypes
+        from fcntl import DN_CREATE, DN_MULTISHOT, F_NOTIFY, fcntl
+
+        self._libc = ctypes.CDLL(None)
+        self._status(self._open(os.getpid()))  # can it be asked for?
+        self._folder = folder
+        self._journal = Journal(lambda *_: None)
+        self._journal.record_to(os.path.join(folder, JOURNAL))
+        self._known: dict[int, tuple[int, int]] = {}  # descriptor -> process, its parent's
+        self._poll = select.poll()
+        mask = sum(1 << number - 1 for number in signals).to_bytes(8, sys.byteorder)
+        self._poll.register(self._libc.signalfd(-1, mask + bytes(120), os.O_CLOEXEC))
+        # SIGIO comes when a process begins.
+        fcntl(os.open(folder, os.O_RDONLY | os.O_DIRECTORY), F_NOTIFY, DN_CREATE | DN_MULTISHOT)
+
+    def wait(self, seconds: float) -> float:
+        """Wait as long, but no longer than until a signal comes or somebody ends; return 0."""
+        known = {pid for pid, _ in self._known.values()}
+        with os.scandir(self._folder) as entries:
+            names = [entry.name for entry in entries if entry.name.startswith(FAULTS)]
+        for pid in {int(name[len(FAULTS) :]) for name in names} - known:
+            parent = parent_of(pid)
+            # Else it is of a container, and its number another one's here.
+            if is_below(parent, os.getpid()) and len(self._known) < _MOST_WATCHED:
+                with suppress(OSError):
+                    self._known[file := self._open(pid)] = pid, self._open(parent)
+                    self._poll.register(file, 0)  # POLLHUP: its parent knows as well
+        for file, _ in self._poll.poll(seconds * 1000):
+            if file in self._known:
+                self._poll.unregister(file)
+                pid, parent = self._known.pop(file)
+                with suppress(OSError):
+                    self._note_end(pid, self._status(file), self._status(parent))
+        return 0.0
+
+    def _note_end(self, pid: int, status: int | None, of_parent: int | None) -> None:
+        if status == 0:
+            os.unlink(os.path.join(self._folder, f"{FAULTS}{pid}"))
+        # With a parent that ends well, or is killed, the kernel may end it.
+        elif status and os.WIFSIGNALED(status) and (of_parent is None or of_parent & 0xFF00):
+            self._journal.note("child", str(pid), details={"signal": os.WTERMSIG(status)})
+
+    def _open(self, pid: int) -> int:
+        file = int(self._libc.syscall(_PIDFD_OPEN, pid, 0))  # Python may lack it
+        if file < 0:
+            raise ProcessLookupError
+        return file
+
+    def _status(self, file: int) -> int | None:
+        """Return how a process has ended, None if it has not; close the descriptor."""
+        from fcntl import ioctl
+
+        try:
+            mask, status = _INFO.unpack(ioctl(file, _GET_INFO, _INFO.pack(_EXIT, 0)))
+        finally:
+            os.close(file)
+        return int(status) if mask & _EXIT else None
 
 
 def _alive() -> list[int]:
