@@ -56,13 +56,16 @@ def of_symbol(id: str, known: KnownError, match: re.Match[str]) -> Finding | Non
         )
     elif id == OLDER_COPY and owner.library == "libnccl":
         found = found.replace(command="cudaguard doctor --only CG905")
+    elif id == NO_OWNER and "itself" in words["why"]:
+        whole = "install it again, with the libraries that belong to it, all of one version"
+        found = found.replace(
+            remedy=f"{whole}: pip install --no-cache-dir --force-reinstall PACKAGE"
+        )
     elif id == NO_OWNER and owner != NOBODY:
         remedy = f"install {owner.title} of the version that is needed, or build the package again"
         found = found.replace(remedy=remedy)
     elif id == NO_OWNER and not (needer and _is_extension(needer)) and "cuda" not in name:
         remedy = "find out which library should define it, and which file of it is loaded"
-        if "itself" in words["why"]:
-            remedy = "install it again, whole: pip install --no-cache-dir --force-reinstall PACKAGE"
         found = found.replace(remedy=remedy)
     file, package = shlex.quote(needer) if needer else "FILE", _PACKAGE.search(needer)
     return found.replace(
