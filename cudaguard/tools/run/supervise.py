@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from cudaguard.core.journal import Journal
 from cudaguard.core.record import DUMP_SIGNAL, FAULTS, FOLDER_VARIABLE, JOURNAL
+from cudaguard.files import names_in
 from cudaguard.system.processes import (
     CANNOT_START,
     PR_SET_CHILD_SUBREAPER,
@@ -172,7 +173,7 @@ class Supervisor:
             self._start(environment, parent)
         close_files(2, self._record.lock)  # a pipe ends when the program lets go of it
         with suppress(Exception):  # no such call here, or a sandbox: then a parent tells, or nobody
-            self._watch = Watch(self._record.folder, self._signals)
+            self._watch = Watch(self._record, self._signals)
         is_late = not self._wait(start + (self._timeout or inf))
         seconds = monotonic() - start
         if is_late:
@@ -290,35 +291,32 @@ class Supervisor:
 class Watch:
     """Notes in the journal who was killed: some parents (mpirun, Ray's raylet) tell nobody.
 
-    An OSError or ImportError where the system does not tell how others have ended: it takes Linux
-    6.15 or later.
+    An OSError, ImportError or the like where the system does not tell how others have ended: it
+    takes Linux 6.15 or later.
     """
 
-    def __init__(self, folder: str, signals: Iterable[int]) -> None:
+    def __init__(self, record: RunRecord, signals: Iterable[int]) -> None:
         import ctypes
         from fcntl import DN_CREATE, DN_MULTISHOT, F_NOTIFY, fcntl
 
-        self._libc = ctypes.CDLL(None)
+        self._libc, self._folder = ctypes.CDLL(None), record.folder
         self._status(self._open(os.getpid()))  # can it be asked for?
-        self._folder = folder
         self._journal = Journal(lambda *_: None)
-        self._journal.record_to(os.path.join(folder, JOURNAL))
+        self._journal.record_to(os.path.join(record.folder, JOURNAL))
         self._known: dict[int, tuple[int, int]] = {}  # descriptor -> process, its parent's
-        self._poll = select.poll()
         mask = sum(1 << number - 1 for number in signals).to_bytes(8, sys.byteorder)
+        self._poll = select.poll()
         self._poll.register(self._libc.signalfd(-1, mask + bytes(120), os.O_CLOEXEC))
-        # SIGIO comes when a process begins.
-        fcntl(os.open(folder, os.O_RDONLY | os.O_DIRECTORY), F_NOTIFY, DN_CREATE | DN_MULTISHOT)
+        fcntl(record.lock, F_NOTIFY, DN_CREATE | DN_MULTISHOT)  # SIGIO comes when a process begins
 
     def wait(self, seconds: float) -> float:
         """Wait as long, but no longer than until a signal comes or somebody ends; return 0."""
         known = {pid for pid, _ in self._known.values()}
-        with os.scandir(self._folder) as entries:
-            names = [entry.name for entry in entries if entry.name.startswith(FAULTS)]
+        names = [name for name in names_in(self._folder) if name.startswith(FAULTS)]
         for pid in {int(name[len(FAULTS) :]) for name in names} - known:
             parent = parent_of(pid)
             # Else it is of a container, and its number another one's here.
-            if is_below(parent, os.getpid()) and len(self._known) < _MOST_WATCHED:
+            if is_below(parent, os.getpid()) and len(known) < _MOST_WATCHED:
                 with suppress(OSError):
                     self._known[file := self._open(pid)] = pid, self._open(parent)
                     self._poll.register(file, 0)  # POLLHUP: its parent knows as well
