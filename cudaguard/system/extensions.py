@@ -381,7 +381,10 @@ CAUSES: dict[str, tuple[str, str] | Callable[[_Case], tuple[str, str]]] = {
         "{file} is truncated, probably by an interrupted build or copy: {found.detail}",
         "delete the file, and build or install it again",
     ),
-    "not-elf": ("{file} is not a loadable library: {found.detail}", "build or install it again"),
+    "not-elf": (
+        "{file} is not a loadable library: {found.detail}",
+        "name a library (.so); if it should be one, build or install it again",
+    ),
     "wrong-machine": (
         "{file} was built for another machine: {found.detail}",
         "install the package for this machine, or build it here",

@@ -62,8 +62,9 @@ def execute(args: Namespace) -> int:
     pid: int = args.pid
     if not IS_SUPPORTED:
         raise UsageError("it is done on Linux only")
-    doing = {one: state(one) for one in (pid, *descendants(pid))} if pid > 0 else {pid: ""}
-    if doing[pid] in ("", "Z", "X"):
+    known = (pid, *descendants(pid)) if pid > 0 else ()
+    doing = {one: state(one) for one in known if one != os.getpid()}  # it may be our own shell
+    if doing.get(pid, "") in ("", "Z", "X"):
         raise UsageError(f"no process {pid} is running", command="pgrep -af python")
     if os.geteuid() not in (0, os.stat(f"/proc/{pid}").st_uid):
         command = f"sudo {sys.executable} -m cudaguard attach {pid}"

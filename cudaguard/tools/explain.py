@@ -28,6 +28,7 @@ _PROGRAM = re.compile(
     r'Traceback \(most recent call last\):\n  File "([^"\n]{1,400}\.py)", line \d+, in <module>'
 )
 
+_FILE = re.compile(r"[\w./~-]{0,200}\.(?:log|txt|out|err)")  # what can be nothing else
 EXAMPLES = """\
 examples:
   cudaguard explain CG001                     a rule or a finding, by its id
@@ -65,8 +66,10 @@ def execute(args: Namespace) -> int:
     if data:  # whatever a program says, in whatever encoding; PowerShell's files are in UTF-16
         is_utf_16 = data[:2] == b"\xff\xfe" and b"\0" in data
         text = data.decode("utf-16" if is_utf_16 else "utf-8", "replace")
-    elif not args.about:
-        raise UsageError("the following arguments are required: TEXT")
+    elif not text or text == "-":
+        raise UsageError("expected a message, an id or a file, and standard input is empty")
+    elif _FILE.fullmatch(text):
+        raise UsageError(f"{text}: there is no such file")
     whole = (form.format(text) for part, form in _COMPLETE if part.fullmatch(text.strip()))
     finding = explain(text) or next(filter(None, map(explain, whole)), None)
     is_id = _ID.fullmatch(text.strip())

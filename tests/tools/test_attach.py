@@ -186,6 +186,8 @@ def test_process_that_is_not_there_or_no_python(child):
             done = child.command(*ATTACH, "--", pid, check=False)
             assert (done.returncode, done.stdout) == (2, "")
             assert done.stderr == f"cudaguard attach: {words}\n  run: pgrep -af python\n"
+        done = child.command("sh", "-c", '"$0" "$@" $$; exit 0', *ATTACH)  # is below that shell
+        assert "(sh) is no Python process" in done.stderr
     finally:
         sleeping.kill()
         sleeping.wait()

@@ -331,7 +331,8 @@ def test_command_that_knows_nothing():
     assert "no match" in done.stderr
     done = explain("--format", "json", "hello")
     assert (done.returncode, valid("explain", done.stdout)["finding"]) == (1, None)
-    assert "the following arguments are required: TEXT" in explain().stderr
+    assert "standard input is empty" in explain().stderr
+    assert "no-such.log: there is no such file" in explain("no-such.log").stderr
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="errors take notes from Python 3.11 on")

@@ -141,7 +141,9 @@ def _problem(args: Namespace) -> str:
     if args.program == ["-m"]:
         return "-m is followed by nothing"
     if args.program and args.program[0] != "-m" and not os.path.isfile(args.program[0]):
-        return f"{args.program[0]}: there is no such file; a command is named by -m MODULE"
+        what = "there is no such file; a command is named by -m MODULE"
+        is_code = args.program[0] == "-c"
+        return f"{args.program[0]}: {'save the code as a file, and name that' if is_code else what}"
     if args.repeats < 1:
         return "-n must be greater than 0"
     for path in args.outputs:
