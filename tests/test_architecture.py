@@ -38,7 +38,7 @@ GENERATED = "features._index"
 CEILINGS = {
     "lines of the package": 33068,
     "modules of the package": 178,
-    "lines of data in the package": 1964,
+    "lines of data in the package": 2004,
     "lines of the tests": 44893,
     "lines loaded by install()": 787,
     "lines loaded by install(); import ctypes": 1244,

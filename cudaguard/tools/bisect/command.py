@@ -141,9 +141,8 @@ def _problem(args: Namespace) -> str:
     if args.program == ["-m"]:
         return "-m is followed by nothing"
     if args.program and args.program[0] != "-m" and not os.path.isfile(args.program[0]):
-        what = "there is no such file; a command is named by -m MODULE"
-        is_code = args.program[0] == "-c"
-        return f"{args.program[0]}: {'save the code as a file, and name that' if is_code else what}"
+        name = f"{args.program[0]}: there is no such file"
+        return f"{name}; a command is named by -m MODULE, and code must be in a file"
     if args.repeats < 1:
         return "-n must be greater than 0"
     for path in args.outputs:

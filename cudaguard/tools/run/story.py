@@ -104,12 +104,9 @@ def add_event(found: dict[int, Process], line: Line) -> None:
     if isinstance(event, journal_reader.Signaled) and (event.pid in found or not event.is_end):
         known = found.get(event.pid) or Process(event.pid)
         if event.is_end:
-            if (
-                line.pid != known.parent
-                and event.signal == _SIGKILL
-                and _is_aftermath(known, found)
-            ):
-                known = known._replace(asked=known.asked | {event.signal})
+            is_kill = event.signal == _SIGKILL and line.pid != known.parent
+            if is_kill and _is_aftermath(known, found):
+                known = known._replace(asked=known.asked | {_SIGKILL})
             known = known._replace(signal=event.signal)
             known = known._replace(died=known.died or (line.time if known.how else 0.0))
         elif event.pid != line.pid and not known.died:  # else it was no wish of its parent's
