@@ -133,9 +133,7 @@ def test_no_forbidden_word_is_in_a_public_docstring(name):
 
 
 @pytest.mark.parametrize(
-    "path",
-    sorted(PACKAGE.rglob("*.py")),
-    ids=lambda path: str(path.relative_to(PACKAGE)),
+    "path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE))
 )
 def test_no_docstring_begins_with_a_question(path):
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)

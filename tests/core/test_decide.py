@@ -208,9 +208,7 @@ def test_part_of_a_package_cannot_come_before_the_package():
 
 def test_rules_of_a_package_count_for_whoever_asks_for_a_part_of_it():
     found = plan_of(
-        "target",
-        rule("R1", needs=("pack.part",)),
-        rule("R2", watch=("pack",), needs=("target",)),
+        "target", rule("R1", needs=("pack.part",)), rule("R2", watch=("pack",), needs=("target",))
     )
     assert found.needs == ()
     (problem,) = found.problems

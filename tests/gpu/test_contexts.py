@@ -30,13 +30,7 @@ print(seen.state().active, found("CG816", "CG817"), cudaguard.create_context() i
 """
     )
     assert ran.warned == []
-    assert ran.out == [
-        "(0,) None True",
-        "(0,) None True",
-        "4.0",
-        "True False True",
-        "(0,) [] True",
-    ]
+    assert ran.out == ["(0,) None True", "(0,) None True", "4.0", "True False True", "(0,) [] True"]
 
 
 def test_our_reference_is_one_of_several(program):

@@ -73,10 +73,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("begins", ["", "import cudaguard; cudaguard.install()"])
 @pytest.mark.parametrize(
     "changes",
-    [
-        pytest.param("", id="as-this-python"),
-        pytest.param("import others", id="as-others"),
-    ],
+    [pytest.param("", id="as-this-python"), pytest.param("import others", id="as-others")],
 )
 def test_bad_setting_is_told_once_under_a_server_of_workers(child, changes, begins):
     child.write("others.py", AS_OTHERS_DO)

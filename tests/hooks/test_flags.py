@@ -204,7 +204,4 @@ cudaguard.uninstall()
 sys.setdlopenflags(sys.getdlopenflags())
 print(sys.setdlopenflags is theirs)
 print([t for t in cudaguard.status().changes if "setdlopenflags" in t])
-""").lines == [
-        "True",
-        "['sys.setdlopenflags: passes through, under a later patch (stays)']",
-    ]
+""").lines == ["True", "['sys.setdlopenflags: passes through, under a later patch (stays)']"]

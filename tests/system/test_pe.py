@@ -9,13 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cudaguard import check_extension
-from cudaguard.system.pe import (
-    PeFile,
-    functions_lacking,
-    is_too_old,
-    needed_by,
-    read_pe,
-)
+from cudaguard.system.pe import PeFile, functions_lacking, is_too_old, needed_by, read_pe
 
 from ..pe_files import LOCKS, pe_file
 

@@ -10,15 +10,7 @@ from hypothesis import strategies as st
 
 from cudaguard.system.child import Failure, error_of
 from cudaguard.tools.bisect.command import is_like
-from cudaguard.tools.bisect.search import (
-    BAD,
-    GOOD,
-    UNSURE,
-    among,
-    ddmin,
-    in_front,
-    shortest_prefix,
-)
+from cudaguard.tools.bisect.search import BAD, GOOD, UNSURE, among, ddmin, in_front, shortest_prefix
 
 NAMES = tuple(f"m{number}" for number in range(1, 16))
 

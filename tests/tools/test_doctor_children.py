@@ -108,8 +108,7 @@ def test_nvml_that_hangs_makes_the_check_broken(planted, child):
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interrupted_it_leaves_no_child_behind(planted, child, number, status):
     planted.write(
-        "torch/__init__.py",
-        "open('pid', 'w').write(str(__import__('os').getpid()))\nwhile 1: pass",
+        "torch/__init__.py", "open('pid', 'w').write(str(__import__('os').getpid()))\nwhile 1: pass"
     )
     file = child.folder / "pid"
     done = child.signaled(

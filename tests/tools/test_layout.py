@@ -46,12 +46,7 @@ def test_width_of_a_terminal(monkeypatch, said, width):
 
 @pytest.mark.parametrize(
     "kept",
-    [
-        "/a/" + "b" * 60,
-        "`import a, b and more`",
-        '"/a b/c d.py",',
-        "a.BError: no such thing (x) y",
-    ],
+    ["/a/" + "b" * 60, "`import a, b and more`", '"/a b/c d.py",', "a.BError: no such thing (x) y"],
 )
 def test_what_stays_in_one_line(page, kept):
     page = page(40)

@@ -16,10 +16,7 @@ SWITCH_OFF = "to switch this off: CUDAGUARD_RULES=-ORDER1 or install(disable=['O
 def test_repair_is_logged_as_info_with_the_way_to_switch_it_off(program):
     assert program.output(
         LISTEN + "cudaguard.install(rules=[rule()])\nimport target\nprint(found())"
-    ) == [
-        f"cudaguard INFO ORDER1: needed: imported before target at <string>:10; {SWITCH_OFF}",
-        "",
-    ]
+    ) == [f"cudaguard INFO ORDER1: needed: imported before target at <string>:10; {SWITCH_OFF}", ""]
 
 
 def test_observe_logs_nothing_and_finds(program):

@@ -10,11 +10,7 @@ import pytest
 import cudaguard
 from cudaguard import ArrayInterfaceError
 from cudaguard.features.array_interface import consumers
-from cudaguard.features.array_interface.consumers import (
-    CONSUMERS,
-    consumer_at,
-    consumer_for,
-)
+from cudaguard.features.array_interface.consumers import CONSUMERS, consumer_at, consumer_for
 from cudaguard.system.facts import Facts
 
 from .producers import Producer, interface, make

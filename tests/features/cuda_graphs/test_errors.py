@@ -64,10 +64,7 @@ def overwritten(text):
         # As a terminal shows it, after a traceback of the consumer.
         (CONSUMER + TEXT.format(TRACE), MADE),
         (CONSUMER + TEXT.format(NO_TRACE), ""),
-        (
-            TEXT.format('File "<string>", line 3, in <lambda>'),
-            "<lambda> made at <string>:3",
-        ),
+        (TEXT.format('File "<string>", line 3, in <lambda>'), "<lambda> made at <string>:3"),
     ],
 )
 def test_text_of_torch_is_read(text, made):

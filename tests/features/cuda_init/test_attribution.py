@@ -278,11 +278,7 @@ def test_own_context_beside_torch_is_warned_of_with_the_remedy(program):
 
 @on_both_drivers
 @pytest.mark.parametrize(
-    ("name", "code"),
-    [
-        ("pycuda.autoprimaryctx", "primary"),
-        ("pycuda.autoinit", "popped"),
-    ],
+    ("name", "code"), [("pycuda.autoprimaryctx", "primary"), ("pycuda.autoinit", "popped")]
 )
 def test_no_word_where_the_primary_context_or_none_is_left_current(program, name, code):
     program.module("torch")

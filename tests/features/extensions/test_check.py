@@ -185,10 +185,7 @@ def test_versions(build, versions, agree, script, cause):
 
 @pytest.mark.parametrize(
     ("content", "cause"),
-    [
-        (b"\x7fELF\x02\x01", "truncated"),
-        (b"#!/bin/sh\n" + bytes(100), "not-elf"),
-    ],
+    [(b"\x7fELF\x02\x01", "truncated"), (b"#!/bin/sh\n" + bytes(100), "not-elf")],
 )
 def test_what_is_no_library(tmp_path, agree, content, cause):
     (tmp_path / "odd.so").write_bytes(content)
@@ -291,10 +288,7 @@ def test_older_copy_of_a_library_that_is_first(build, check, child):
     assert check(alone)["cause"] == "cuda-not-linked"
     assert check(alone)["remedy"].startswith("add -lnvJitLink to")
     for path, needer in ((links, links.name), (comes, f"libthrough.so (which {comes.name} needs)")):
-        for found in (
-            check(path, older),
-            check(path, env={"LD_LIBRARY_PATH": str(older.parent)}),
-        ):
+        for found in (check(path, older), check(path, env={"LD_LIBRARY_PATH": str(older.parent)})):
             assert found["cause"] == "older-library"
             lacks = "`__nvJitLinkCreate_12_9`, but gets an older libnvJitLink.so.12 without it"
             assert found["message"] == f"{needer} needs {lacks}: {older}"

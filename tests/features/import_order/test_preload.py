@@ -587,10 +587,9 @@ def test_onnxruntime_for_which_nothing_is_opened(runner, onnxruntime, dist, vers
 
 @pytest.mark.parametrize("when", ["late", "mode"])
 def test_told_where_it_is_not_repaired(scene, when):
-    code = {
-        "late": ("import taker", install()),
-        "mode": (install(mode="warn"), "import taker"),
-    }[when]
+    code = {"late": ("import taker", install()), "mode": (install(mode="warn"), "import taker")}[
+        when
+    ]
     assert "finding" in scene.run(*code, SAID).stdout
 
 
