@@ -7,7 +7,7 @@ import re
 import shlex
 import sys
 
-from cudaguard.tools.common import FOUND, OK, UsageError, add_format, json_text, note, show
+from cudaguard.tools.common import FOUND, OK, USAGE, UsageError, add_format, json_text, note, show
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def execute(args: Namespace) -> int:
         is_utf_16 = data[:2] == b"\xff\xfe" and b"\0" in data
         text = data.decode("utf-16" if is_utf_16 else "utf-8", "replace")
     elif not text or text == "-":
-        raise UsageError("expected a message, an id or a file, and standard input is empty")
+        raise UsageError("no text, and standard input is empty", status=FOUND if text else USAGE)
     elif _FILE.fullmatch(text):
         raise UsageError(f"{text}: there is no such file")
     whole = (form.format(text) for part, form in _COMPLETE if part.fullmatch(text.strip()))
