@@ -284,13 +284,12 @@ class Watch:
         import ctypes
         from fcntl import DN_CREATE, DN_MULTISHOT, F_NOTIFY, fcntl
 
-        self._libc, self._folder = ctypes.CDLL(None), record.folder
+        self._libc, self._folder, self._poll = ctypes.CDLL(None), record.folder, select.poll()
         self._status(self._open(os.getpid()))  # can it be asked for?
         self._journal = Journal(lambda *_: None)
         self._journal.record_to(os.path.join(record.folder, JOURNAL))
         self._known: dict[int, tuple[int, int]] = {}  # descriptor -> process, its parent's
         mask = sum(1 << number - 1 for number in signals).to_bytes(8, sys.byteorder)
-        self._poll = select.poll()
         self._poll.register(self._libc.signalfd(-1, mask + bytes(120), os.O_CLOEXEC))
         fcntl(record.lock, F_NOTIFY, DN_CREATE | DN_MULTISHOT)  # SIGIO comes when a process begins
 
@@ -303,7 +302,8 @@ class Watch:
             # Else it is of a container, and its number another one's here.
             if processes.is_below(parent, os.getpid()) and len(known) < _MOST_WATCHED:
                 with suppress(OSError):
-                    self._known[file := self._open(pid)] = pid, self._open(parent)
+                    file = self._open(pid)
+                    self._known[file] = pid, self._open(parent)
                     self._poll.register(file, 0)  # POLLHUP: its parent knows as well
         for file, _ in self._poll.poll(seconds * 1000):
             if file in self._known:
