@@ -356,7 +356,7 @@ def test_progress_and_report_in_text(child, planted):
     [
         ("", "expected a script, -m MODULE, or --imports A,B,C"),
         ("nothing.py", "nothing.py: there is no such file"),
-        ("-c", "code must be in a file"),
+        ("-c", "code: in a file"),
         ("-m", "-m is followed by nothing"),
         ("--imports 'a;b'", "expected module names"),
         ("--imports ''", "expected module names"),

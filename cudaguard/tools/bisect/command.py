@@ -141,8 +141,7 @@ def _problem(args: Namespace) -> str:
     if args.program == ["-m"]:
         return "-m is followed by nothing"
     if args.program and args.program[0] != "-m" and not os.path.isfile(args.program[0]):
-        name = f"{args.program[0]}: there is no such file"
-        return f"{name}; a command is named by -m MODULE, and code must be in a file"
+        return f"{args.program[0]}: there is no such file (a command: -m MODULE; code: in a file)"
     if args.repeats < 1:
         return "-n must be greater than 0"
     for path in args.outputs:

@@ -50,7 +50,6 @@ CRASHES = frozenset(CRASHES_OF_WINDOWS).union(
 )
 _SIGKILL: int = getattr(signal, "SIGKILL", 0)
 FAULTS = CRASHES - {_SIGKILL}
-_ENDING = CRASHES | {signal.SIGTERM, signal.SIGINT}  # signals
 AT_EXIT = " at exit"  # when the program's own code had ended
 
 
@@ -119,7 +118,7 @@ def _is_aftermath(process: Process, found: Mapping[int, Process]) -> bool:
     parent = found.get(process.parent, process)
     ranks = [one for one in found.values() if one.parent == process.parent and one.rank is not None]
     is_later = process in ranks and any(one.signal and one.how for one in ranks)
-    return not process.died and (is_later or not parent.asked.isdisjoint(_ENDING))
+    return not process.died and (is_later or bool(parent.asked))
 
 
 def processes_of(

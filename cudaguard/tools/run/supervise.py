@@ -140,7 +140,7 @@ class Supervisor:
         self._prctl = processes.load_prctl()
         self._sent: set[int] = set()
         self._pid = 0
-        self._watch: Watch | None = None
+        self._pause: Callable[[float], float] = lambda seconds: seconds  # how much is left
         self._status: int | None = None
 
     def run(self, environment: Mapping[str, str]) -> ProgramEnd:
@@ -162,7 +162,7 @@ class Supervisor:
             self._start(environment, parent)
         processes.close_files(2, self._record.lock)  # a pipe ends when the program lets go of it
         with suppress(Exception):  # no such call here, or a sandbox: then a parent tells, or nobody
-            self._watch = Watch(self._record, self._signals)
+            self._pause = Watch(self._record, self._signals).wait
         is_late = not self._wait(start + (self._timeout or inf))
         seconds = monotonic() - start
         if is_late:
@@ -194,9 +194,7 @@ class Supervisor:
             left = deadline - monotonic()
             if left <= 0:
                 return False
-            left = min(left, _LONGEST)
-            with suppress(OSError):  # the record is gone
-                left = self._watch.wait(left) if self._watch is not None else left
+            left = self._pause(min(left, _LONGEST))
             info = signal.sigtimedwait(self._signals, left)
             is_end = info is not None and info.si_signo in _ASKING
             if info is None or is_end:
@@ -294,7 +292,8 @@ class Watch:
         fcntl(record.lock, F_NOTIFY, DN_CREATE | DN_MULTISHOT)  # SIGIO comes when a process begins
 
     def wait(self, seconds: float) -> float:
-        """Wait as long, but no longer than until a signal comes or somebody ends; return 0."""
+        """Wait as long, but no longer than until a signal comes; return 0."""
+        end = monotonic() + seconds
         known = {pid for pid, _ in self._known.values()}
         names = [name for name in names_in(self._folder) if name.startswith(FAULTS)]
         for pid in {int(name[len(FAULTS) :]) for name in names} - known:
@@ -305,13 +304,16 @@ class Watch:
                     file = self._open(pid)
                     self._known[file] = pid, self._open(parent)
                     self._poll.register(file, 0)  # POLLHUP: its parent knows as well
-        for file, _ in self._poll.poll(seconds * 1000):
-            if file in self._known:
+        while True:
+            ready = {file for file, _ in self._poll.poll(max(0, end - monotonic()) * 1000)}
+            for file in ready & self._known.keys():
                 self._poll.unregister(file)
                 pid, parent = self._known.pop(file)
+                ready.remove(file)
                 with suppress(OSError):
                     self._note_end(pid, self._status(file), self._status(parent))
-        return 0.0
+            if ready or monotonic() >= end:
+                return 0.0
 
     def _note_end(self, pid: int, status: int | None, of_parent: int | None) -> None:
         if status == 0:
