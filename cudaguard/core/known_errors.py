@@ -31,7 +31,15 @@ import re
 from functools import cache
 from itertools import product
 
-from cudaguard.core import error_texts
+from cudaguard.core.error_texts import (
+    LINES_BEFORE,
+    endings_of,
+    is_passed_on,
+    is_quiet,
+    line_at,
+    lines_back,
+    streams_of,
+)
 from cudaguard.core.findings import Kind
 from cudaguard.files import os, program_errors, read_bytes
 from cudaguard.model import Finding, NamedTuple, Record
@@ -114,7 +122,7 @@ class KnownError(Record):
 
     def hit_in(self, text: str, begin: int, end: int, finding: Finding) -> Hit:
         """Return a place of a text with what it means; its line is the first evidence."""
-        line = error_texts.line_at(text, begin).strip()
+        line = line_at(text, begin).strip()
         line = line if len(line) <= 200 else f"{line[:197]}..."
         follows = f"{_SURE.get(self.certainty, '')} {finding.consequence}".strip()
         finding = finding.replace(evidence=(line, *finding.evidence), consequence=follows)
@@ -275,9 +283,9 @@ def best_in(text: str, known: Iterable[KnownError], *, is_typed: bool = False) -
     With `is_typed` it may be typed by hand, or broken into lines: if nothing fits a short text,
     neither lines nor capital letters count.
     """
-    known, streams = tuple(known), error_texts.streams_of(text)
+    known, streams = tuple(known), streams_of(text)
     found = _surest(_best_in(stream, known, 0) for stream in streams)
-    is_log = len(text) > _SHORT or any(map(error_texts.endings_of, streams))
+    is_log = len(text) > _SHORT or any(map(endings_of, streams))
     if is_typed and not is_log and (found is None or found.known.certainty <= VAGUE):
         lines = [" ".join(stream.split()) for stream in streams]
         found = _surest((found, *(_best_in(line, known, 0) for line in lines)))
@@ -291,7 +299,7 @@ def _surest(hits: Iterable[Hit | None]) -> Hit | None:
 
 
 def _best_in(text: str, known: tuple[KnownError, ...], flags: int) -> Hit | None:
-    endings = error_texts.endings_of(text)
+    endings = endings_of(text)
     if not endings:  # no log
         return _best(text, _hits(text, known, range(len(text)), flags))
     vague: Hit | None = None
@@ -302,18 +310,18 @@ def _best_in(text: str, known: tuple[KnownError, ...], flags: int) -> Hit | None
             return found
         vague = vague or found
         # It says what is wrong, as errors of Python's do, and nothing is known of it.
-        is_aftermath = error_texts.is_passed_on(text, part)
+        is_aftermath = is_passed_on(text, part)
         is_traceback = text.find("Traceback (", part.start, part.stop) >= 0
         is_another = found is None and is_traceback and not is_aftermath
         if is_another:
             break
     begin = endings[-1].start
-    before = range(error_texts.lines_back(text, begin, error_texts.LINES_BEFORE), begin)
+    before = range(lines_back(text, begin, LINES_BEFORE), begin)
     earlier = (
         hit
         for hit in _hits(text, known, before, flags)
         if (hit.known.certainty > VAGUE or is_aftermath)
-        and (is_aftermath or not error_texts.is_quiet(text, hit.begin))
+        and (is_aftermath or not is_quiet(text, hit.begin))
         and (hit.known.leads or not is_another)
     )
     return _best(text, earlier) or vague
@@ -326,7 +334,7 @@ def _best(text: str, hits: Iterable[Hit]) -> Hit | None:
         certainty = hit.known.certainty
         # Of what only tells of a death the first is nearest to the cause.
         place = hit.begin if certainty > VAGUE else -hit.begin
-        return not error_texts.is_quiet(text, hit.begin), certainty, place
+        return not is_quiet(text, hit.begin), certainty, place
 
     found = sorted(hits, key=rank, reverse=True)
     return next((hit for hit in found if not any(_has(other, hit) for other in found)), None)

@@ -9,8 +9,17 @@ from __future__ import annotations
 import sys
 from functools import cache
 
-from cudaguard.core import known_errors as messages
 from cudaguard.core.general_reading import closest_in, general_in
+from cudaguard.core.known_errors import (
+    FILE,
+    VAGUE,
+    Explainer,
+    Hit,
+    KnownError,
+    best_in,
+    known_in,
+    text_of,
+)
 from cudaguard.core.table import table
 from cudaguard.errors import CudaGuardError
 from cudaguard.files import own_errors, program_errors
@@ -29,23 +38,23 @@ _LEAST = 20  # characters of a message that cannot be another one
 _LONGEST_TEXT, _DEEPEST = 2000, 30  # characters of an error, frames: what a record needs
 
 
-def explainers() -> list[messages.Explainer]:
+def explainers() -> list[Explainer]:
     """Return what the core and the features can say of the texts of errors."""
     return [*map(_explainer, table.index.KNOWN_ERRORS)] if table.index else []
 
 
 @cache
-def _explainer(entry: str) -> messages.Explainer:
+def _explainer(entry: str) -> Explainer:
     """Return an object of the index, which may be a file in a package."""
     package, _, file = entry.partition(":")
-    if file == messages.FILE:
+    if file == FILE:
         __import__(package)
-        return messages.Explainer(messages.known_in(str(sys.modules[package].__file__)))
-    found: messages.Explainer = table.resolve(entry)
+        return Explainer(known_in(str(sys.modules[package].__file__)))
+    found: Explainer = table.resolve(entry)
     return found
 
 
-def known_errors() -> list[messages.KnownError]:
+def known_errors() -> list[KnownError]:
     """Return every message that is known."""
     return [known for explainer in explainers() for known in explainer.known]
 
@@ -67,7 +76,7 @@ def explain_text(text: str, *, is_guarded: bool = False) -> Finding | None:
     A message without an entry gets a general answer. With `is_guarded` the program has the guard.
     """
     known = known_errors()
-    hit = messages.best_in(text, known, is_typed=True) or general_in(text, known)
+    hit = best_in(text, known, is_typed=True) or general_in(text, known)
     return None if hit is None else _said(hit, is_guarded=is_guarded)
 
 
@@ -79,7 +88,7 @@ def closest(text: str) -> list[tuple[str, str]]:
     return [(id, titles[id]) for id in closest_in(text, known, titles)]
 
 
-def _said(hit: messages.Hit, *, is_guarded: bool) -> Finding:
+def _said(hit: Hit, *, is_guarded: bool) -> Finding:
     return hit.finding if is_guarded else hit.known.to_unguarded(hit.finding)
 
 
@@ -97,9 +106,8 @@ def explain_error(
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
         seen.add(id(current))
-        said = f"{type(current).__name__}: {messages.text_of(current)}"
-        hit = messages.best_in(said, known_errors())
-        if hit is not None and hit.known.certainty > messages.VAGUE:
+        hit = best_in(f"{type(current).__name__}: {text_of(current)}", known_errors())
+        if hit is not None and hit.known.certainty > VAGUE:
             return _said(hit, is_guarded=is_guarded)
         vague = vague or (None if hit is None else _said(hit, is_guarded=is_guarded))
         led = None if current.__suppress_context__ or not with_context else current.__context__
@@ -132,7 +140,7 @@ def record_end(reporter: Reporter, error: BaseException) -> None:
             is_warned = warned is not None and reporter.is_heard()
             is_explained = is_warned or reporter.explained == id(error)
             details["is_said"] = is_explained or _has_note(error)
-        text = messages.text_of(error)[:_LONGEST_TEXT]
+        text = text_of(error)[:_LONGEST_TEXT]
         reporter.journal.note("error", f"{type(error).__name__}: {text}", details=details)
     except MemoryError:  # that is what the program dies of
         return
@@ -142,7 +150,7 @@ def record_end(reporter: Reporter, error: BaseException) -> None:
 
 def _told(reporter: Reporter, error: BaseException) -> Finding | None:
     """Return the finding that was warned of about these very words of the error, if any."""
-    said = messages.text_of(error)
+    said = text_of(error)
     if len(said) < _LEAST:
         return None
     return next(

@@ -8,9 +8,16 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from cudaguard.elf import search_path
 from cudaguard.elf.process import identity, uses_glibc
 from cudaguard.elf.reader import PT_DYNAMIC, PT_GNU_STACK, STEP, ElfFile, UnreadableError
+from cudaguard.elf.search_path import (
+    DT_FLAGS_1,
+    Place,
+    SearchPath,
+    header_of,
+    machine_of,
+    own_machine,
+)
 from cudaguard.elf.symbols import SharedObject, Wanted
 from cudaguard.files import os, own_errors
 from cudaguard.model import NamedTuple, Record
@@ -153,12 +160,12 @@ def problem_of(file: ElfFile) -> tuple[str, str]:
         return "not-elf", "it is not an ELF file"
     if len(header) < 64:
         return "truncated", f"it has {len(header)} bytes"
-    if search_path.machine_of(header) != search_path.own_machine():
-        own = _machine(search_path.header_of("/proc/self/exe"))
+    if machine_of(header) != own_machine():
+        own = _machine(header_of("/proc/self/exe"))
         return "wrong-machine", f"it is for {_machine(header)}, this is {own}"
     if file.is_truncated:
         return "truncated", "it ends before the parts that its headers name"
-    flags = file.value(search_path.DT_FLAGS_1)
+    flags = file.value(DT_FLAGS_1)
     if header[16:18] != _SHARED or flags & _IS_PROGRAM:
         return "not-elf", "it is an ELF file, and no shared library"
     if not any(kind == PT_DYNAMIC and size for kind, _, _, _, size, _ in file.segments):
@@ -191,11 +198,9 @@ def _machine(header: bytes) -> str:
 class _Object:
     """A library in a file: the loader would map it, or it is to be taken for mapped."""
 
-    def __init__(
-        self, path: str, file: ElfFile, loader: search_path.Place | None, *, is_new: bool
-    ) -> None:
+    def __init__(self, path: str, file: ElfFile, loader: Place | None, *, is_new: bool) -> None:
         self.path, self.file, self.is_new = path, file, is_new
-        self.place, self.symbols = search_path.Place(path, file, loader), SharedObject(file)
+        self.place, self.symbols = Place(path, file, loader), SharedObject(file)
 
 
 class Load:
@@ -225,18 +230,18 @@ class Load:
         self._given: dict[str, _Object] = {}
         self._symbols: dict[int, SharedObject] = {}  # of what is mapped
         program = self._program()
-        self._search, self._program_place = search_path.SearchPath(program), program[0]
+        self._search, self._program_place = SearchPath(program), program[0]
         self._take_for_loaded(given)
         self._root = _Object(path, file, self._program_place, is_new=True)
 
-    def _open(self, path: str, loader: search_path.Place | None, *, is_new: bool) -> _Object:
+    def _open(self, path: str, loader: Place | None, *, is_new: bool) -> _Object:
         self._count += 1
         if self._count > _MOST_FILES:
             raise UnreadableError("it needs more libraries than can be looked at")
         file = self._opened.enter_context(ElfFile(path, self._budget))
         return _Object(path, file, loader, is_new=is_new)
 
-    def _program(self) -> tuple[search_path.Place, ...]:
+    def _program(self) -> tuple[Place, ...]:
         """Return the program, and the library that Python is in if that is one of its own."""
         exe = os.path.realpath("/proc/self/exe")
         program = self._open(exe, None, is_new=False).place

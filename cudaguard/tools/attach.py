@@ -17,7 +17,16 @@ from cudaguard.files import read_start
 from cudaguard.files.layout import Page
 from cudaguard.files.text import printable_data
 from cudaguard.system.processes import descendants, handles, state
-from cudaguard.tools import common
+from cudaguard.tools.common import (
+    BROKEN,
+    OK,
+    UsageError,
+    add_format,
+    json_text,
+    note,
+    shareable,
+    show,
+)
 from cudaguard.tools.run.launch import Launch, program_of
 from cudaguard.tools.run.record import FaultDump, Thread, read_faults
 from cudaguard.tools.run.supervise import IS_SUPPORTED, ProgramEnd
@@ -43,7 +52,7 @@ def configure(parser: ArgumentParser) -> None:
         "3 it could not be read."
     )
     parser.add_argument("pid", metavar="PID", type=int, help="the process")
-    common.add_format(parser)
+    add_format(parser)
 
 
 def execute(args: Namespace) -> int:
@@ -52,30 +61,30 @@ def execute(args: Namespace) -> int:
 
     pid: int = args.pid
     if not IS_SUPPORTED:
-        raise common.UsageError("it is done on Linux only")
-    doing = {one: state(one) for one in (pid, *descendants(pid)) if one != os.getpid()}
+        raise UsageError("it is done on Linux only")
+    known = (pid, *descendants(pid)) if pid > 0 else ()
+    doing = {one: state(one) for one in known if one != os.getpid()}  # it may be our own shell
     if doing.get(pid, "") in ("", "Z", "X"):
-        raise common.UsageError(f"no process {pid} is running", command="pgrep -af python")
+        raise UsageError(f"no process {pid} is running", command="pgrep -af python")
     if os.geteuid() not in (0, os.stat(f"/proc/{pid}").st_uid):
         command = f"sudo {sys.executable} -m cudaguard attach {pid}"
-        what = f"process {pid} belongs to another user"
-        raise common.UsageError(what, command=command, status=common.BROKEN)
+        raise UsageError(f"process {pid} belongs to another user", command=command, status=BROKEN)
     # The names of processes (setproctitle) may stand where their environment was.
     opened = ((one, file) for one in doing for file in _open_files(one))
     files = {one: file for one, file in opened if os.path.basename(file) == f"{FAULTS}{one}"}
     dumps = _asked({one: file for one, file in files.items() if doing[one] not in "Tt"})
-    problem: common.UsageError | None = None
+    problem: UsageError | None = None
     for one in doing:
         if one not in dumps and _is_python(one):
             try:
                 dumps[one] = _spied(one)
-            except common.UsageError as error:
+            except UsageError as error:
                 problem = problem or error
     if not dumps:
         what = f"process {pid} ({_name(pid)}) is no Python process"
-        raise problem or common.UsageError(what, command="pgrep -af python")
+        raise problem or UsageError(what, command="pgrep -af python")
     if problem:
-        common.note("attach", str(problem), problem.command)
+        note("attach", str(problem), problem.command)
     about = next(one for one in doing if one in dumps)
     words = _words(about, "cmdline") or [""]
     report = Report(
@@ -91,8 +100,8 @@ def execute(args: Namespace) -> int:
     document["ended"] = {**document["ended"], "kind": "running", "status": None}
     page = Page(sys.stdout, verbose=args.verbose)
     write(printable_data(document), page)
-    common.show(common.json_text(common.shareable(document)) if is_json else str(page))
-    return common.OK
+    show(json_text(shareable(document)) if is_json else str(page))
+    return OK
 
 
 def _asked(files: Mapping[int, str]) -> dict[int, FaultDump]:
@@ -124,7 +133,7 @@ def _spied(pid: int) -> FaultDump:
     if tool is None:
         why = f"process {pid} can only be read by py-spy, which is not installed"
         command = f"{sys.executable} -m pip install 'cudaguard[attach]'"
-        raise common.UsageError(why, command=command, status=common.BROKEN)
+        raise UsageError(why, command=command, status=BROKEN)
     try:
         asked = (tool, "dump", "--json", "--pid", str(pid))
         done = subprocess.run(asked, capture_output=True, timeout=_SPYING, check=False)
@@ -139,7 +148,7 @@ def _spied(pid: int) -> FaultDump:
         own = threads.pop(0)
     except (OSError, LookupError, TypeError, ValueError, subprocess.TimeoutExpired) as error:
         why = f"py-spy cannot read process {pid}: {error}"
-        raise common.UsageError(why, status=common.BROKEN) from error
+        raise UsageError(why, status=BROKEN) from error
     return FaultDump("", own.frames, (), own.id, tuple(threads), name=own.name)
 
 

@@ -10,7 +10,14 @@ from cudaguard.core.known_errors import Explainer, known_in
 from cudaguard.elf.process import mapped_files
 from cudaguard.features.extensions import findings, known_symbols
 from cudaguard.files import os
-from cudaguard.system import name_owners
+from cudaguard.system.name_owners import (
+    FFMPEG,
+    cuda_of,
+    debian_package_of,
+    requirement_of,
+    soname_of,
+    wheel_of,
+)
 from cudaguard.system.preload import CUDA_FOLDERS, installed
 
 TYPE_CHECKING = False
@@ -32,8 +39,8 @@ _OWNERS = (
 def of_library(id: str, known: KnownError, match: re.Match[str]) -> Finding | None:
     """Return what the absence of a library means, None if another id is for it."""
     library = match["library"].rstrip(".")
-    soname = name_owners.soname_of(library)
-    usual = "CG868" if name_owners.wheel_of(soname) else "CG702"
+    soname = soname_of(library)
+    usual = "CG868" if wheel_of(soname) else "CG702"
     if next((owner for owner, names in _OWNERS if names.match(library)), usual) != id:
         return None
     if id == "CG868":
@@ -42,14 +49,14 @@ def of_library(id: str, known: KnownError, match: re.Match[str]) -> Finding | No
 
 
 def _of_nvidia(known: KnownError, library: str, soname: str) -> Finding:
-    cuda, (stem, _, number) = name_owners.cuda_of(soname), soname.partition(".so.")
+    cuda, (stem, _, number) = cuda_of(soname), soname.partition(".so.")
     if cuda:
         why = f"what needs it was built for CUDA {cuda}"
     elif number and number[0] not in "01":
         why = f"what needs it was built for version {number.partition('.')[0]} of {stem}"
     else:
         why = "what needs it has no copy of its own"
-    package = name_owners.requirement_of(soname)
+    package = requirement_of(soname)
     if not package:
         return known.with_words(library=library, why=why).replace(
             remedy="install a build for the CUDA that torch.version.cuda names: for this one there "
@@ -74,9 +81,9 @@ def _remedy(library: str) -> str:
             "print(sysconfig.get_config_var('LIBDIR'))\"), or install it (Debian, Ubuntu: apt-get "
             f"install {library.partition('.so')[0]})"
         )
-    package = name_owners.debian_package_of(library)
+    package = debian_package_of(library)
     if package:
-        wanted = f"the FFmpeg that has {library}" if package == name_owners.FFMPEG else "it"
+        wanted = f"the FFmpeg that has {library}" if package == FFMPEG else "it"
         return f"install {wanted} (Debian, Ubuntu: apt-get install {package})"
     return (
         "install the package that has it (apt-file search, conda search), or a build of the "

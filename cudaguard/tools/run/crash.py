@@ -19,9 +19,27 @@ from cudaguard.system.facts import Facts
 from cudaguard.system.processes import oom_kills, shell_status, signal_name
 from cudaguard.system.source import imports_of_file
 from cudaguard.tools.common import TIMEOUT, json_text, say, shareable
-from cudaguard.tools.run import story as stories
 from cudaguard.tools.run.launch import debugger, program_of
 from cudaguard.tools.run.record import faults_in
+from cudaguard.tools.run.story import (
+    AT_EXIT,
+    CRASHES,
+    FAULTS,
+    STACK,
+    Process,
+    Sources,
+    add_stacks,
+    died_of,
+    explaining,
+    fitting,
+    likeliest,
+    name_of,
+    place_of,
+    processes_of,
+    short,
+    shown,
+    story_of,
+)
 from cudaguard.tools.run.waits import waits_of
 
 TYPE_CHECKING = False
@@ -59,7 +77,7 @@ def write(document: dict[str, Any], page: Page) -> None:
     causes, ids, remedy = [], [rule["id"] for rule in document["rules"]], document["remedy"]
     for rule in document["rules"]:
         fits = "fits" if rule["is_certain"] else "may fit"
-        libraries = page.listed([stories.short(file) for file in rule["libraries"]])
+        libraries = page.listed([short(file) for file in rule["libraries"]])
         were = f"; in the global symbol scope were {libraries}" if libraries else ""
         causes.append(f"{rule['id']} {fits}: {rule['title'] or rule['why']}{were}")
     error = document["error"]["finding"] if document["error"] is not None else None
@@ -75,10 +93,10 @@ def write(document: dict[str, Any], page: Page) -> None:
             causes += (_IN_PACKAGES.sub(r"\1", item) for item in finding["evidence"])
     library = document["library"]
     of = f" of {library['distribution']}" if library and library["distribution"] else ""
-    causes += [f"library: {stories.short(library['file'])}{of}"] if library else []
+    causes += [f"library: {short(library['file'])}{of}"] if library else []
     lacking = []
     for one in document["not_found"]:
-        where = f", requested at {stories.short(one['where'])}" if one["where"] else ""
+        where = f", requested at {short(one['where'])}" if one["where"] else ""
         lacking.append(f"{one['name']}{where}")
     causes += [f"not found: {page.listed(lacking)}"] if lacking else []
     page.items("because", (*causes, *document["hints"]), _INDENT)
@@ -91,19 +109,19 @@ def write(document: dict[str, Any], page: Page) -> None:
     page.labeled("running", ", and in it ".join(map(_step, running[-MOST:])), _INDENT)
     is_above = document["error"] is not None and document["process"]["is_program"]
     if not is_above:  # the program has printed its traceback
-        stories.add_stacks(page, stories.STACK, document)
+        add_stacks(page, STACK, document)
     page.items("C frame", document["c_stack"], _INDENT)
     others, more = page.cut(document["others"])
     for other in others:
-        stories.add_stacks(page, f"{stories.name_of(other)} was running", other)
+        add_stacks(page, f"{name_of(other)} was running", other)
     page.add(more, _INDENT)
     page.labeled("run", document["command"], _INDENT)
 
 
 def _step(step: dict[str, Any]) -> str:
     verb = "import" if step["kind"] == "import" else "load"
-    file = f" from {stories.short(step['file'])}" if step["file"] not in ("", step["name"]) else ""
-    where = f" at {stories.short(step['where'])}" if step["where"] else ""
+    file = f" from {short(step['file'])}" if step["file"] not in ("", step["name"]) else ""
+    where = f" at {short(step['where'])}" if step["where"] else ""
     return f"{verb} {step['name']}{file}{where}"
 
 
@@ -128,32 +146,32 @@ class Report:
         self._doing = doing
         self._faults = faults_in(folder) if dumps is None else dumps
         self._journal = read_events(os.path.join(folder, JOURNAL), _MOST) if folder else []
-        self._processes = stories.processes_of(self._journal, self._faults)
+        self._processes = processes_of(self._journal, self._faults)
         # The process that the report is about.
-        self._about = self._processes.get(ended.pid, stories.Process(ended.pid))
+        self._about = self._processes.get(ended.pid, Process(ended.pid))
         self._about = self._about._replace(signal=max(-ended.status, 0), asked=ended.sent)
         if ended.status > 0 and not ended.is_late:
-            self._about = stories.explaining(self._processes, ended.pid)
+            self._about = explaining(self._processes, ended.pid)
         self._is_program = self._about.pid == ended.pid
         # Python 3.9 does not tell the words of other processes.
         self._program = launch.program if self._is_program else program_of(self._about.program)
-        is_error = not ended.is_late and self._about.signal not in stories.FAULTS
+        is_error = not ended.is_late and self._about.signal not in FAULTS
         self._fault = None if is_error else self._fault_of(self._about.pid)
         thread = self._fault.thread if self._fault is not None and self._fault.what else 0
-        self._story = stories.story_of(self._journal, self._about.pid, thread)
+        self._story = story_of(self._journal, self._about.pid, thread)
         self._signal = self._about.signal if self._about.how else 0
         self._has_crashed = bool(self._signal) and not ended.is_late
         is_dead = ended.is_late or self._has_crashed or not self._is_program
         self._died_inside = is_dead or bool(self._story.error)
         frames = self._frames()
-        self._sources = stories.Sources(self._program, frames, self._processes.values())
+        self._sources = Sources(self._program, frames, self._processes.values())
         self._stack = self._sources.frames(frames)
         self._fits = self._rules_that_fit() if self._died_inside else ()
         self._order, self._switch = self._misplaced() if self._died_inside else ("", "")
-        self._place = stories.place_of(self._story, frames) if self._died_inside else ""
+        self._place = place_of(self._story, frames) if self._died_inside else ""
         self._waits: list[str] = []
         if ended.is_late and self._fault is not None:
-            self._waits, circle = waits_of(self._fault, stories.shown)
+            self._waits, circle = waits_of(self._fault, shown)
             which = f"{'between' if len(circle) > 1 else 'in'} {' and '.join(circle)}"
             self._place = f": deadlock {which}" if circle else self._place
 
@@ -197,9 +215,9 @@ class Report:
         """What the exit status of a launcher that is no Python says of what it had started."""
         number = self._ended.status - 128
         is_known = self._launch.prefix or self._ended.pid in self._processes or self._about.how
-        if number not in stories.CRASHES or is_known or self._ended.is_late:
+        if number not in CRASHES or is_known or self._ended.is_late:
             return ""
-        return f": a process that it had started {stories.died_of(number)}"
+        return f": a process that it had started {died_of(number)}"
 
     def document(self, *, with_arguments: bool = True) -> dict[str, Any]:
         """Return the report as JSON-ready data, without the number of the schema.
@@ -209,7 +227,7 @@ class Report:
         launched, program, sources = self._launch.program, self._program, self._sources
         if not with_arguments:
             launched, program = launched.without_arguments(), program.without_arguments()
-            sources = stories.Sources(program, self._frames(), shows_lines=False)
+            sources = Sources(program, self._frames(), shows_lines=False)
         story, ended = self._story, self._ended
         name = signal_name(-ended.status) if ended.status < 0 else None
         how = {
@@ -220,10 +238,13 @@ class Report:
             "seconds": round(ended.seconds, 3),
         }
         about, fault, error = self._about, self._fault, story.error
-        finding = error.finding.to_dict() if error and error.finding else None
-        said = error and {"text": error.text, "finding": finding, "is_said": error.is_said}
-        ranks = {"rank": about.rank, "ranks": about.ranks or None, "program": list(program.words)}
-        process = {"pid": about.pid, "is_program": self._is_program, **ranks}
+        process = {
+            "pid": about.pid,
+            "is_program": self._is_program,
+            "rank": about.rank,
+            "ranks": about.ranks or None,
+            "program": list(program.words),
+        }
         others = [
             {
                 "pid": pid,
@@ -258,11 +279,17 @@ class Report:
             "stack": sources.frames(self._frames()),
             "threads": sources.threads(fault) if fault else [],
             "c_stack": list(fault.c_frames) if fault else [],
-            **{name: list(getattr(story, name)) for name in ("imported", "mapped")},
+            "imported": list(story.imported),
+            "mapped": list(story.mapped),
             "not_found": [one._asdict() for one in story.not_found] if died_inside else [],
             "repairs": [done.words for done in story.repairs],
-            "findings": [one.to_dict() for one in story.findings],
-            "error": said,
+            "findings": [finding.to_dict() for finding in story.findings],
+            "error": error
+            and {
+                "text": error.text,
+                "finding": error.finding and error.finding.to_dict(),
+                "is_said": error.is_said,
+            },
             "others": others,
             "rules": rules,
             "library": self._library(),
@@ -278,14 +305,14 @@ class Report:
         name = "".join(words[1:2] if words[:1] == ("-m",) else words[:1]) or "-"
         program = "the program" if name.startswith("-") else os.path.basename(name)
         has_name = not self._is_program or self._about.rank is not None
-        who = stories.name_of(self._about._asdict()) if has_name else program
+        who = name_of(self._about._asdict()) if has_name else program
         if self._doing:
-            return f"{stories.name_of(self._about._asdict())} {self._doing}{self._place}"
+            return f"{name_of(self._about._asdict())} {self._doing}{self._place}"
         if self._ended.is_late:
             return f"{who} timed out after {self._ended.seconds:.3g} s{self._place}"
         number = self._ended.status
         if not self._about.how:
-            ended = stories.died_of(-number) if number < 0 else f"ended with status {number}"
+            ended = died_of(-number) if number < 0 else f"ended with status {number}"
             return f"{who} {ended}{self._killed}"
         then = "" if self._is_program else f"; {program} then ended with status {number}"
         return f"{who} {self._about.how}{self._place}{then}"
@@ -318,9 +345,9 @@ class Report:
         imports = dict.fromkeys((*early, *self._story.imported))
         story = self._story._replace(imported=tuple(imports))
         cured = repaired_by(active_rules(), story.mode)
-        found = stories.fitting(all_rules().values(), story, cured)
+        found = fitting(all_rules().values(), story, cured)
         here = applying([fit.rule for fit in found], Facts())
-        return stories.likeliest(fit for fit in found if fit.rule in here)
+        return likeliest(fit for fit in found if fit.rule in here)
 
     def _misplaced(self) -> tuple[str, str]:
         """Return which imports are in an order that a rule forbids, and how to keep it."""
@@ -334,7 +361,7 @@ class Report:
         for one in misplaced(Project((), rules).steps(script), rules) if script else ():
             is_here = one.early in running or any(one.early in parts for parts in files)
             if is_here and one.needed not in self._story.imported:
-                moved, above = (f"{stories.short(i.file)}:{i.line}" for i in (one.first, one.then))
+                moved, above = (f"{short(i.file)}:{i.line}" for i in (one.first, one.then))
                 order = f"{one.early} must be imported after {one.needed}: move the import at "
                 return f"{order}{moved} above {above}; ", f"export CUDAGUARD_RULES=+{one.rule.id}"
         return "", ""
@@ -351,7 +378,7 @@ class Report:
                 return named
         # A hang in no import is none of their order.
         is_other = self._ended.is_late and (not self._story.running or self._waits)
-        is_killed = self._has_crashed and self._signal not in stories.FAULTS
+        is_killed = self._has_crashed and self._signal not in FAULTS
         if not is_runnable or is_other or is_killed or not self._died_inside:
             return ""
         if not program.script and program.words[:1] != ("-m",):
@@ -375,7 +402,7 @@ class Report:
 
     def _debugger(self, program: Program) -> str:
         """Return what shows the C stack; empty if the process cannot be started again."""
-        is_native = self._has_crashed and self._signal in stories.FAULTS
+        is_native = self._has_crashed and self._signal in FAULTS
         is_there = os.name == "posix" and self._launch.prefix and self._is_program
         if not (is_native and is_there) or self._fits:
             return ""
@@ -384,8 +411,8 @@ class Report:
     def _hints(self) -> list[str]:
         hints = list(self._waits)
         for one in self._processes.values() if self._killed else ():
-            last = "" if one.rank is None else stories.story_of(self._journal, one.pid).last
-            hints += [f"{stories.name_of(one._asdict())} was last seen{last}"] if last else []
+            last = "" if one.rank is None else story_of(self._journal, one.pid).last
+            hints += [f"{name_of(one._asdict())} was last seen{last}"] if last else []
         is_killed = self._has_crashed and self._signal == getattr(signal, "SIGKILL", -1)
         if is_killed or "SIGKILL" in self._killed:
             now, before = oom_kills(), self._kills_before
@@ -407,7 +434,7 @@ class Report:
             )
         elif self._has_crashed and self._fault is None and not self._missing:
             why = "the program's own code had ended, and a library crashed as it was cleaned up"
-            if not self._story.last.startswith(stories.AT_EXIT):
+            if not self._story.last.startswith(AT_EXIT):
                 why = "the program's own faulthandler (see above), a signal handler or exec hid it"
             hints.append(f"{signal_name(self._signal)} left no Python stack here: {why}")
         if self._missing:

@@ -13,7 +13,18 @@ import signal
 from contextlib import suppress
 from typing import NamedTuple
 
-from cudaguard.core import journal_reader
+from cudaguard.core.journal_reader import (
+    Begun,
+    CudaUsed,
+    Found,
+    Mapped,
+    ModeSet,
+    Over,
+    ProcessEnded,
+    Raised,
+    Signaled,
+    Started,
+)
 from cudaguard.core.patterns import actions_of, matches, values_of
 from cudaguard.core.permit import INSTALL, install_call
 from cudaguard.core.reports import Repaired
@@ -64,7 +75,7 @@ class Process(NamedTuple):
     rank: int | None = None  # its place among the processes of a job; None if it has none
     ranks: int = 0  # how many there are; 0 if that is not known
     fault: FaultDump | None = None  # what it has written down when it died of a fault
-    error: journal_reader.Raised | None = None  # the uncaught error that has ended it
+    error: Raised | None = None  # the uncaught error that has ended it
     # when it wrote that down, or its end was seen by who waited for it; 0.0 if neither was
     died: float = 0.0
     signal: int = 0  # which has killed it; 0 if none has, or if nobody saw it
@@ -89,18 +100,18 @@ def add_event(found: dict[int, Process], line: Line) -> None:
     """Add to the processes what one line of the journal says of them."""
     event = line.event
     known = found.get(line.pid) or Process(line.pid)
-    if isinstance(event, journal_reader.Started):  # perhaps by exec, another program than before
+    if isinstance(event, Started):  # perhaps by exec, another program than before
         parent = found.get(event.parent or 0) if event.is_fork else None
         # Whoever started it may have killed it before it has written a line.
         asked = known.asked if known == Process(line.pid, asked=known.asked) else frozenset()
         known = Process(line.pid, *((parent.program,) if parent else event[1:4]))
         known = known._replace(asked=asked, parent=event.parent or 0)
-    elif isinstance(event, journal_reader.Raised):
+    elif isinstance(event, Raised):
         known = known._replace(error=event, died=line.time)
-    elif isinstance(event, journal_reader.ProcessEnded):  # whoever kills it now is in a hurry
+    elif isinstance(event, ProcessEnded):  # whoever kills it now is in a hurry
         known = known._replace(asked=known.asked | {_SIGKILL})
     found[line.pid] = known
-    if isinstance(event, journal_reader.Signaled) and (event.pid in found or not event.is_end):
+    if isinstance(event, Signaled) and (event.pid in found or not event.is_end):
         known = found.get(event.pid) or Process(event.pid)
         if event.is_end:
             is_kill = event.signal == _SIGKILL and line.pid != known.parent
@@ -114,7 +125,7 @@ def add_event(found: dict[int, Process], line: Line) -> None:
 
 
 def _is_aftermath(process: Process, found: Mapping[int, Process]) -> bool:
-    """Return True if a parent that tells nobody has ended a process, as it or a job is to end."""
+    """Return True if a parent that is to end has ended a process, or as another rank has died."""
     parent = found.get(process.parent, process)
     ranks = [one for one in found.values() if one.parent == process.parent and one.rank is not None]
     is_later = process in ranks and any(one.signal and one.how for one in ranks)
@@ -156,7 +167,7 @@ def explaining(processes: Mapping[int, Process], own: int) -> Process:
     return min(dead, key=lambda process: process.died, default=program)
 
 
-def _is_of_others(error: journal_reader.Raised, dead: Iterable[Process]) -> bool:
+def _is_of_others(error: Raised, dead: Iterable[Process]) -> bool:
     """Return True if an error only says that another process has ended: by its kind, or number."""
     if error.text.partition(":")[0].rpartition(".")[2] in _OF_OTHERS:
         return True
@@ -203,7 +214,7 @@ class Story(NamedTuple):
     not_found: tuple[NotFound, ...]
     repairs: tuple[Repaired, ...]  # what the guard had repaired
     findings: tuple[Finding, ...]  # what it had found
-    error: journal_reader.Raised | None  # the error that ended the program, if one did
+    error: Raised | None  # the error that ended the program, if one did
     # what was seen of it last, as in ``at exit, after importing a, at a.py:1``; may be empty
     last: str = ""
     forked: str = ""  # that it was forked from a process that used CUDA, and where
@@ -216,7 +227,7 @@ def lines_of_process(lines: Sequence[Line], pid: int, deepest: int = 5) -> list[
         if line.pid != pid:
             continue
         event = line.event
-        if isinstance(event, journal_reader.Started) and event.is_fork and event.parent and deepest:
+        if isinstance(event, Started) and event.is_fork and event.parent and deepest:
             found = lines_of_process(lines[:number], event.parent, deepest - 1)
         found.append(line)
     return found
@@ -228,7 +239,7 @@ def story_of(lines: Sequence[Line], pid: int, thread: int = 0) -> Story:
     What others were importing than the `thread` that died, if that is known, was not it.
     """
     mode = last = cuda = forked = ""
-    error: journal_reader.Raised | None = None
+    error: Raised | None = None
     stacks: dict[int, list[tuple[int, Step]]] = {}
     imported: dict[str, None] = {}
     mapped: list[str] = []
@@ -238,22 +249,22 @@ def story_of(lines: Sequence[Line], pid: int, thread: int = 0) -> Story:
     for number, line in enumerate(lines_of_process(lines, pid)):
         event = line.event
         stack = stacks.setdefault(line.thread, [])
-        if isinstance(event, journal_reader.Started) and event.is_fork:
+        if isinstance(event, Started) and event.is_fork:
             stacks, forked = {line.thread: stack}, cuda  # it has no other thread
             last = f" after it was forked, at {shown(line.where)}" if line.where else last
-        elif isinstance(event, journal_reader.Started):
+        elif isinstance(event, Started):
             mode = last = cuda = forked = ""
             error = None
             for found in (stacks, imported, mapped, lacking, repairs, findings):
                 found.clear()
-        elif isinstance(event, journal_reader.Begun):
+        elif isinstance(event, Begun):
             is_import = event.kind == "import"
             imported.setdefault(event.module if is_import else event.module.partition(".")[0])
             step = Step(event.kind, event.module or event.file, event.file, line.where)
             if line.where:
                 last = f" after {step.what}, at {shown(line.where)}"
             stack.append((number, step))
-        elif isinstance(event, journal_reader.Over):
+        elif isinstance(event, Over):
             for index in reversed(range(len(stack))):
                 step = stack[index][1]
                 if step.kind in event.kinds and event.name in (step.name, step.file):
@@ -263,20 +274,20 @@ def story_of(lines: Sequence[Line], pid: int, thread: int = 0) -> Story:
                 lacking.setdefault(_stem(event.missing), NotFound(event.missing, line.where))
             elif not event.is_failed:
                 lacking.pop(_stem(event.name), None)
-        elif isinstance(event, journal_reader.Mapped):
+        elif isinstance(event, Mapped):
             mapped.append(event.file)
             lacking.pop(_stem(event.file), None)
-        elif isinstance(event, journal_reader.CudaUsed) and event.what == "initialized":
+        elif isinstance(event, CudaUsed) and event.what == "initialized":
             cuda = f"; forked after CUDA was initialized, at {shown(line.where)}"
-        elif isinstance(event, journal_reader.ProcessEnded):
+        elif isinstance(event, ProcessEnded):
             last = f"{AT_EXIT}{last and ','}{last}"
-        elif isinstance(event, journal_reader.ModeSet):
+        elif isinstance(event, ModeSet):
             mode = event.mode
         elif isinstance(event, Repaired):
             repairs.append(event)
-        elif isinstance(event, journal_reader.Found):
+        elif isinstance(event, Found):
             findings.append(event.finding)
-        elif isinstance(event, journal_reader.Raised):
+        elif isinstance(event, Raised):
             error = event
     open_steps = sorted(
         step for owner, stack in stacks.items() if thread in (0, owner) for step in stack

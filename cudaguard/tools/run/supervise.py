@@ -22,7 +22,18 @@ from typing import NamedTuple
 from cudaguard.core.journal import Journal
 from cudaguard.core.record import DUMP_SIGNAL, FAULTS, FOLDER_VARIABLE, JOURNAL
 from cudaguard.files import names_in
-from cudaguard.system import processes
+from cudaguard.system.processes import (
+    CANNOT_START,
+    PR_SET_CHILD_SUBREAPER,
+    close_files,
+    descendants,
+    end_with,
+    handles,
+    is_below,
+    load_prctl,
+    parent_of,
+    state,
+)
 from cudaguard.tools.common import TIMEOUT, note
 
 TYPE_CHECKING = False
@@ -137,7 +148,7 @@ class Supervisor:
         self._signals = set(signal.valid_signals()) - own - {signal.SIGKILL, signal.SIGSTOP}
         self._mask: set[int] = set()  # of signals that were blocked before
         self._on_child = signal.getsignal(signal.SIGCHLD)
-        self._prctl = processes.load_prctl()
+        self._prctl = load_prctl()
         self._sent: set[int] = set()
         self._pid = 0
         self._pause: Callable[[float], float] = lambda seconds: seconds  # how much is left
@@ -147,7 +158,7 @@ class Supervisor:
         """Start the program and return how it has ended. Signals stay blocked."""
         start, parent = monotonic(), os.getpid()
         if self._timeout:  # what detaches itself is to be found as well
-            self._prctl(processes.PR_SET_CHILD_SUBREAPER, 1)
+            self._prctl(PR_SET_CHILD_SUBREAPER, 1)
         try:
             self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
             # Where whoever started us ignores it, children vanish without a status.
@@ -160,14 +171,14 @@ class Supervisor:
             raise NoProcessError(f"no process can be supervised: {error.strerror}") from error
         if not self._pid:
             self._start(environment, parent)
-        processes.close_files(2, self._record.lock)  # a pipe ends when the program lets go of it
+        close_files(2, self._record.lock)  # a pipe ends when the program lets go of it
         with suppress(Exception):  # no such call here, or a sandbox: then a parent tells, or nobody
             self._pause = Watch(self._record, self._signals).wait
         is_late = not self._wait(start + (self._timeout or inf))
         seconds = monotonic() - start
         if is_late:
             self._end_all()
-        status = processes.CANNOT_START if self._status is None else self._status
+        status = CANNOT_START if self._status is None else self._status
         return ProgramEnd(self._pid, status, is_late, frozenset(self._sent), seconds)
 
     def become(self, environment: Mapping[str, str]) -> NoReturn:
@@ -181,12 +192,12 @@ class Supervisor:
         """Turn this fork into the program."""
         try:
             # kill -9 of the command that was started kills the program, as without us.
-            processes.end_with(parent, self._prctl)
+            end_with(parent, self._prctl)
             self.become(environment)
         except OSError as error:
             os.write(2, f"cudaguard run: {self._command[0]}: {error.strerror}\n".encode())
         finally:
-            os._exit(processes.CANNOT_START)
+            os._exit(CANNOT_START)
 
     def _wait(self, deadline: float) -> bool:
         """Hand on signals until the program has ended; False if that is not before a time."""
@@ -207,7 +218,7 @@ class Supervisor:
                 continue
             # The program has it where the kernel sends (the terminal does so to the whole process
             # group), or where it is the sender.
-            is_own = info.si_pid and processes.is_below(info.si_pid, self._pid)
+            is_own = info.si_pid and is_below(info.si_pid, self._pid)
             if info.si_code <= 0 and not is_own:
                 self._hand_on(info.si_signo)
         return True
@@ -246,14 +257,14 @@ class Supervisor:
         signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
         deadline = monotonic() + 0.1  # the shell continues the whole group, one by one
         while monotonic() < deadline:
-            if processes.state(self._pid) not in "Tt":
+            if state(self._pid) not in "Tt":
                 return
             sleep(0.01)
         self._hand_on(signal.SIGCONT)
 
     def _end_all(self) -> None:
         """Have everything write down where it is, then end it: politely first."""
-        asked = [one for one in _alive() if processes.handles(one, DUMP_SIGNAL)]  # or would die
+        asked = [pid for pid in _alive() if handles(pid, DUMP_SIGNAL)]  # others would die of it
         for pid in asked:
             _kill(pid, DUMP_SIGNAL)
         if asked:
@@ -272,10 +283,14 @@ class Supervisor:
         self._wait(inf)
 
 
+# --- who is killed, whoever has started it ----------------------------------------
+
+
 class Watch:
     """Notes in the journal who was killed: some parents (mpirun, Ray's raylet) tell nobody.
 
-    It fails before Linux 6.15, which tells of all processes how they have ended.
+    An OSError, ImportError or the like where the system does not tell how others have ended: it
+    takes Linux 6.15 or later.
     """
 
     def __init__(self, record: RunRecord, signals: Iterable[int]) -> None:
@@ -297,9 +312,9 @@ class Watch:
         known = {pid for pid, _ in self._known.values()}
         names = [name for name in names_in(self._folder) if name.startswith(FAULTS)]
         for pid in {int(name[len(FAULTS) :]) for name in names} - known:
-            parent = processes.parent_of(pid)
+            parent = parent_of(pid)
             # Else it is of a container, and its number another one's here.
-            if processes.is_below(parent, os.getpid()) and len(known) < _MOST_WATCHED:
+            if is_below(parent, os.getpid()) and len(known) < _MOST_WATCHED:
                 with suppress(OSError):
                     file = self._open(pid)
                     self._known[file] = pid, self._open(parent)
@@ -341,8 +356,7 @@ class Watch:
 
 def _alive() -> list[int]:
     """Return what is below this process, which inherits what has detached itself, and runs."""
-    below = processes.descendants(os.getpid())
-    return [pid for pid in below if processes.state(pid) not in ("", "Z", "X")]
+    return [pid for pid in descendants(os.getpid()) if state(pid) not in ("", "Z", "X")]
 
 
 def _kill(pid: int, number: int) -> None:
