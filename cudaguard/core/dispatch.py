@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from cudaguard.core.recording import Recording
     from cudaguard.core.repairs import NativeRepairs, Repairs
     from cudaguard.core.replace import Replacements
+    from cudaguard.core.rule import Rule
     from cudaguard.hooks.barrier import Close
     from cudaguard.hooks.ctypes_loads import LibraryLoads
     from cudaguard.hooks.last_error import LastError
-    from cudaguard.model import Rule
 
 
 class Dispatch:

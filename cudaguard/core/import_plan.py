@@ -11,10 +11,10 @@ import sys
 from cudaguard.core.reporter import command_line
 from cudaguard.files import os, own_errors
 from cudaguard.hooks.caller import caller_frame, is_between, module_of
+from cudaguard.model import NamedTuple
 from cudaguard.system.import_graph import ImportGraph
 from cudaguard.system.modules import peek
 from cudaguard.system.source import EXITS, Code, Effect, Import, Module
-from cudaguard.values import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

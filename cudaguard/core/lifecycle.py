@@ -18,16 +18,17 @@ from cudaguard.core.table import table
 from cudaguard.files import os, program_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, ImportCallbacks
 from cudaguard.hooks.loader import is_imported
-from cudaguard.values import MODE_VARIABLE
+from cudaguard.model import MODE_VARIABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from cudaguard.core.findings import Status
     from cudaguard.core.plugins import Entry
     from cudaguard.core.registry import Sourced
-    from cudaguard.model import Rule, Status
+    from cudaguard.core.rule import Rule
 
 
 class Activation:
@@ -149,7 +150,7 @@ class Activation:
 
     def status(self) -> Status:
         """Return what the guard is doing and what it has found so far. Looking touches nothing."""
-        from cudaguard.model import Status
+        from cudaguard.core.findings import Status
 
         core, is_up = self.core, self.is_up
         if is_up:

@@ -9,10 +9,10 @@ directly; their format is the `entry points specification
 
 from __future__ import annotations
 
+from cudaguard.core.rule import Rule
 from cudaguard.errors import RuleError
 from cudaguard.kernel import distributions, start_of
-from cudaguard.model import Rule
-from cudaguard.values import Record
+from cudaguard.model import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cudaguard.core.decide import Plan
     from cudaguard.core.registry import Registry, RuleEntry
     from cudaguard.core.reports import Reporter
-    from cudaguard.model import Rule
+    from cudaguard.core.rule import Rule
 
 IMPORTS_FOR_THE_PROGRAM = True  # see `hooks.caller.importing`
 
@@ -173,8 +173,7 @@ class Prerequisites:
             stop.__cause__ = outcome
             reporter.found(finding, frame, stop=stop)
         elif outcome:
-            how = findings.imported_first(target)
-            reporter.repaired(rule, PREREQUISITE, need, how, frame=frame)
+            reporter.repaired(rule, PREREQUISITE, need, f"imported before {target}", frame=frame)
 
     def _tell_order(
         self, rule: Rule, need: str, target: str, frame: FrameType | None, follows: str = ""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from cudaguard.core.patterns import closest
+from cudaguard.core.rule import Rule
 from cudaguard.core.table import RESERVED_PREFIX, table
 from cudaguard.errors import RuleError
-from cudaguard.model import Rule
-from cudaguard.values import GRADES, Record, plain
+from cudaguard.model import GRADES, Record, plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

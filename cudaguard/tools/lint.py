@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
-    from cudaguard.model import Rule
+    from cudaguard.core.rule import Rule
 
 SPLIT = "# isort: split"  # what has isort and ruff sort what stands above and below it apart
 _INDENT = 4  # columns before the parts of a finding

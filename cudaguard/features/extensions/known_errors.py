@@ -22,8 +22,8 @@ from cudaguard.system.preload import CUDA_FOLDERS, installed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from cudaguard.core.findings import Finding
     from cudaguard.core.known_errors import KnownError
-    from cudaguard.model import Finding
 
 # --- Libraries that are not found -----------------------------------------------------------------
 

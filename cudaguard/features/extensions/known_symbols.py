@@ -14,8 +14,8 @@ from cudaguard.system.name_owners import NOBODY, NVIDIA, PYTHON, TORCH, owner_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from cudaguard.core.findings import Finding
     from cudaguard.core.known_errors import KnownError
-    from cudaguard.model import Finding
     from cudaguard.system.name_owners import NameOwner
 
 OLDER_COPY, OTHER_CUDA, OTHER_TORCH, OTHER_PYTHON, NO_OWNER, NOT_LINKED = IDS = (

@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cudaguard.model import Rule
+    from cudaguard.core.rule import Rule
 
 
 def runtime_in(library: str) -> str:

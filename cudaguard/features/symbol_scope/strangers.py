@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from cudaguard.core.detection import NativeLoad
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.core.reports import Later
+    from cudaguard.core.rule import Rule
     from cudaguard.elf.interposition import Interposed, Scope
     from cudaguard.elf.process import Library
-    from cudaguard.model import Rule
 
 
 # --- When they come -----------------------------------------------------------------------------
