@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cudaguard.core.lazy import LazyFilter
     from cudaguard.core.permit import Permit
     from cudaguard.core.prerequisites import Prerequisites
-    from cudaguard.core.recording import Recording
+    from cudaguard.core.record import Recording
     from cudaguard.core.repairs import NativeRepairs, Repairs
     from cudaguard.core.replace import Replacements
     from cudaguard.core.rule import Rule
@@ -134,7 +134,7 @@ class Dispatch:
     @made_once
     def recording(self) -> Recording:
         """What else is told to a journal that is written to a file."""
-        from cudaguard.core.recording import Recording
+        from cudaguard.core.record import Recording
 
         return Recording(self.journal, is_traced=self.is_traced)
 

@@ -12,8 +12,8 @@ import pytest
 from cudaguard import config
 from cudaguard.core import settings as layers
 from cudaguard.core.findings import Event, Finding, Status
-from cudaguard.core.plugins import Entry
 from cudaguard.core.rule import Rule, Table
+from cudaguard.core.rule_check import Entry
 
 RULE = Rule(
     "R1", ("torch", "decord"), "Because.",

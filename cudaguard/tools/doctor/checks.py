@@ -13,8 +13,7 @@ from cudaguard.core import decide
 from cudaguard.core.checks import Check, Skipped
 from cudaguard.core.findings import Kind, listed
 from cudaguard.core.permit import INSTALL, REPAIRING, install_call
-from cudaguard.core.plugins import scan
-from cudaguard.core.rule_check import rules_from_tables
+from cudaguard.core.rule_check import rules_from_tables, scan_plugins
 from cudaguard.core.table import table
 from cudaguard.errors import ConfigError, RuleError
 from cudaguard.features.gpu_architectures.checks import ending_words, machine_by_child
@@ -174,7 +173,7 @@ def check_settings(site: Site) -> Result:
                 command="pip install --force-reinstall --no-deps cudaguard",
             )
         )
-    for entries in scan(sys.path).values():
+    for entries in scan_plugins(sys.path).values():
         for entry in entries:
             module = entry.value.partition(":")[0].partition(".")[0]
             if folder_of(module) or settings.plugins is False:
