@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.core.detection import Detection
-    from cudaguard.core.lazy import LazyFilter
     from cudaguard.core.permit import Permit
-    from cudaguard.core.prerequisites import Prerequisites
+    from cudaguard.core.prerequisites import LazyFilter, Prerequisites
     from cudaguard.core.record import Recording
     from cudaguard.core.repairs import NativeRepairs, Repairs
     from cudaguard.core.replace import Replacements
@@ -120,7 +119,7 @@ class Dispatch:
     @made_once
     def lazy(self) -> LazyFilter:
         """The filter for lazy imports, of Python 3.15."""
-        from cudaguard.core.lazy import LazyFilter
+        from cudaguard.core.prerequisites import LazyFilter
 
         return LazyFilter()
 
