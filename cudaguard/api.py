@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.config import Mode
+    from cudaguard.core.findings import Status
     from cudaguard.core.registry import Layer
+    from cudaguard.core.rule import Names, Rule
     from cudaguard.features.cuda_init.repair import ContextHandle
     from cudaguard.kernel import Guard
-    from cudaguard.model import Names, Rule, Status
 
 table.use(_index)
 activation.core.kernel = kernel

@@ -21,7 +21,7 @@ PACKAGE = Path(cudaguard.__file__).parent
 
 # The floors of the house, from below; a module imports only from its own floor or from below.
 FLOORS = ("ground", "elf", "system", "hooks", "core", "features", "api", "tools")
-GROUND = {"config", "errors", "files", "model", "values"}
+GROUND = {"config", "errors", "files", "model"}
 FACE = {
     "__init__": "tools", "__main__": "tools",  # the first names everything, lazily
     "kernel": "hooks",  # what is there first

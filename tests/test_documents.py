@@ -52,7 +52,7 @@ def test_configuration_is_accepted(child, blocks, document):
 
 
 def test_entry_point_of_a_plugin_is_spelled_as_we_read_it(blocks):
-    from cudaguard.core.plugins import GROUP
+    from cudaguard.core.rule_check import GROUP
 
     (block,) = [
         block for block in blocks("docs/reference/rules.md", "toml") if "[project." in block

@@ -7,7 +7,7 @@ one that fails is heard no more, is reported once, and costs the others nothing.
 from __future__ import annotations
 
 from cudaguard.hooks.barrier import ON_PURPOSE, is_own_failure, print_instead
-from cudaguard.values import NamedTuple
+from cudaguard.model import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -30,16 +30,15 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.core.detection import Detection
-    from cudaguard.core.lazy import LazyFilter
     from cudaguard.core.permit import Permit
-    from cudaguard.core.prerequisites import Prerequisites
-    from cudaguard.core.recording import Recording
+    from cudaguard.core.prerequisites import LazyFilter, Prerequisites
+    from cudaguard.core.record import Recording
     from cudaguard.core.repairs import NativeRepairs, Repairs
     from cudaguard.core.replace import Replacements
+    from cudaguard.core.rule import Rule
     from cudaguard.hooks.barrier import Close
     from cudaguard.hooks.ctypes_loads import LibraryLoads
     from cudaguard.hooks.last_error import LastError
-    from cudaguard.model import Rule
 
 
 class Dispatch:
@@ -120,7 +119,7 @@ class Dispatch:
     @made_once
     def lazy(self) -> LazyFilter:
         """The filter for lazy imports, of Python 3.15."""
-        from cudaguard.core.lazy import LazyFilter
+        from cudaguard.core.prerequisites import LazyFilter
 
         return LazyFilter()
 
@@ -134,7 +133,7 @@ class Dispatch:
     @made_once
     def recording(self) -> Recording:
         """What else is told to a journal that is written to a file."""
-        from cudaguard.core.recording import Recording
+        from cudaguard.core.record import Recording
 
         return Recording(self.journal, is_traced=self.is_traced)
 

@@ -6,10 +6,10 @@ was told (`cudaguard.core.reports.Repaired`). Nothing is taken from prose.
 
 from __future__ import annotations
 
+from cudaguard.core.findings import Finding
 from cudaguard.core.reports import PREREQUISITE, Repaired
 from cudaguard.files import LARGEST, read_end
-from cudaguard.model import Finding
-from cudaguard.values import SEVERITIES, NamedTuple
+from cudaguard.model import SEVERITIES, NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -40,9 +40,9 @@ from cudaguard.core.error_texts import (
     lines_back,
     streams_of,
 )
-from cudaguard.core.findings import Kind
+from cudaguard.core.findings import Finding, Kind
 from cudaguard.files import os, program_errors, read_bytes
-from cudaguard.model import Finding, NamedTuple, Record
+from cudaguard.model import NamedTuple, Record
 from cudaguard.system.statuses import statuses_in
 
 TYPE_CHECKING = False

@@ -18,16 +18,17 @@ from cudaguard.core.table import table
 from cudaguard.files import os, program_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, ImportCallbacks
 from cudaguard.hooks.loader import is_imported
-from cudaguard.values import MODE_VARIABLE
+from cudaguard.model import MODE_VARIABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from cudaguard.core.plugins import Entry
+    from cudaguard.core.findings import Status
     from cudaguard.core.registry import Sourced
-    from cudaguard.model import Rule, Status
+    from cudaguard.core.rule import Rule
+    from cudaguard.core.rule_check import Entry
 
 
 class Activation:
@@ -149,11 +150,11 @@ class Activation:
 
     def status(self) -> Status:
         """Return what the guard is doing and what it has found so far. Looking touches nothing."""
-        from cudaguard.model import Status
+        from cudaguard.core.findings import Status
 
         core, is_up = self.core, self.is_up
         if is_up:
-            from cudaguard.core.late_imports import record_bypassed
+            from cudaguard.core.prerequisites import record_bypassed
 
             record_bypassed(core)
         return Status(
@@ -320,7 +321,7 @@ class Activation:
             core.look()
         self._load_late_plugins()
         if any(is_imported(name) for name in core.registry.by_module):
-            from cudaguard.core.late_imports import check_already_imported
+            from cudaguard.core.prerequisites import check_already_imported
 
             check_already_imported(core, at_start=at_start)
 
@@ -369,14 +370,13 @@ class Activation:
 
     def _find_plugins(self) -> None:
         """Add the plug-ins on ``sys.path`` that were not found before."""
+        found: dict[str, tuple[Entry, ...]] = {}
         try:
-            found = {}
             if self.core.kernel.has_plugins():
-                from cudaguard.core.plugins import scan
+                from cudaguard.core.rule_check import scan_plugins
 
-                found = scan(sys.path)
+                found = scan_plugins(sys.path)
         except program_errors(Exception) as error:
-            found = {}
             self.core.broken("looking for rule plug-ins", error)
         waiting = dict(self._plugins or {})
         for module, entries in found.items():
@@ -400,12 +400,12 @@ class Activation:
         if not entries:
             return
         from cudaguard.core import findings
-        from cudaguard.core.plugins import load
+        from cudaguard.core.rule_check import load_plugin
 
         rules: list[Sourced] = []
         for entry in entries:
             try:
-                loaded = load(entry, known=table.rule_ids)
+                loaded = load_plugin(entry, known=table.rule_ids)
             except program_errors(Exception, SystemExit) as error:
                 finding = findings.plugin_failed(entry.value, name, error)
                 self.core.reporter.found(finding)

@@ -31,8 +31,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from cudaguard.core.findings import Finding
     from cudaguard.core.reports import Reporter
-    from cudaguard.model import Finding
 
 _LEAST = 20  # characters of a message that cannot be another one
 _LONGEST_TEXT, _DEEPEST = 2000, 30  # characters of an error, frames: what a record needs

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
-    from cudaguard.model import Rule
+    from cudaguard.core.rule import Rule
 
 _SIGNS = "*?["
 _LIKENESS = 0.7  # of 1: "demolish" is not meant to be a verb of ours

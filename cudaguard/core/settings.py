@@ -10,7 +10,7 @@ from cudaguard import config
 from cudaguard.core.registry import InForce, Layer, built_in, entry_of
 from cudaguard.core.table import RESERVED_PREFIX, table
 from cudaguard.errors import ConfigError, RuleError
-from cudaguard.values import MODE_VARIABLE
+from cudaguard.model import MODE_VARIABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

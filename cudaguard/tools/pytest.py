@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.config import Mode
-    from cudaguard.model import Finding
+    from cudaguard.core.findings import Finding
 
 
 NAME = "cudaguard"  # of the section, and the first part of the names of properties
@@ -147,7 +147,7 @@ class GuardedRun:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Take over what a worker of pytest-xdist has found."""
-        from cudaguard.model import Finding
+        from cudaguard.core.findings import Finding
 
         for entry in getattr(node, "workeroutput", {}).get("cudaguard", ()):
             after = entry["after"] or "the start"

@@ -6,7 +6,7 @@ import pytest
 
 from cudaguard.core.decide import applies, plan
 from cudaguard.core.permit import Permit, permit_for
-from cudaguard.model import Rule
+from cudaguard.core.rule import Rule
 
 
 class HandMade:

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from cudaguard.core.dispatch import Dispatch
+from cudaguard.core.findings import Finding
 from cudaguard.core.journal_reader import (
     Begun,
     CudaUsed,
@@ -21,7 +22,6 @@ from cudaguard.core.journal_reader import (
     typed,
 )
 from cudaguard.core.reports import PREREQUISITE, Repaired
-from cudaguard.model import Finding
 
 
 def event(kind, name="", details=None):

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
+    from cudaguard.core.findings import Finding
     from cudaguard.core.permit import Permit
     from cudaguard.core.request import Outcome, Request
-    from cudaguard.model import Finding
 
 
 def replace_attributes(request: Request) -> Iterator[Outcome]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cudaguard.core.replace import ReplacedPlace
     from cudaguard.core.reports import Reporter
     from cudaguard.core.request import Outcomes, Request
-    from cudaguard.model import Rule
+    from cudaguard.core.rule import Rule
 
 _STRATEGIES = ("clone", "no-graphs")
 

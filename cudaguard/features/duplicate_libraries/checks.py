@@ -9,7 +9,7 @@ import re
 import sys
 import time
 
-from cudaguard.core.checks import Check
+from cudaguard.core.checks import Check, Skipped
 from cudaguard.elf.library_facts import is_same_build, version_of
 from cudaguard.elf.reader import ElfFile
 from cudaguard.elf.search_path import Place, SearchPath
@@ -18,7 +18,6 @@ from cudaguard.features.duplicate_libraries.findings import Served
 from cudaguard.features.duplicate_libraries.judgement import is_older_release
 from cudaguard.files import open_file
 from cudaguard.system.packages import (
-    Skipped,
     documents,
     is_shared_object,
     key_of,
@@ -30,8 +29,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from cudaguard.model import Finding
-    from cudaguard.system.packages import Result, SharedFile, Site
+    from cudaguard.core.checks import Result
+    from cudaguard.core.findings import Finding
+    from cudaguard.system.packages import SharedFile, Site
 
     Files = list[tuple[str, str, str]]  # (path, hash, distribution)
 

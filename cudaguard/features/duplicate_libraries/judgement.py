@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from cudaguard.core.dispatch import Dispatch
-    from cudaguard.model import Finding
+    from cudaguard.core.findings import Finding
     from cudaguard.system.runtimes import Copy, Stray
 
     Release = tuple[int, ...]

@@ -6,7 +6,7 @@ import os
 import re
 from contextlib import suppress
 
-from cudaguard.core.checks import Check
+from cudaguard.core.checks import Check, Skipped
 from cudaguard.core.lifecycle import activation
 from cudaguard.core.patterns import matches, values_of
 from cudaguard.elf.forecast import refuses_executable_stacks, wants_executable_stack
@@ -21,7 +21,6 @@ from cudaguard.system.extensions import (
     numpy_2,
 )
 from cudaguard.system.name_owners import cuda_of
-from cudaguard.system.packages import Skipped
 from cudaguard.system.runtimes import runtime_of, stem_of
 from cudaguard.system.torch_build import PYTHON
 
@@ -29,8 +28,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from cudaguard.core.checks import Result
     from cudaguard.elf.forecast import ExtensionCheck, Settled
-    from cudaguard.system.packages import Result, SharedFile, Site
+    from cudaguard.system.packages import SharedFile, Site
 
 
 # What comes with the driver, and is nowhere without one.

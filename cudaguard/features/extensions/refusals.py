@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import FrameType
 
+    from cudaguard.core.findings import Finding
     from cudaguard.elf.forecast import ExtensionCheck
-    from cudaguard.model import Finding
 
 NO_STATIC_TLS = ": cannot allocate memory in static TLS block"
 _THERE_AT_START = ("libc.so.", "ld-")  # what these want is set aside besides

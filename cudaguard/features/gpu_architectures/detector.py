@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from cudaguard.core.detection import NativeLoad
     from cudaguard.core.dispatch import Dispatch
+    from cudaguard.core.findings import Finding
     from cudaguard.features.gpu_architectures.policy import Pair, Torch
-    from cudaguard.model import Finding
     from cudaguard.system.torch_build import Nvrtc
 
 _QUEUED = "torch.cuda: looks at the architectures of GPUs when it initializes CUDA"

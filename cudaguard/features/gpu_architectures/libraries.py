@@ -15,8 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from cudaguard.core.findings import Finding
     from cudaguard.features.gpu_architectures.policy import Pair
-    from cudaguard.model import Finding
 
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 _KNOWN = ("torch", "nvidia")  # torch says what it has code for; NVIDIA's serve each other

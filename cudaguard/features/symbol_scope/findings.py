@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cudaguard.core.detection import NativeLoad
+    from cudaguard.core.findings import Finding
     from cudaguard.core.request import Request
+    from cudaguard.core.rule import Rule
     from cudaguard.elf.interposition import Interposed
-    from cudaguard.model import Finding, Rule
 
 KEPT_LOCAL = "kept in local symbol scope"
 RELINK = (

@@ -14,7 +14,6 @@ from cudaguard.core.patterns import matches
 from cudaguard.core.reports import LATER
 from cudaguard.elf.interposition import Binding, binding_of, load_of, needs_of, open_deep
 from cudaguard.errors import ImportOrderError
-from cudaguard.features.symbol_scope.facts import names_library, packages_of, runtime_among
 from cudaguard.features.symbol_scope.findings import (
     BY_FIX,
     INTERPOSED,
@@ -22,6 +21,7 @@ from cudaguard.features.symbol_scope.findings import (
     bound_to_own,
     interposed,
 )
+from cudaguard.features.symbol_scope.repair import names_library, packages_of, runtime_among
 from cudaguard.files import os, own_errors
 from cudaguard.hooks.caller import caller_frame, describe, frame_outside, is_importing, module_of
 from cudaguard.system.facts import Facts, Packages
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from cudaguard.core.detection import NativeLoad
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.core.reports import Later
+    from cudaguard.core.rule import Rule
     from cudaguard.elf.interposition import Interposed, Scope
     from cudaguard.elf.process import Library
-    from cudaguard.model import Rule
 
 
 # --- When they come -----------------------------------------------------------------------------

@@ -22,8 +22,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from cudaguard.core.findings import Finding
     from cudaguard.core.request import Outcome, Request
-    from cudaguard.model import Finding
 
 
 def load_newest(request: Request) -> Iterator[Outcome]:

@@ -19,9 +19,9 @@ from cudaguard.core.checks import FAIL, FAILED_ITSELF, SKIPPED, STATUSES, WARNIN
 from cudaguard.core.findings import counted
 from cudaguard.files.layout import COLOR, Page
 from cudaguard.files.text import printable_data, printable_lines
+from cudaguard.model import SEVERITIES
 from cudaguard.system.torch_build import folder_of
 from cudaguard.tools import common
-from cudaguard.values import SEVERITIES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

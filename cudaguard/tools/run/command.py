@@ -67,9 +67,9 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace) -> int:
     """Run the program and end as it does; on a usage error, return its status."""
+    from cudaguard.model import MODE_VARIABLE
     from cudaguard.system.processes import CANNOT_START
     from cudaguard.tools.run.supervise import IS_SUPPORTED, flush
-    from cudaguard.values import MODE_VARIABLE
 
     asked = [name for name in ("report", "timeout") if getattr(args, name)]
     if asked and (args.exec or not IS_SUPPORTED):

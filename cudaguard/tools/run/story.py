@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
     from typing import Any
 
+    from cudaguard.core.findings import Finding
     from cudaguard.core.journal_reader import Line
+    from cudaguard.core.rule import Rule
     from cudaguard.files.layout import Page
-    from cudaguard.model import Finding, Rule
     from cudaguard.tools.run.launch import Program
     from cudaguard.tools.run.record import FaultDump, Frames
 
