@@ -33,11 +33,12 @@ _OTHER_LAYOUT = (
 )
 # Of these any copy does: descriptions of types, tags of the standard library that are compared by
 # address, its errors, what throws them, what hands on to the plain operator delete, and functions
-# that newer compilers add to an older C++ runtime (as in NVIDIA's libcufile.so.0).
+# that newer compilers add to an older C++ runtime (in NVIDIA's libcufile.so.0, in libtvm_ffi.so).
 _ANY_COPY_DOES = re.compile(
     rb"_ZT[IS]|_ZZNSt|__cxa_throw_bad_|_Zd[la]Pvm|_ZNSt8ios_base7_M_(?:move|swap)ERS_"
-    rb"|_Z(?:NK?St\d+|St\d+__throw_)(?:bad_array_new_length|bad_optional_access|invalid_argument"
-    rb"|out_of_range|(?:logic|domain|length|range|runtime|overflow|underflow)_error)"
+    rb"|_ZSt21ios_base_library_initv|_Z(?:NK?St\d+|St\d+__throw_)(?:bad_array_new_length"
+    rb"|bad_optional_access|invalid_argument|out_of_range"
+    rb"|(?:logic|domain|length|range|runtime|overflow|underflow)_error)"
 ).match
 # Variables of the C library that a program may have copies of, with the same value.
 _SAME_EVERYWHERE = (b"stdin", b"stdout", b"stderr")
