@@ -82,7 +82,7 @@ def test_it_is_told_where_nothing_may_be_changed(scene, mode):
     assert ran.err.count(TOLD) == (mode == "warn")
 
 
-# Symbol -> does it matter whose copy of it is used? NVIDIA's libcufile.so.0 or libtvm_ffi.so has the others.
+# Symbol -> does it matter whose copy is used? libcufile.so.0 or libtvm_ffi.so has the others.
 NAMES = {
     "_ZNSt11logic_errorC2EPKc": False,
     "_ZNKSt13runtime_error4whatEv": False,
