@@ -21,7 +21,7 @@ from cudaguard.hooks.dlopen import NOT_FOUND, RTLD_GLOBAL, RTLD_NOLOAD, LoaderFl
 from cudaguard.hooks.extensions import ExtensionLoads
 from cudaguard.hooks.loader import stand_before
 from cudaguard.hooks.own_imports import is_put_off
-from cudaguard.system.modules import peek
+from cudaguard.system import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

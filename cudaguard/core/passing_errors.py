@@ -25,7 +25,7 @@ from cudaguard.errors import CudaGuardError
 from cudaguard.files import own_errors, program_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
 from cudaguard.hooks.caller import caller_frame
-from cudaguard.system.modules import peek
+from cudaguard.system import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from cudaguard.errors import ImportOrderError
 from cudaguard.files import own_errors, program_errors
 from cudaguard.hooks.caller import caller_frame, describe
 from cudaguard.hooks.loader import is_imported
+from cudaguard.system import peek
 from cudaguard.system.facts import Facts
-from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

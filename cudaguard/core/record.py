@@ -14,7 +14,7 @@ from cudaguard import system
 from cudaguard.elf.process import mapped_files
 from cudaguard.files import open_to_write, os, own_errors
 from cudaguard.hooks.caller import caller_frame, describe, hide_frame, importing
-from cudaguard.system.modules import peek
+from cudaguard.system import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -110,3 +110,18 @@ class Rule(Record):
         for name in ("watch", "dist", "needs", "links"):
             values[name] = _listed(values[name])
         values.update(when=_frozen(values["when"]), actions=_frozen(values["actions"]))
+
+
+def actions_of(rule: Rule, *verbs: str) -> tuple[Mapping[str, Any], ...]:
+    """Return the rule's actions with these verbs, in their order."""
+    return tuple(action for action in rule.actions if not action.keys().isdisjoint(verbs))
+
+
+def values_of(rule: Rule, *verbs: str) -> tuple[str, ...]:
+    """Return the values of these verbs in the rule's actions, in their order."""
+    return tuple(action[verb] for action in rule.actions for verb in verbs if verb in action)
+
+
+def texts_of(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Return the texts of a parameter that takes one or several."""
+    return (value,) if isinstance(value, str) else value

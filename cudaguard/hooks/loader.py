@@ -23,7 +23,7 @@ from cudaguard.hooks.barrier import (
     swallowed,
 )
 from cudaguard.hooks.caller import hide_frame, of_import_system
-from cudaguard.system.modules import peek
+from cudaguard.system import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

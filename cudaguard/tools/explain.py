@@ -52,9 +52,9 @@ def configure(parser: ArgumentParser) -> None:
 def execute(args: Namespace) -> int:
     """Explain, and return the exit status."""
     from cudaguard.core.passing_errors import closest
-    from cudaguard.core.patterns import closest_id
     from cudaguard.files import read_start
     from cudaguard.files.layout import COLOR, Page
+    from cudaguard.files.text import closest_id
     from cudaguard.tools.known import explain, ids
 
     text, data = " ".join(args.about), b""

@@ -6,9 +6,9 @@ from cudaguard import api  # noqa: F401  # hands the features to the core
 from cudaguard.core.findings import Finding, of_rule, switch_off
 from cudaguard.core.lifecycle import activation
 from cudaguard.core.passing_errors import explain_error, explain_text, in_this_process, known_errors
-from cudaguard.core.patterns import same_id
 from cudaguard.core.rule_check import toml_text
 from cudaguard.core.table import table
+from cudaguard.files.text import same_id
 from cudaguard.tools.doctor.checks import CHECKS, all_rules, check_of
 
 TYPE_CHECKING = False

@@ -27,8 +27,8 @@ from cudaguard.hooks.caller import (
     may_look_at_threads,
     module_of,
 )
+from cudaguard.system import has_ctypes, peek
 from cudaguard.system.driver import ABSENT, NOWHERE, Driver, DriverState
-from cudaguard.system.modules import has_ctypes, peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import sys
 from cudaguard.files import os, own_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
 from cudaguard.hooks.caller import caller_frame, frame_outside_of
+from cudaguard.system import peek
 from cudaguard.system.loader_list import LoaderNews
-from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

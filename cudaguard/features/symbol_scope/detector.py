@@ -100,8 +100,8 @@ class ScopeDetector:
         self.mapping(spec.origin or "", spec.name)
 
     def _read(self, scope: bytes, since: str) -> Scope:
-        from cudaguard.core.patterns import matches
         from cudaguard.elf.interposition import read_scope
+        from cudaguard.files import matches
         from cudaguard.system.facts import Packages
         from cudaguard.system.runtimes import GLOBAL_ON_PURPOSE
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from cudaguard.core.decide import applies
-from cudaguard.core.patterns import matches
 from cudaguard.core.reports import LATER
 from cudaguard.elf.interposition import Binding, binding_of, load_of, needs_of, open_deep
 from cudaguard.errors import ImportOrderError
@@ -22,7 +21,7 @@ from cudaguard.features.symbol_scope.findings import (
     interposed,
 )
 from cudaguard.features.symbol_scope.repair import names_library, packages_of, runtime_among
-from cudaguard.files import os, own_errors
+from cudaguard.files import matches, os, own_errors
 from cudaguard.hooks.caller import caller_frame, describe, frame_outside, is_importing, module_of
 from cudaguard.system.facts import Facts, Packages
 from cudaguard.system.runtimes import FAMILIES

@@ -10,12 +10,12 @@ process. What was linked by MSVC 14.40 or newer crashes with one that is older t
 from __future__ import annotations
 
 from cudaguard.core.findings import not_preloaded
-from cudaguard.core.patterns import values_of
 from cudaguard.core.request import Done, Refused, WouldDo
+from cudaguard.core.rule import values_of
 from cudaguard.features.windows_runtime import facts, findings
 from cudaguard.features.windows_runtime.facts import NEWEST_FOR_ALL, RuntimeCopy, newest
 from cudaguard.files import own_errors
-from cudaguard.system.modules import has_ctypes
+from cudaguard.system import has_ctypes
 from cudaguard.system.pe import is_too_old, read_pe
 
 TYPE_CHECKING = False

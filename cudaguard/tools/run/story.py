@@ -25,10 +25,10 @@ from cudaguard.core.journal_reader import (
     Signaled,
     Started,
 )
-from cudaguard.core.patterns import actions_of, matches, values_of
 from cudaguard.core.permit import INSTALL, install_call
 from cudaguard.core.reports import Repaired
-from cudaguard.files import LARGEST, read_bytes
+from cudaguard.core.rule import actions_of, values_of
+from cudaguard.files import LARGEST, matches, read_bytes
 from cudaguard.system.processes import CRASHES_OF_WINDOWS, signal_name
 from cudaguard.tools.run.launch import program_of
 
