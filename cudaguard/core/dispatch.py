@@ -17,7 +17,7 @@ from cudaguard.core.table import table
 from cudaguard.files import LARGEST, os, own_errors, read_start
 from cudaguard.hooks.barrier import NOTHING, ImportCallbacks
 from cudaguard.hooks.caller import caller_frame, describe, importing
-from cudaguard.hooks.dlopen import NOT_FOUND, RTLD_GLOBAL, RTLD_NOLOAD, LoaderFlags
+from cudaguard.hooks.dlopen import NOT_FOUND, RTLD_GLOBAL, RTLD_NOLOAD, LibraryLoads, LoaderFlags
 from cudaguard.hooks.extensions import ExtensionLoads
 from cudaguard.hooks.loader import stand_before
 from cudaguard.hooks.own_imports import is_put_off
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from cudaguard.core.replace import Replacements
     from cudaguard.core.rule import Rule
     from cudaguard.hooks.barrier import Close
-    from cudaguard.hooks.ctypes_loads import LibraryLoads
     from cudaguard.hooks.last_error import LastError
 
 
@@ -112,8 +111,6 @@ class Dispatch:
     @made_once
     def ctypes(self) -> LibraryLoads:
         """The loads by ctypes."""
-        from cudaguard.hooks.ctypes_loads import LibraryLoads
-
         return LibraryLoads(lambda one: self.native.scope_of_library(one), self)  # noqa: PLW0108
 
     @made_once

@@ -383,7 +383,7 @@ def _names_of(step: Import) -> list[str]:
 _NOTHING = _Source(b"")
 
 
-# --- The modules that sources lead to -------------------------------------------------------------
+# --- What the program will import -----------------------------------------------------------------
 
 _MOST_FRAMES = 50
 _TRANSPARENT = ("importlib", "runpy")  # what they call, their caller has called
