@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from cudaguard.core.decide import applies
+from cudaguard.core.decide import applying
 from cudaguard.core.reports import LATER
 from cudaguard.elf.interposition import Binding, binding_of, load_of, needs_of, open_deep
 from cudaguard.errors import ImportOrderError
@@ -54,7 +54,7 @@ def arrived(
     for file in files:
         package = packages.of(file)
         rules = _rules_about(core, file, package, load)
-        here = [rule for rule in rules if applies(rule, facts)]
+        here = applying(rules, facts)
         # Each is asked: what they do must not depend on what another one does.
         known = [_is_known(core, rule, load, has_runtime=has_runtime) for rule in here]
         is_let_be = bool(rules and not here)
