@@ -13,7 +13,7 @@ import cudaguard
 from cudaguard.core.known_errors import literal_in
 from cudaguard.core.passing_errors import GENERAL_ID, known_errors
 from cudaguard.features._index import IDS as DETECTORS
-from cudaguard.tools.known import RULES
+from cudaguard.tools.explain import RULES
 from cudaguard.tools.main import main
 
 from ..documents import ERRORS, SAID, valid

@@ -13,7 +13,6 @@ from functools import cache
 
 from cudaguard import errors
 from cudaguard.api import active_rules
-from cudaguard.core.journal_reader import read_events
 from cudaguard.core.record import JOURNAL
 from cudaguard.files import read_bytes, write_text
 from cudaguard.files.layout import MOST, Page
@@ -23,7 +22,7 @@ from cudaguard.system.processes import oom_kills, shell_status, signal_name
 from cudaguard.system.source import imports_of_file
 from cudaguard.tools.common import TIMEOUT, json_text, say, shareable
 from cudaguard.tools.run.launch import debugger, program_of
-from cudaguard.tools.run.record import faults_in
+from cudaguard.tools.run.record import faults_in, read_events
 from cudaguard.tools.run.story import (
     AT_EXIT,
     CRASHES,
@@ -354,7 +353,7 @@ class Report:
     def _misplaced(self) -> tuple[str, str]:
         """Return which imports are in an order that a rule forbids, and how to keep it."""
         from cudaguard.core.decide import applying
-        from cudaguard.tools.known import RULES
+        from cudaguard.tools.explain import RULES
         from cudaguard.tools.lint import Project, misplaced
 
         script, running = self._sources.script, [one.name for one in self._story.running]
