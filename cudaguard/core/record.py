@@ -58,7 +58,7 @@ def begin(activation: Any) -> None:
             _Children(activation, folder, faults, is_ours).watch()
             # After all that the program registers: what dies later dies as it is cleaned up.
             register(core.journal.note, "end", "")
-    if activation.is_up:  # the .pth line was first, and its journal is another one
+    if activation.is_installed:  # the .pth line was first, and its journal is another one
         core.journal.note("install", core.reporter.mode)
 
 
@@ -359,7 +359,7 @@ class Recording:
         self.look()
         register(end)
 
-    def window(self, spec: ModuleSpec) -> Close:
+    def watch_extension(self, spec: ModuleSpec) -> Close:
         """Note what the loading of an extension maps (see `hooks.barrier.ImportCallbacks`)."""
         file = spec.origin or ""
         self.begins(file, spec.name)

@@ -272,7 +272,7 @@ class CudaDetector:
         self._quietly("looking at an error", lambda: self._look_at_error(error))
 
     def _quietly(self, what: str, action: Callable[[], None]) -> None:
-        if getattr(self._thread_state, "busy", False) or not self._core.is_up:
+        if getattr(self._thread_state, "busy", False) or not self._core.is_installed:
             return
         self._thread_state.busy = True
         try:

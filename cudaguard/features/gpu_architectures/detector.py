@@ -78,7 +78,7 @@ class ArchitectureDetector:
 
     def _look(self) -> None:
         """Look; what is wrong with that is not torch's concern, which would fail over it."""
-        if not self._core.is_up:
+        if not self._core.is_installed:
             return
         try:
             for finding in look_at_torch():

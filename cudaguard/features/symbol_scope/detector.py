@@ -77,9 +77,9 @@ class ScopeDetector:
             self._seen = now
             come = [library for library in scope.strangers if library not in before]
             if come:
-                from cudaguard.features.symbol_scope.strangers import Victims, arrived
+                from cudaguard.features.symbol_scope.strangers import Victims, strangers_among
 
-                strangers = {**strangers, **arrived(self._core, come, load, since)}
+                strangers = {**strangers, **strangers_among(self._core, come, load, since)}
                 if self._victims is None:
                     self._victims = Victims(self._core)
                     own = self._core.extensions.pythons_own

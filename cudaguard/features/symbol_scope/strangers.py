@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 # --- When they come -----------------------------------------------------------------------------
 
 
-def arrived(
+def strangers_among(
     core: Dispatch, libraries: Iterable[Library], load: NativeLoad | None, since: str
 ) -> dict[str, Stranger]:
     """Return what is known of what has just become global, by file; `since`: why `load` is None."""
