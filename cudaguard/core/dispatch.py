@@ -251,7 +251,7 @@ class Dispatch:
             detection = self.made("detection")
             if detection is not None and error is None:
                 detection.imported(name)
-            elif detection is not None and is_watched:
+            if detection is not None and (error is None or is_watched):
                 detection.error_passes(error)
 
         return close
@@ -374,8 +374,8 @@ class Dispatch:
         answers = self.detection.publish("refused", spec, error) if self.is_installed else []
         return next(iter(answers), None)
 
-    def error_passes(self, error: BaseException, *, is_printed: bool = False) -> None:
-        """Look at an error that leaves a guarded block, or ends the program; never raises."""
+    def error_passes(self, error: BaseException | None, *, is_printed: bool = False) -> None:
+        """Look at an error that leaves a guarded block, or ends the program, if one does."""
         if not self.is_installed:
             return
         self.detection.error_passes(error)
@@ -384,8 +384,8 @@ class Dispatch:
 
             error_passes(self.reporter, error, is_printed=is_printed)
 
-    def error_ends(self, error: BaseException) -> None:
-        """Look at an error that ends the program, and record it for ``cudaguard run``."""
+    def error_ends(self, error: BaseException | None) -> None:
+        """Look at an error that ends the program, if one does; record it for ``cudaguard run``."""
         self.error_passes(error, is_printed=True)
         # Not of KeyboardInterrupt: what is imported here may evaluate a string (namedtuple does),
         # after which Python has forgotten that it is to end by SIGINT.

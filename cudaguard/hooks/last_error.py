@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class LastError:
-    """Looks at the last error once, at exit."""
+    """Looks at the last error once, at exit; at None if the program ends without one."""
 
-    def __init__(self, look: Callable[[BaseException], None]) -> None:
+    def __init__(self, look: Callable[[BaseException | None], None]) -> None:
         self.look = look
         self.is_wanted = False  # whenever the guard is up
         self.is_installed = False
@@ -42,8 +42,9 @@ class LastError:
     def _look_at_last(self) -> None:
         try:
             error = vars(sys).get("last_value")
-            if self.is_installed and isinstance(error, BaseException) and _has_ended_program(error):
-                self.look(error)
+            has_ended = isinstance(error, BaseException) and _has_ended_program(error)
+            if self.is_installed:
+                self.look(error if has_ended else None)
         except own_errors(Exception):  # whatever else happens at exit has to happen
             return
 
