@@ -59,11 +59,6 @@ class Activation:
             self._pid, self._lock = os.getpid(), RLock()
         return self._lock
 
-    @property
-    def is_installed(self) -> bool:
-        """True if the guard is installed."""
-        return self.core.is_installed
-
     def take_over(self, reason: str) -> None:
         """Come into force where the kernel was asleep; does nothing elsewhere."""
         self.woken_by = self.woken_by or reason
@@ -143,7 +138,7 @@ class Activation:
 
     def active_rules(self) -> tuple[Rule, ...]:
         """Return the rules in force; without a guard, those that `install` would put in force."""
-        if self.is_installed:
+        if self.core.is_installed:
             return self.core.registry.rules
         would = self._combined((Layer(),))
         return Registry(would.rules, would.switches).rules
@@ -152,7 +147,7 @@ class Activation:
         """Return what the guard is doing and what it has found so far. Looking touches nothing."""
         from cudaguard.core.findings import Status
 
-        core, is_installed = self.core, self.is_installed
+        core, is_installed = self.core, self.core.is_installed
         if is_installed:
             from cudaguard.core.prerequisites import record_bypassed
 
@@ -232,11 +227,9 @@ class Activation:
             self._finders().insert_first(kernel)
         kernel.core, kernel.asked = core, None
         kernel.patch()
-        if (
-            self.open_blocks
-            and wanted.mode in REPAIRING
-            and hasattr(sys, "set_lazy_imports_filter")
-        ):
+        is_in_block = self._blocks and (self._base is None or self._base.mode == "off")
+        has_filter = hasattr(sys, "set_lazy_imports_filter")
+        if is_in_block and has_filter and wanted.mode in REPAIRING:
             watched = {name for one in registry.entries for name in one.watch}
             core.lazy.roots = frozenset(name.partition(".")[0] for name in watched)
             core.lazy.install()
@@ -244,12 +237,6 @@ class Activation:
             core.lazy.uninstall()
         if core.made("end") and core.end.is_wanted:
             core.end.install()
-
-    @property
-    def open_blocks(self) -> int:
-        """How many `guard()` blocks are open, if there is no guard outside of them; else 0."""
-        is_outside = self._base is not None and self._base.mode != "off"
-        return 0 if is_outside else len(self._blocks)
 
     def _watch(self, names: Mapping[str, object]) -> None:
         if self.core.is_traced or "*" in names:

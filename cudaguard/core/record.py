@@ -57,7 +57,7 @@ def begin(activation: Any) -> None:
             _Children(activation, folder, faults, is_ours).watch()
             # After all that the program registers: what dies later dies as it is cleaned up.
             register(core.journal.note, "end", "")
-    if activation.is_installed:  # the .pth line was first, and its journal is another one
+    if core.is_installed:  # the .pth line was first, and its journal is another one
         core.journal.note("install", core.reporter.mode)
 
 

@@ -53,11 +53,6 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
 
 
-def _listed(values: Any) -> Any:
-    # Anything else stays as it is: `watch="torch"` is refused later, not taken for five names.
-    return tuple(values) if isinstance(values, (list, set, frozenset)) else values
-
-
 class Rule(Record):
     """One piece of knowledge: what goes wrong around an import, where, and the cure.
 
@@ -108,7 +103,9 @@ class Rule(Record):
     @staticmethod
     def _complete(values: dict[str, Any]) -> None:
         for name in ("watch", "dist", "needs", "links"):
-            values[name] = _listed(values[name])
+            # Anything else stays: `watch="torch"` is refused later, not taken for five names.
+            if isinstance(values[name], (list, set, frozenset)):
+                values[name] = tuple(values[name])
         values.update(when=_frozen(values["when"]), actions=_frozen(values["actions"]))
 
 

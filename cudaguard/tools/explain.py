@@ -124,7 +124,7 @@ def explain(about: BaseException | str) -> Finding | None:
         about: An exception, with those that led to it; the text of a message, a whole log included;
             an id, as in ``CG001``; or the address of a report that an entry links.
     """
-    is_guarded = activation.is_installed
+    is_guarded = activation.core.is_installed
     if isinstance(about, BaseException):
         finding = explain_error(about, is_guarded=is_guarded)
         return None if finding is None else in_this_process(finding)[0] or finding
