@@ -64,4 +64,4 @@ VERBS = (
     ),
 )
 CATEGORY = "SymbolScopeWarning"
-DETECTORS = {"detector:ScopeDetector": (), "repair:RuntimeDetector": ()}
+DETECTORS = {"detector:ScopeDetector": (), "detector:RuntimeDetector": ()}
