@@ -1,4 +1,4 @@
-"""Sees what comes into the global symbol scope, what is mapped then, and runtimes shown to everyone.
+"""Sees what comes into the global symbol scope, what is mapped then, and C++ runtimes for all.
 
 Nothing else is read before a library is in that scope that does not belong there.
 """
