@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from cudaguard.features.cuda_init.repair import Device as Device
     from cudaguard.kernel import Guard as Guard
     from cudaguard.system.extensions import check_extension as check_extension
-    from cudaguard.tools.known import explain as explain
+    from cudaguard.tools.explain import explain as explain
 
 _HOMES = {
     "ArrayInterfaceError": "errors",
@@ -90,7 +90,7 @@ _HOMES = {
     "add_rule": "api",
     "check_extension": "system.extensions",
     "create_context": "api",
-    "explain": "tools.known",
+    "explain": "tools.explain",
     "graph_safe": "features.cuda_graphs.functions",
     "guard": "api",
     "normalize": "features.array_interface.functions",

@@ -168,7 +168,7 @@ def launch() -> None:
     end.look, end.is_wanted = activation.core.error_ends, True
     begin(activation)
     boot()
-    if activation.is_up:  # the .pth line was first
+    if activation.core.is_installed:  # the .pth line was first
         end.install()
 
 

@@ -30,7 +30,7 @@ from cudaguard.features.array_interface.consumers import (
 from cudaguard.model import GRADES
 from cudaguard.tools.common import VARIABLES
 from cudaguard.tools.doctor.checks import CHECKS, all_checks, check_of
-from cudaguard.tools.known import RULES
+from cudaguard.tools.explain import RULES
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # where a test imports this
 

@@ -14,7 +14,7 @@ from cudaguard.core.reporter import command_line
 from cudaguard.files import os, own_errors, program_errors, read_bytes, standard_library
 from cudaguard.hooks.caller import caller_frame, is_between, module_of
 from cudaguard.model import NamedTuple
-from cudaguard.system.modules import peek
+from cudaguard.system import peek
 from cudaguard.system.source import EXITS, Code, Effect, Import, Module, absolute, parsed
 
 TYPE_CHECKING = False
@@ -383,7 +383,7 @@ def _names_of(step: Import) -> list[str]:
 _NOTHING = _Source(b"")
 
 
-# --- The modules that sources lead to -------------------------------------------------------------
+# --- What the program will import -----------------------------------------------------------------
 
 _MOST_FRAMES = 50
 _TRANSPARENT = ("importlib", "runpy")  # what they call, their caller has called

@@ -16,8 +16,8 @@ from cudaguard.errors import ImportOrderError
 from cudaguard.files import own_errors, program_errors
 from cudaguard.hooks.caller import caller_frame, describe
 from cudaguard.hooks.loader import is_imported
+from cudaguard.system import peek
 from cudaguard.system.facts import Facts
-from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -134,8 +134,8 @@ class Prerequisites:
         return activated
 
     def _rules_of(self, name: str) -> tuple[Rule, ...]:
-        asleep = self._registry.opt_in_orders.get(name, ())
-        activated = (self._activated[one.id] for one in asleep if one.id in self._activated)
+        orders = self._registry.opt_in_orders.get(name, ())
+        activated = (self._activated[one.id] for one in orders if one.id in self._activated)
         return (*self._registry.rules_of(name), *activated)
 
     def _follow(self, watched: str, plan: Plan, spec: ModuleSpec) -> None:
@@ -270,14 +270,14 @@ class LazyFilter:
         self._ours: Callable[..., bool] | None = None
 
     @property
-    def is_up(self) -> bool:
+    def is_installed(self) -> bool:
         """True if the filter is in force."""
         return self._ours is not None
 
     def install(self) -> None:
         """Set the filter, where the interpreter has one."""
         setter = getattr(sys, "set_lazy_imports_filter", None)
-        if setter is None or self.is_up:
+        if setter is None or self.is_installed:
             return
         previous = self._previous = sys.get_lazy_imports_filter()  # type: ignore[attr-defined]  # 3.15
 

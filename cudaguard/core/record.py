@@ -11,10 +11,9 @@ import sys
 from atexit import register
 
 from cudaguard import system
-from cudaguard.elf.process import mapped_files
 from cudaguard.files import open_to_write, os, own_errors
 from cudaguard.hooks.caller import caller_frame, describe, hide_frame, importing
-from cudaguard.system.modules import peek
+from cudaguard.system import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def begin(activation: Any) -> None:
             _Children(activation, folder, faults, is_ours).watch()
             # After all that the program registers: what dies later dies as it is cleaned up.
             register(core.journal.note, "end", "")
-    if activation.is_up:  # the .pth line was first, and its journal is another one
+    if core.is_installed:  # the .pth line was first, and its journal is another one
         core.journal.note("install", core.reporter.mode)
 
 
@@ -314,9 +313,12 @@ class Recording:
     """
 
     def __init__(self, journal: Journal, *, is_traced: bool) -> None:
+        from cudaguard.elf.process import mapped_files
+
         self._journal, self._is_traced = journal, is_traced
         # The loader's own list is cheap to ask for news, once the detectors have brought it.
         self._news: LoaderNews | None = None
+        self._mapped_files = mapped_files
         self._known = set() if is_traced else set(mapped_files())
 
     def begins(self, file: str, module: str = "") -> None:
@@ -359,7 +361,7 @@ class Recording:
         self.look()
         register(end)
 
-    def window(self, spec: ModuleSpec) -> Close:
+    def watch_extension(self, spec: ModuleSpec) -> Close:
         """Note what the loading of an extension maps (see `hooks.barrier.ImportCallbacks`)."""
         file = spec.origin or ""
         self.begins(file, spec.name)
@@ -379,7 +381,7 @@ class Recording:
             news = peek(peek(system, "loader_list"), "LoaderNews")
             self._news = None if news is None else news()
         if self._news is None:
-            now, is_whole = sorted(mapped_files()), True
+            now, is_whole = sorted(self._mapped_files()), True
         else:
             now = [os.path.realpath(name) for name in self._news.names() if os.sep in name]
             is_whole = self._news.is_whole

@@ -12,7 +12,7 @@ import sys
 from cudaguard.core.table import table
 from cudaguard.files import os
 from cudaguard.model import Record
-from cudaguard.system.modules import has_kernel_driver
+from cudaguard.system import has_kernel_driver
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -53,11 +53,6 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
 
 
-def _listed(values: Any) -> Any:
-    # Anything else stays as it is: `watch="torch"` is refused later, not taken for five names.
-    return tuple(values) if isinstance(values, (list, set, frozenset)) else values
-
-
 class Rule(Record):
     """One piece of knowledge: what goes wrong around an import, where, and the cure.
 
@@ -108,5 +103,22 @@ class Rule(Record):
     @staticmethod
     def _complete(values: dict[str, Any]) -> None:
         for name in ("watch", "dist", "needs", "links"):
-            values[name] = _listed(values[name])
+            # Anything else stays: `watch="torch"` is refused later, not taken for five names.
+            if isinstance(values[name], (list, set, frozenset)):
+                values[name] = tuple(values[name])
         values.update(when=_frozen(values["when"]), actions=_frozen(values["actions"]))
+
+
+def actions_of(rule: Rule, *verbs: str) -> tuple[Mapping[str, Any], ...]:
+    """Return the rule's actions with these verbs, in their order."""
+    return tuple(action for action in rule.actions if not action.keys().isdisjoint(verbs))
+
+
+def values_of(rule: Rule, *verbs: str) -> tuple[str, ...]:
+    """Return the values of these verbs in the rule's actions, in their order."""
+    return tuple(action[verb] for action in rule.actions for verb in verbs if verb in action)
+
+
+def texts_of(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Return the texts of a parameter that takes one or several."""
+    return (value,) if isinstance(value, str) else value

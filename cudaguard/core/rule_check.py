@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cudaguard.core.patterns import closest
 from cudaguard.core.rule import Rule
 from cudaguard.core.table import RESERVED_PREFIX, table
 from cudaguard.errors import RuleError
+from cudaguard.files.text import closest
 from cudaguard.kernel import distributions, start_of
 from cudaguard.model import GRADES, Record, plain
 
@@ -61,7 +61,7 @@ def _are_texts(value: object) -> bool:
 
 
 def _serves_others(pattern: str) -> str:
-    from cudaguard.core.patterns import fixed_part, matches
+    from cudaguard.files import fixed_part, matches
     from cudaguard.system.runtimes import GLOBAL_ON_PURPOSE
 
     if matches(fixed_part(pattern), GLOBAL_ON_PURPOSE):

@@ -23,12 +23,12 @@ class LastError:
     def __init__(self, look: Callable[[BaseException | None], None]) -> None:
         self.look = look
         self.is_wanted = False  # whenever the guard is up
-        self.is_up = False
+        self.is_installed = False
         self._is_registered = False
 
     def install(self) -> None:
         """Look at the error that ends the program, if one does."""
-        self.is_up = True
+        self.is_installed = True
         if not self._is_registered:
             from atexit import register
 
@@ -37,13 +37,13 @@ class LastError:
 
     def uninstall(self) -> None:
         """Look at none."""
-        self.is_up = False
+        self.is_installed = False
 
     def _look_at_last(self) -> None:
         try:
             error = vars(sys).get("last_value")
             has_ended = isinstance(error, BaseException) and _has_ended_program(error)
-            if self.is_up:
+            if self.is_installed:
                 self.look(error if has_ended else None)
         except own_errors(Exception):  # whatever else happens at exit has to happen
             return

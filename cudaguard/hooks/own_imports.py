@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _GUARD = __name__.partition(".")[0]
 # `depth`: of how many modules of ours this thread is in the import; `after`: called once in none.
-_under_way = _local()
+_importing = _local()
 # By whoever knows (see `hooks.barrier`): this module comes before all others.
 is_refusal: Callable[[Exception], bool] = bool
 _FIRST = frozenset((*sys.builtin_module_names, "__future__", "io", "os", "stat"))  # until then
@@ -83,15 +83,15 @@ def is_put_off(call: Callable[[], None]) -> bool:
 
     What we import may make something of ours act that needs the very module that imports it.
     """
-    if not _under_way.__dict__.get("depth"):
+    if not _importing.__dict__.get("depth"):
         return False
-    _under_way.after = call
+    _importing.after = call
     return True
 
 
 # Named as the function of importlib that import statements call: `hooks.caller` looks for it.
 def _find_and_load(name: str) -> Any:
-    here = _under_way.__dict__
+    here = _importing.__dict__
     here["depth"] = here.get("depth", 0) + 1
     try:
         return _found_and_loaded(name)

@@ -168,7 +168,7 @@ def _rules(config_file: str | None, facts: Facts) -> list[Rule]:
     from cudaguard.api import active_rules
     from cudaguard.core.decide import may_apply
     from cudaguard.core.rule_check import rules_from_tables
-    from cudaguard.tools.known import RULES
+    from cudaguard.tools.explain import RULES
 
     if config_file is not None:
         os.environ[config.CONFIG_VARIABLE] = config_file

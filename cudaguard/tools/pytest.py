@@ -91,7 +91,7 @@ class GuardedRun:
             in_force = self._block.__enter__().mode
         except (ConfigError, CudaGuardWarning) as error:
             raise pytest.UsageError(str(error)) from None
-        by = "" if activation.is_up else " (by CUDAGUARD in the environment)"
+        by = "" if activation.core.is_installed else " (by CUDAGUARD in the environment)"
         self._header = f"cudaguard: {in_force}{by}"
         self._is_strict = in_force == "strict"
         self._look("")  # came before the guard: nothing of the run is named

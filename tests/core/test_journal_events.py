@@ -8,7 +8,8 @@ import pytest
 
 from cudaguard.core.dispatch import Dispatch
 from cudaguard.core.findings import Finding
-from cudaguard.core.journal_reader import (
+from cudaguard.core.reports import PREREQUISITE, Repaired
+from cudaguard.tools.run.record import (
     Begun,
     CudaUsed,
     Found,
@@ -21,7 +22,6 @@ from cudaguard.core.journal_reader import (
     read_events,
     typed,
 )
-from cudaguard.core.reports import PREREQUISITE, Repaired
 
 
 def event(kind, name="", details=None):

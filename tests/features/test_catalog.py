@@ -15,7 +15,7 @@ from cudaguard.core.passing_errors import known_errors
 from cudaguard.core.rule import Rule
 from cudaguard.core.rule_check import check_rule
 from cudaguard.core.table import table
-from cudaguard.tools.known import RULES
+from cudaguard.tools.explain import RULES
 
 IDS = [rule.id for rule in RULES]
 DETECTORS = {one.id: one.title for one in (*table.kinds(), *known_errors())}

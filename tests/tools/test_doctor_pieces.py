@@ -14,7 +14,7 @@ from cudaguard.files.layout import Page
 from cudaguard.system.machine import look_at_driver
 from cudaguard.tools.doctor.checks import CHECKS, all_checks
 from cudaguard.tools.doctor.command import LEVELS, bundle, document, is_reached, lay_out
-from cudaguard.tools.known import RULES
+from cudaguard.tools.explain import RULES
 
 
 def finding(severity):

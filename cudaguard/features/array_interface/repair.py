@@ -13,8 +13,8 @@ import sys
 from operator import attrgetter
 from types import FunctionType
 
-from cudaguard.core.patterns import actions_of
 from cudaguard.core.request import Done, Refused, WouldDo
+from cudaguard.core.rule import actions_of
 from cudaguard.errors import ArrayInterfaceError
 from cudaguard.features.array_interface import findings
 from cudaguard.features.array_interface.consumers import AS_EXPORTED, consumer_at

@@ -8,10 +8,11 @@ from contextlib import suppress
 
 from cudaguard.core.checks import Check, Skipped
 from cudaguard.core.lifecycle import activation
-from cudaguard.core.patterns import matches, values_of
+from cudaguard.core.rule import values_of
 from cudaguard.elf.forecast import refuses_executable_stacks, wants_executable_stack
 from cudaguard.elf.reader import ElfFile
 from cudaguard.features.extensions import findings as wording
+from cudaguard.files import matches
 from cudaguard.system.extensions import (
     OF_TORCH,
     built_for_python,

@@ -13,7 +13,7 @@ import sys
 
 from cudaguard.files import os, own_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
-from cudaguard.system.modules import peek
+from cudaguard.system import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class ExtensionDetector:
 
     def refused(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
         """Return an error that says why an extension was refused, in mode `strict`."""
-        is_carried = self._core.reporter.mode == "strict"
+        is_carried = self._core.reporter.is_heard(carried_by_error=True)  # in `strict`
         is_known = str(error) in self._kept and not is_carried  # tried again
         if is_known or not sys.platform.startswith(("linux", "win32")):
             return None

@@ -11,19 +11,7 @@ from cudaguard.elf.library_facts import in_short
 from cudaguard.elf.process import mapped_files
 from cudaguard.features.extensions import findings
 from cudaguard.files import os
-from cudaguard.system.name_owners import (
-    FFMPEG,
-    NOBODY,
-    NVIDIA,
-    PYTHON,
-    TORCH,
-    cuda_of,
-    debian_package_of,
-    owner_of,
-    requirement_of,
-    soname_of,
-    wheel_of,
-)
+from cudaguard.system import name_owners as owners
 from cudaguard.system.preload import CUDA_FOLDERS, installed
 
 TYPE_CHECKING = False
@@ -46,8 +34,8 @@ _OWNERS = (
 def of_library(id: str, known: KnownError, match: re.Match[str]) -> Finding | None:
     """Return what the absence of a library means, None if another id is for it."""
     library = match["library"].rstrip(".")
-    soname = soname_of(library)
-    usual = "CG868" if wheel_of(soname) else "CG702"
+    soname = owners.soname_of(library)
+    usual = "CG868" if owners.wheel_of(soname) else "CG702"
     if next((owner for owner, names in _OWNERS if names.match(library)), usual) != id:
         return None
     if id == "CG868":
@@ -56,14 +44,14 @@ def of_library(id: str, known: KnownError, match: re.Match[str]) -> Finding | No
 
 
 def _of_nvidia(known: KnownError, library: str, soname: str) -> Finding:
-    cuda, (stem, _, number) = cuda_of(soname), soname.partition(".so.")
+    cuda, (stem, _, number) = owners.cuda_of(soname), soname.partition(".so.")
     if cuda:
         why = f"what needs it was built for CUDA {cuda}"
     elif number and number[0] not in "01":
         why = f"what needs it was built for version {number.partition('.')[0]} of {stem}"
     else:
         why = "what needs it has no copy of its own"
-    package = requirement_of(soname)
+    package = owners.requirement_of(soname)
     if not package:
         return known.with_words(library=library, why=why).replace(
             remedy="install a build for the CUDA that torch.version.cuda names: for this one there "
@@ -81,15 +69,15 @@ def _of_nvidia(known: KnownError, library: str, soname: str) -> Finding:
 
 
 def _remedy(library: str) -> str:
-    """Return what to do for a library that is none of NVIDIA's or torch's."""
+    """Return what to do for a library that is none of owners.NVIDIA's or torch's."""
     if library.startswith("libpython"):
         return (
             "build what needs it again with this interpreter: python -m pip install "
             "--no-cache-dir --force-reinstall --no-deps PACKAGE"
         )
-    package = debian_package_of(library)
+    package = owners.debian_package_of(library)
     if package:
-        wanted = f"the FFmpeg that has {library}" if package == FFMPEG else "it"
+        wanted = f"the FFmpeg that has {library}" if package == owners.FFMPEG else "it"
         return f"install {wanted} (Debian, Ubuntu: apt-get install {package})"
     return (
         "install the package that has it (apt-file search, conda search), or a build of the "
@@ -147,14 +135,14 @@ def of_symbol(id: str, known: KnownError, match: re.Match[str]) -> Finding | Non
         return known.with_words(needer="The extension", why=why)
     needer, name, version = said.get("needer") or "", said["symbol"], said.get("version") or ""
     needer = needer if "." in needer or "/" in needer else ""
-    owner = owner_of(name)
+    owner = owners.owner_of(name)
     if owner.library == "libittnotify" or (_OF_GLIBC.match(name) and "relocating" in match[0]):
         return None  # see CG723, CG759
     wanted, words = _judged(needer, name, version, owner)
     if wanted != id:
         return None
     found = known.with_words(**words)
-    if id == OLDER_COPY and owner.kind != NVIDIA:
+    if id == OLDER_COPY and owner.kind != owners.NVIDIA:
         found = found.replace(
             remedy=f"import the package with the newer {words['owner']} first (cudaguard bisect "
             "finds the order that works), or take both packages from one source: all from conda, "
@@ -163,7 +151,7 @@ def of_symbol(id: str, known: KnownError, match: re.Match[str]) -> Finding | Non
         )
     elif id == OLDER_COPY and owner.library == "libnccl":
         found = found.replace(command="cudaguard doctor --only CG905")
-    elif id == NO_OWNER and owner != NOBODY:
+    elif id == NO_OWNER and owner != owners.NOBODY:
         remedy = f"install {owner.title} of the version that is needed, or build the package again"
         found = found.replace(remedy=remedy)
     elif id == NO_OWNER and not (needer and _is_extension(needer)) and "cuda" not in name:
@@ -179,23 +167,24 @@ def of_symbol(id: str, known: KnownError, match: re.Match[str]) -> Finding | Non
 def _judged(needer: str, name: str, version: str, owner: NameOwner) -> tuple[str, dict[str, str]]:
     """Return the id that a name which nobody defines belongs to, and the words for it."""
     words = {"needer": os.path.basename(needer) or "A library", "symbol": _short(name)}
+    is_nvidias = owner.kind == owners.NVIDIA
     if name.startswith(_DEVICE_CODE):
         return NOT_LINKED, words
-    if owner.kind == PYTHON:
+    if owner.kind == owners.PYTHON:
         return OTHER_PYTHON, {**words, "why": f"calls {name}, which this Python does not have"}
-    if owner.kind == TORCH:
+    if owner.kind == owners.TORCH:
         return OTHER_TORCH, {**words, "why": _why_other_torch(name)}
-    if version or (owner != NOBODY and not _is_extension(needer)):
+    if version or (owner != owners.NOBODY and not _is_extension(needer)):
         # An extension may not be linked to that library at all, unless it names the version.
         title = owner.title or version
-        file = version or (f"{owner.library}.so" if owner.kind == NVIDIA else f"copy of {title}")
+        file = version or (f"{owner.library}.so" if is_nvidias else f"copy of {title}")
         # With a version the loader asked for that file.
         gets = "gets" if version else "probably gets"
         return OLDER_COPY, {**words, "owner": title, "file": file, "gets": gets}
-    if owner.kind == NVIDIA:
+    if is_nvidias:
         why = f"the extension was built for another CUDA, or without linking {owner.library}"
         return OTHER_CUDA, {**words, "symbol": name, "owner": owner.title, "why": why}
-    if owner != NOBODY:
+    if owner != owners.NOBODY:
         why = f"it was not linked with {owner.title}, or an older one is used"
     elif needer and (_is_extension(needer) or "cuda" in name):
         why = (

@@ -9,9 +9,9 @@ from cudaguard.core.findings import (
     prerequisite_failed,
 )
 from cudaguard.core.import_plan import upcoming
-from cudaguard.core.patterns import actions_of, values_of
 from cudaguard.core.prerequisites import import_first, is_installed
 from cudaguard.core.request import MISSED, Done, Refused, WouldDo
+from cudaguard.core.rule import actions_of, values_of
 from cudaguard.features.import_order import calls, findings
 from cudaguard.files import LARGEST, os, own_errors, read_bytes
 from cudaguard.hooks.caller import caller_frame, is_between, is_outermost, module_of, own_blocks

@@ -11,9 +11,8 @@ from cudaguard.core.findings import (
     of_rule,
     sentence,
 )
-from cudaguard.core.patterns import matches
 from cudaguard.core.rule_check import rule_to_save
-from cudaguard.files import os
+from cudaguard.files import matches, os
 from cudaguard.model import NamedTuple
 from cudaguard.system.runtimes import FAMILIES, unmarked
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 
-from cudaguard.core.patterns import matches, values_of
 from cudaguard.core.request import MISSED, Done, Refused, WouldDo
+from cudaguard.core.rule import values_of
 from cudaguard.elf.interposition import is_cxx_runtime, load_of
 from cudaguard.elf.process import mapped_libraries, serving_file
 from cudaguard.elf.reader import CXX_RUNTIME, read_elf
 from cudaguard.features.symbol_scope import findings
-from cudaguard.files import os, own_errors
+from cudaguard.files import matches, os, own_errors
 from cudaguard.system.runtimes import GLOBAL_ON_PURPOSE
 
 TYPE_CHECKING = False

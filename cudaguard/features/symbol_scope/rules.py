@@ -64,4 +64,4 @@ VERBS = (
     ),
 )
 CATEGORY = "SymbolScopeWarning"
-DETECTORS = {"detector:ScopeDetector": (), "own_runtime:RuntimeDetector": ()}
+DETECTORS = {"detector:ScopeDetector": (), "detector:RuntimeDetector": ()}

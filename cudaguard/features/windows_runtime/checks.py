@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 
 from cudaguard.core.checks import Check, Skipped
-from cudaguard.features.windows_runtime.facts import RuntimeCopy
-from cudaguard.features.windows_runtime.findings import lacking_beside, older_beside
+from cudaguard.features.windows_runtime.findings import RuntimeCopy, lacking_beside, older_beside
 from cudaguard.system.packages import listed_files
 from cudaguard.system.pe import RUNTIME, functions_lacking, is_too_old, read_pe
 

@@ -19,7 +19,7 @@ from cudaguard.errors import ConfigError, RuleError
 from cudaguard.features.gpu_architectures.checks import ending_words, machine_by_child
 from cudaguard.features.gpu_architectures.detector import findings_of
 from cudaguard.features.gpu_architectures.policy import Torch
-from cudaguard.model import MODE_VARIABLE
+from cudaguard.model import MODE_VARIABLE, MODES
 from cudaguard.system.child import end_children, try_imports
 from cudaguard.system.facts import required_name
 from cudaguard.system.processes import cores
@@ -162,7 +162,7 @@ def check_settings(site: Site) -> Result:
     findings = [bad_setting(problem) for problem in problems]
     findings += _problems_of_file(settings)
     start, mode = start_file(), settings.mode
-    if mode not in (None, "off") and not start:
+    if mode in MODES[1:] and not start:  # it is not off
         value = site.environ[MODE_VARIABLE]
         findings.append(
             SETTING.found(

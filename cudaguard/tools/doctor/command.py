@@ -131,8 +131,8 @@ def execute(args: Namespace) -> int:
 
 def _check_id(id: str, checks: Sequence[str]) -> str:
     """Return the id of a check as it is spelled, given in any case."""
-    from cudaguard.core.patterns import closest_id, same_id
-    from cudaguard.tools.known import ids
+    from cudaguard.files.text import closest_id, same_id
+    from cudaguard.tools.explain import ids
 
     found = same_id(id, checks)
     if found:

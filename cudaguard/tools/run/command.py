@@ -11,7 +11,6 @@ import signal
 from select import select
 from time import time
 
-from cudaguard.core.journal_reader import Signaled, Started, lines_in, read_events, typed
 from cudaguard.core.record import FAULTS, FOLDER_VARIABLE, JOURNAL
 from cudaguard.core.reports import PREREQUISITE, Repaired
 from cudaguard.files import open_to_read, os
@@ -19,6 +18,7 @@ from cudaguard.files.layout import Page
 from cudaguard.system.processes import state
 from cudaguard.tools.common import UsageError, add_verbose, note
 from cudaguard.tools.run import launch
+from cudaguard.tools.run.record import Signaled, Started, lines_in, read_events, typed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
