@@ -194,10 +194,10 @@ def index() -> str:
 
 def watched() -> str:
     """Return the text of what the kernel must know."""
-    from cudaguard.core.patterns import fixed_part
     from cudaguard.core.registry import Registry, built_in
     from cudaguard.core.table import table
     from cudaguard.features import _index
+    from cudaguard.files import fixed_part
     from cudaguard.system.runtimes import GLOBAL_ON_PURPOSE, IN_PARTS, RUNTIMES
 
     table.use(_index)

@@ -373,11 +373,11 @@ def print_all(times):
 def plugins_by_cudaguard(site):
     """The scan as `install` does it, and with what it must import first."""
     start = process_time()
-    from cudaguard.core.plugins import scan
+    from cudaguard.core.rule_check import scan_plugins
 
     only_this_site(site)
     middle = process_time()
-    found = scan(sys.path)
+    found = scan_plugins(sys.path)
     end = process_time()
     assert found, "the generated plug-in was not found"
     print("cpu", end - middle)
@@ -403,7 +403,7 @@ def plugins_by_metadata(site, group):
 
 def planning(program, wanted):
     """Read what the program imports, as at the import of a package with an order."""
-    from cudaguard.system.import_graph import ImportGraph
+    from cudaguard.core.import_plan import ImportGraph
     from cudaguard.system.source import Module
 
     sys.path.insert(0, program)

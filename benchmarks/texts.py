@@ -33,7 +33,7 @@ def time_of(function, text):
 
 def measuring(characters):
     """Explaining, beside one plain pass over a text of the same length."""
-    from cudaguard.tools.known import explain
+    from cudaguard.tools.explain import explain
 
     words = re.compile(r"\w+")
     size = int(characters)

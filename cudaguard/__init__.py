@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from cudaguard.api import uninstall as uninstall
     from cudaguard.config import Mode
     from cudaguard.core.checks import CheckResult as CheckResult
+    from cudaguard.core.findings import Event as Event
+    from cudaguard.core.findings import Finding as Finding
+    from cudaguard.core.findings import Status as Status
+    from cudaguard.core.rule import Names
+    from cudaguard.core.rule import Rule as Rule
     from cudaguard.elf.forecast import ExtensionCheck as ExtensionCheck
     from cudaguard.errors import ArrayInterfaceError as ArrayInterfaceError
     from cudaguard.errors import ArrayInterfaceWarning as ArrayInterfaceWarning
@@ -50,13 +55,8 @@ if TYPE_CHECKING:
     from cudaguard.features.cuda_init.repair import ContextHandle as ContextHandle
     from cudaguard.features.cuda_init.repair import Device as Device
     from cudaguard.kernel import Guard as Guard
-    from cudaguard.model import Event as Event
-    from cudaguard.model import Finding as Finding
-    from cudaguard.model import Names
-    from cudaguard.model import Rule as Rule
-    from cudaguard.model import Status as Status
     from cudaguard.system.extensions import check_extension as check_extension
-    from cudaguard.tools.known import explain as explain
+    from cudaguard.tools.explain import explain as explain
 
 _HOMES = {
     "ArrayInterfaceError": "errors",
@@ -69,11 +69,11 @@ _HOMES = {
     "CudaGuardError": "errors",
     "CudaGuardWarning": "errors",
     "Device": "features.cuda_init.repair",
-    "Event": "model",
+    "Event": "core.findings",
     "ExtensionCheck": "elf.forecast",
     "ExtensionError": "errors",
     "ExtensionWarning": "errors",
-    "Finding": "model",
+    "Finding": "core.findings",
     "ForkWarning": "errors",
     "GraphError": "errors",
     "GraphWarning": "errors",
@@ -82,15 +82,15 @@ _HOMES = {
     "ImportOrderError": "errors",
     "ImportOrderWarning": "errors",
     "LateEnvironmentWarning": "errors",
-    "Rule": "model",
+    "Rule": "core.rule",
     "RuleError": "errors",
-    "Status": "model",
+    "Status": "core.findings",
     "SymbolScopeWarning": "errors",
     "active_rules": "api",
     "add_rule": "api",
     "check_extension": "system.extensions",
     "create_context": "api",
-    "explain": "tools.known",
+    "explain": "tools.explain",
     "graph_safe": "features.cuda_graphs.functions",
     "guard": "api",
     "normalize": "features.array_interface.functions",

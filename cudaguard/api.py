@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.config import Mode
+    from cudaguard.core.findings import Status
     from cudaguard.core.registry import Layer
+    from cudaguard.core.rule import Names, Rule
     from cudaguard.features.cuda_init.repair import ContextHandle
     from cudaguard.kernel import Guard
-    from cudaguard.model import Names, Rule, Status
 
 table.use(_index)
 activation.core.kernel = kernel
@@ -167,7 +168,7 @@ def launch() -> None:
     end.look, end.is_wanted = activation.core.error_ends, True
     begin(activation)
     boot()
-    if activation.is_up:  # the .pth line was first
+    if activation.core.is_installed:  # the .pth line was first
         end.install()
 
 

@@ -11,7 +11,7 @@ import sys
 
 from cudaguard.errors import ConfigError
 from cudaguard.files import read_bytes
-from cudaguard.values import KW_ONLY, MODE_VARIABLE, MODES, Record
+from cudaguard.model import KW_ONLY, MODE_VARIABLE, MODES, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -27,10 +27,10 @@ from cudaguard.features.array_interface.consumers import (
     DENSE,
     FORWARD,
 )
+from cudaguard.model import GRADES
 from cudaguard.tools.common import VARIABLES
 from cudaguard.tools.doctor.checks import CHECKS, all_checks, check_of
-from cudaguard.tools.known import RULES
-from cudaguard.values import GRADES
+from cudaguard.tools.explain import RULES
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # where a test imports this
 

@@ -53,7 +53,7 @@ MADE = {
         "[_NAME, _NUMBER, re.compile('|'.join(map(re.escape, _by_words())), re.IGNORECASE)]",
         "finditer",
     ),
-    "cudaguard.core.general_reading": (
+    "cudaguard.core.passing_errors": (
         "[one[1] for ones in _parts() for one in ones] + [_WORD, _FRAME, _ENDING]",
         "search",
     ),

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from cudaguard.core.journal_reader import Found, read_events
-from cudaguard.model import Finding
+from cudaguard.core.findings import Finding
+from cudaguard.tools.run.record import Found, read_events
 
 from . import processes
 

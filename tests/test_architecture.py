@@ -21,7 +21,7 @@ PACKAGE = Path(cudaguard.__file__).parent
 
 # The floors of the house, from below; a module imports only from its own floor or from below.
 FLOORS = ("ground", "elf", "system", "hooks", "core", "features", "api", "tools")
-GROUND = {"config", "errors", "files", "model", "values"}
+GROUND = {"config", "errors", "files", "model"}
 FACE = {
     "__init__": "tools", "__main__": "tools",  # the first names everything, lazily
     "kernel": "hooks",  # what is there first
@@ -36,10 +36,10 @@ GENERATED = "features._index"
 # The ratchet. These only fall: whoever removes something lowers them to what is left, and what is
 # added has to make as much needless (see CONTRIBUTING.md).
 CEILINGS = {
-    "lines of the package": 33068,
-    "modules of the package": 178,
-    "lines of data in the package": 2004,
-    "lines of the tests": 44893,
+    "lines of the package": 32839,
+    "modules of the package": 160,
+    "lines of data in the package": 1964,
+    "lines of the tests": 44875,
     "lines loaded by install()": 787,
     "lines loaded by install(); import ctypes": 1244,
 }

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import cudaguard
-from cudaguard.tools.known import RULES, ids
+from cudaguard.tools.explain import RULES, ids
 
 from .test_words import SPELLING, WORDS
 

@@ -52,7 +52,7 @@ def test_configuration_is_accepted(child, blocks, document):
 
 
 def test_entry_point_of_a_plugin_is_spelled_as_we_read_it(blocks):
-    from cudaguard.core.plugins import GROUP
+    from cudaguard.core.rule_check import GROUP
 
     (block,) = [
         block for block in blocks("docs/reference/rules.md", "toml") if "[project." in block
@@ -98,7 +98,7 @@ def test_generated_tables_name_every_rule_verb_id_and_consumer_once(root, genera
     from cudaguard.features._index import IDS as DETECTORS
     from cudaguard.features.array_interface.consumers import CONSUMERS
     from cudaguard.tools.doctor.checks import CHECKS
-    from cudaguard.tools.known import RULES
+    from cudaguard.tools.explain import RULES
 
     def names_of(name, part):
         text = (root / "docs" / "reference" / name).read_text(encoding="utf-8")
@@ -149,7 +149,7 @@ def rows_of_rules(text):
 
 
 def test_every_rule_that_acts_by_default_says_what_it_repairs(root):
-    from cudaguard.tools.known import RULES
+    from cudaguard.tools.explain import RULES
 
     text = (root / "docs" / "reference" / "catalog.md").read_text(encoding="utf-8")
     rows = rows_of_rules(text.partition("## Repairs by default")[2].partition("\n## ")[0])

@@ -9,7 +9,7 @@ import pytest
 from cudaguard.core.passing_errors import known_errors
 from cudaguard.features._index import IDS as DETECTORS
 from cudaguard.tools.doctor.checks import CHECKS
-from cudaguard.tools.known import RULES
+from cudaguard.tools.explain import RULES
 
 from .documents import ERRORS
 

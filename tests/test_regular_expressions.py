@@ -71,7 +71,7 @@ def test_texts_of_a_megabyte_are_explained_and_shared(child, root):
     """One line, in which every message that is known begins over and over, and never ends."""
     done = child.python(
         """
-        from cudaguard.tools.known import explain
+        from cudaguard.tools.explain import explain
         from cudaguard.tools.common import shareable
         from cudaguard.core.known_errors import literal_in
         from cudaguard.core.passing_errors import known_errors

@@ -9,17 +9,18 @@ from __future__ import annotations
 from functools import partial
 from time import monotonic
 
-from cudaguard.values import SEVERITIES, NamedTuple, Record
+from cudaguard.model import SEVERITIES, NamedTuple, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any, Literal, TypeVar
 
-    from cudaguard.model import Finding
-    from cudaguard.system.packages import Result, Site
+    from cudaguard.core.findings import Finding
+    from cudaguard.system.packages import Site
 
     T = TypeVar("T")
+    Result = tuple[list[Finding], str]  # what was found, and in a few words what was looked at
     CheckStatus = Literal["ok", "warning", "fail", "skipped", "broken"]
 
 FAILED_ITSELF = "the check itself failed"  # begins the reason of what is our own fault
@@ -28,13 +29,16 @@ OK, WARNING, FAIL, SKIPPED, BROKEN = STATUSES
 _STATUS_OF = dict(zip(SEVERITIES, (OK, WARNING, FAIL)))
 
 
+class Skipped(Exception):  # noqa: N818  # not an error
+    """Raised by a check that has nothing to look at; the text says why."""
+
+
 class CheckResult(Record):
     """What came of one check of ``cudaguard doctor``."""
 
     id: str  # its id
     title: str  # what it looks at, as a noun
-    # ``ok``, ``warning``, ``fail``, ``skipped``, or ``broken`` where the check itself failed
-    status: CheckStatus
+    status: CheckStatus  # ``broken`` where the check itself failed
     reason: str = ""  # why it was skipped, or how it failed; otherwise what was looked at
     seconds: float = 0.0  # how long it took
     findings: tuple[Finding, ...] = ()  # what it has found
@@ -46,8 +50,7 @@ class Check(NamedTuple):
     id: str  # its id
     title: str  # what it looks at, as a noun: the verdict follows it
     about: str  # what goes wrong, and what is read to know
-    # Returns findings and, in a few words, what was looked at. Raises
-    # `cudaguard.system.packages.Skipped` where there is nothing to look at
+    # Raises `Skipped` where there is nothing to look at
     run: Callable[[Site], Result]
     # The option without which it is not run; empty for one that only reads files
     option: Literal["", "--deep"] = ""
@@ -58,8 +61,6 @@ def run_check(site: Site, check: Check, tell: Callable[[str, BaseException], Non
 
     `tell` gets the error of a check that has failed itself.
     """
-    from cudaguard.system.packages import Skipped
-
     started = monotonic()
 
     def ended(status: CheckStatus, reason: str, findings: Iterable[Finding] = ()) -> CheckResult:

@@ -6,14 +6,14 @@ Pure functions. Whether something may be done is asked of `cudaguard.core.permit
 from __future__ import annotations
 
 from cudaguard.core.registry import holds
+from cudaguard.model import NamedTuple
 from cudaguard.system.facts import clauses, in_range, required_name, requirement_met
-from cudaguard.values import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from cudaguard.model import Rule
+    from cudaguard.core.rule import Rule
     from cudaguard.system.facts import Facts
 
 _UNDENIABLE = (1 << 30,)  # a rank above that of any rule

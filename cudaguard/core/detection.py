@@ -7,7 +7,7 @@ one that fails is heard no more, is reported once, and costs the others nothing.
 from __future__ import annotations
 
 from cudaguard.hooks.barrier import ON_PURPOSE, is_own_failure, print_instead
-from cudaguard.values import NamedTuple
+from cudaguard.model import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,12 +108,13 @@ class Detection:
         known, self._news = self._news, self._list.look()
         return known != self._news
 
-    def error_passes(self, error: BaseException) -> None:
-        """Tell those who listen to errors; the error alone may be raised."""
+    def error_passes(self, error: BaseException | None) -> None:
+        """Tell those who listen to errors, or that there is none; the error alone may be raised."""
+        event = ("goes_on",) if error is None else ("error_passes", error)
         try:
-            for entry in self._listeners("error_passes"):
+            for entry in self._listeners(event[0]):
                 if self._made.get(entry) is not None:  # the others have seen nothing yet
-                    self._tell(entry, "error_passes", error)
+                    self._tell(entry, *event)
         except ON_PURPOSE as warning:
             print_instead(warning)
 

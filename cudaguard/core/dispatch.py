@@ -17,11 +17,11 @@ from cudaguard.core.table import table
 from cudaguard.files import LARGEST, os, own_errors, read_start
 from cudaguard.hooks.barrier import NOTHING, ImportCallbacks
 from cudaguard.hooks.caller import caller_frame, describe, importing
-from cudaguard.hooks.dlopen import NOT_FOUND, RTLD_GLOBAL, RTLD_NOLOAD, LoaderFlags
+from cudaguard.hooks.dlopen import NOT_FOUND, RTLD_GLOBAL, RTLD_NOLOAD, LibraryLoads, LoaderFlags
 from cudaguard.hooks.extensions import ExtensionLoads
 from cudaguard.hooks.loader import stand_before
 from cudaguard.hooks.own_imports import is_put_off
-from cudaguard.system.modules import peek
+from cudaguard.system import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,16 +30,14 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.core.detection import Detection
-    from cudaguard.core.lazy import LazyFilter
     from cudaguard.core.permit import Permit
-    from cudaguard.core.prerequisites import Prerequisites
-    from cudaguard.core.recording import Recording
+    from cudaguard.core.prerequisites import LazyFilter, Prerequisites
+    from cudaguard.core.record import Recording
     from cudaguard.core.repairs import NativeRepairs, Repairs
     from cudaguard.core.replace import Replacements
+    from cudaguard.core.rule import Rule
     from cudaguard.hooks.barrier import Close
-    from cudaguard.hooks.ctypes_loads import LibraryLoads
     from cudaguard.hooks.last_error import LastError
-    from cudaguard.model import Rule
 
 
 class Dispatch:
@@ -61,15 +59,15 @@ class Dispatch:
         self.on_first_hit: Callable[[], None] | None = None
         # Adds the rules of a module's plug-ins; None where there are none left to load.
         self.load_plugins: Callable[[str], None] | None = None
-        self._slots: dict[str, ImportCallbacks] = {}
+        self._callbacks: dict[str, ImportCallbacks] = {}
         # Before 3.11 a loader that stays to the end of an import is seen in tracebacks: there only
         # for what is known, or asked, to be looked at.
-        around = (self.window,) if sys.version_info >= (3, 11) else ()
-        self._plain = ImportCallbacks((self.arrived,), around)
+        around = (self.watch_import,) if sys.version_info >= (3, 11) else ()
+        self._plain = ImportCallbacks((self.record_import,), around)
 
     @property
-    def is_up(self) -> bool:
-        """True if the guard is up."""
+    def is_installed(self) -> bool:
+        """True if the guard is installed."""
         return self.reporter.mode != "off"
 
     def permit(self, rule: Rule | None = None) -> Permit:
@@ -113,14 +111,12 @@ class Dispatch:
     @made_once
     def ctypes(self) -> LibraryLoads:
         """The loads by ctypes."""
-        from cudaguard.hooks.ctypes_loads import LibraryLoads
-
         return LibraryLoads(lambda one: self.native.scope_of_library(one), self)  # noqa: PLW0108
 
     @made_once
     def lazy(self) -> LazyFilter:
         """The filter for lazy imports, of Python 3.15."""
-        from cudaguard.core.lazy import LazyFilter
+        from cudaguard.core.prerequisites import LazyFilter
 
         return LazyFilter()
 
@@ -134,7 +130,7 @@ class Dispatch:
     @made_once
     def recording(self) -> Recording:
         """What else is told to a journal that is written to a file."""
-        from cudaguard.core.recording import Recording
+        from cudaguard.core.record import Recording
 
         return Recording(self.journal, is_traced=self.is_traced)
 
@@ -149,9 +145,9 @@ class Dispatch:
         """True if the detectors look at what is loaded."""
         return "detection" in vars(self) and self.detection.has_begun
 
-    def forget_slots(self) -> None:
+    def forget_callbacks(self) -> None:
         """Decide anew at each later import."""
-        self._slots = {}
+        self._callbacks = {}
 
     def put_in_force(self, registry: Registry) -> None:
         """Follow the rules of a registry from now on."""
@@ -161,7 +157,7 @@ class Dispatch:
             self.repairs.registry = registry
         if self.made("replacements"):
             self.replacements.follow(registry)
-        self.forget_slots()
+        self.forget_callbacks()
 
     # --- a watched import -----------------------------------------------------------
 
@@ -169,38 +165,38 @@ class Dispatch:
 
     def callbacks_for(self, name: str) -> ImportCallbacks:
         """Return what is to happen around the import of a watched module."""
-        if not self.is_up:  # uninstalled while the import was on its way
+        if not self.is_installed:  # uninstalled while the import was on its way
             return NOTHING
         self.seen.add(name)
-        slots = self._slots.get(name)
+        callbacks = self._callbacks.get(name)
         # Decided anew at each import: what is installed or set may have changed since a failed
         # one. Parts of a package ask as well, and are answered as the package was.
-        if slots is None or name not in sys.modules:
+        if callbacks is None or name not in sys.modules:
             first, self.on_first_hit = self.on_first_hit, None
             if first is not None:
                 first()
             if self.load_plugins is not None:
                 self.load_plugins(name)
-            slots = self._slots[name] = self._slots_of(name)
-        return slots
+            callbacks = self._callbacks[name] = self._make_callbacks(name)
+        return callbacks
 
-    def _slots_of(self, name: str) -> ImportCallbacks:
+    def _make_callbacks(self, name: str) -> ImportCallbacks:
         own = self.registry.by_module.get(name, ())
-        asleep = self.registry.opt_in_orders.get(name, ())
-        is_plain = not asleep and not any(one.asks for one in own) and name != "ctypes"
+        orders = self.registry.opt_in_orders.get(name, ())
+        is_plain = not orders and not any(one.asks for one in own) and name != "ctypes"
         if is_plain and self._plain.around and not self.journal.is_written:
             return self._plain
-        before: list[Callable[[ModuleSpec], None]] = [self.arrived]
+        before: list[Callable[[ModuleSpec], None]] = [self.record_import]
         # What else is reported is so at a call.
-        if asleep or any(one.needs or (one.grade == "report" and not one.does) for one in own):
+        if orders or any(one.needs or (one.grade == "report" and not one.does) for one in own):
             before += self.prerequisites().before(name)
         around: list[Callable[[ModuleSpec], Close | None]] = []
         after: list[Callable[..., None]] = []
         if any(one.does for one in own):
             before += self.repairs.before(name)
             after += self.repairs.after(name)
-        if self._plain.around or name in table.index.INITIALIZERS or not (own or asleep):
-            around.append(self.window)
+        if self._plain.around or name in table.index.INITIALIZERS or not (own or orders):
+            around.append(self.watch_import)
         if name == "ctypes" and RTLD_GLOBAL:
             after.append(self.ctypes_comes)
         if self.journal.is_written:
@@ -218,7 +214,7 @@ class Dispatch:
         words = {word: prepares(entry) for word, entry in table.index.PREREQUISITES.items()}
         return Prerequisites(self.registry, self.reporter, words)
 
-    def arrived(self, spec: ModuleSpec) -> None:
+    def record_import(self, spec: ModuleSpec) -> None:
         """Take note of the import of a watched module."""
         details, where = None, ""
         if self.is_traced:
@@ -241,7 +237,7 @@ class Dispatch:
         if self.permit().acts:
             table.resolve(table.index.PREREQUISITES["context"])(self, "", "", device)
 
-    def window(self, spec: ModuleSpec) -> Close | None:
+    def watch_import(self, spec: ModuleSpec) -> Close | None:
         """Watch an import: what it does to the CUDA driver, and how it fails."""
         name = spec.name
         is_watched = name in self.kernel.watched  # otherwise a part of a watched package
@@ -255,7 +251,7 @@ class Dispatch:
             detection = self.made("detection")
             if detection is not None and error is None:
                 detection.imported(name)
-            elif detection is not None and is_watched:
+            if detection is not None and (error is None or is_watched):
                 detection.error_passes(error)
 
         return close
@@ -315,14 +311,14 @@ class Dispatch:
     def before_load(self, library: str, mode: int) -> None:
         """Look at a library, and at how things are, before it is loaded by ctypes."""
         self.scan_missed_loads()
-        if self.is_up and os.sep in library:
+        if self.is_installed and os.sep in library:
             why, _ = self.kernel.of_loads().judged(library)
             if why.startswith("is"):
                 self.detection.publish("truncated", library, None)
             elif why:
                 needed, _, _ = self._looked_into(library)
                 self.native.choose(library, os.path.basename(library), needed)
-        elif self.is_up and not mode & RTLD_NOLOAD:
+        elif self.is_installed and not mode & RTLD_NOLOAD:
             self.native.choose("", library, (library,))
         if self.journal.is_written:
             self.recording.begins(library)
@@ -344,7 +340,7 @@ class Dispatch:
 
     def after_mapping(self, library: str, extension: str, flags: int) -> None:
         """Look at what a load has changed; `extension` is empty for a load by ctypes."""
-        if not self.is_up:
+        if not self.is_installed:
             return
         if self.journal.is_written:
             self.recording.ended(library)
@@ -358,29 +354,29 @@ class Dispatch:
         missing = str(error).partition(NOT_FOUND)[0] if NOT_FOUND in str(error) else ""
         if library and self.journal.is_written:
             self.journal.note("failed", library, describe(caller_frame()), {"missing": missing})
-        if self.is_up:
+        if self.is_installed:
             if missing:
                 self.detection.publish("not_found", missing)
             self.detection.publish("load_failed", error, library)
 
     def bring_missing(self, spec: ModuleSpec, error: ImportError) -> bool:
         """Bring the library that an extension was refused for; True if it came."""
-        return self.is_up and self.native.provide_after(spec, error)
+        return self.is_installed and self.native.provide_after(spec, error)
 
     def fetch_missing(self, library: str, error: OSError) -> bool:
         """Bring the library that another one was refused for by ctypes; True if it came."""
-        return self.is_up and self.native.fetch(library, os.path.basename(library), error)
+        return self.is_installed and self.native.fetch(library, os.path.basename(library), error)
 
     def explained(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
         """Return an error that says why an extension was not loaded, None to let it be."""
         if self.journal.is_written:
             self.journal.note("failed", spec.origin or "")
-        answers = self.detection.publish("refused", spec, error) if self.is_up else []
+        answers = self.detection.publish("refused", spec, error) if self.is_installed else []
         return next(iter(answers), None)
 
-    def error_passes(self, error: BaseException, *, is_printed: bool = False) -> None:
-        """Look at an error that leaves a guarded block, or ends the program; never raises."""
-        if not self.is_up:
+    def error_passes(self, error: BaseException | None, *, is_printed: bool = False) -> None:
+        """Look at an error that leaves a guarded block, or ends the program, if one does."""
+        if not self.is_installed:
             return
         self.detection.error_passes(error)
         if isinstance(error, Exception):
@@ -388,8 +384,8 @@ class Dispatch:
 
             error_passes(self.reporter, error, is_printed=is_printed)
 
-    def error_ends(self, error: BaseException) -> None:
-        """Look at an error that ends the program, and record it for ``cudaguard run``."""
+    def error_ends(self, error: BaseException | None) -> None:
+        """Look at an error that ends the program, if one does; record it for ``cudaguard run``."""
         self.error_passes(error, is_printed=True)
         # Not of KeyboardInterrupt: what is imported here may evaluate a string (namedtuple does),
         # after which Python has forgotten that it is to end by SIGINT.
@@ -424,7 +420,7 @@ class Dispatch:
         Nothing is imported for it that changes the process: what the loader has is read from
         memory.
         """
-        if not self.is_up or self.is_looking:
+        if not self.is_installed or self.is_looking:
             return
         if is_put_off(self.look):
             return

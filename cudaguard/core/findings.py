@@ -1,20 +1,131 @@
-"""What is found, each kind under its id, and the words for it: titles, what follows, what to do."""
+"""What the guard hands back; what is found, each kind under its id, and all words for it."""
 
 from __future__ import annotations
 
 import sys
 
 from cudaguard.core import permit
-from cudaguard.files import os
-from cudaguard.model import Finding
-from cudaguard.values import KW_ONLY, Record
+from cudaguard.model import KW_ONLY, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
-    from cudaguard.model import Rule, Severity
+    from cudaguard.core.rule import Rule, Strings
+    from cudaguard.model import Severity
+
+_EMPTY: Any = ()
+
+
+class Event(Record):
+    """Something the guard saw.
+
+    Args:
+        kind: ``import`` (a watched module is about to be imported), ``prerequisite``,
+            ``repair``, ``finding``, ``install`` or ``uninstall``; while a journal is written also
+            ``imported`` and ``failed``, ``mapping`` (a library is about to be loaded),
+            ``mapped`` (a file that came with it) and ``loaded``; under ``cudaguard run``
+            ``start``, ``error`` (the one that ends the program) and, when traced, ``end``.
+        name: The module, library or identifier concerned.
+        time: Seconds since the epoch.
+        thread: ``threading.get_ident()`` of the thread.
+        where: ``file:line`` of the code that caused it, or an empty string.
+    """
+
+    kind: str
+    name: str
+    time: float
+    thread: int
+    where: str = ""
+
+
+class Finding(Record):
+    """One fault, or one thing worth knowing, in words a user can act on.
+
+    Args:
+        id: Identifier of the rule or detector that found it.
+        what: What happened, in one sentence.
+        rule: The rule it comes from, or None for a detector.
+        severity: ``info``, ``warning`` or ``error``.
+        evidence: Facts that show it: paths, versions, symbols, lines of code.
+        consequence: What will go wrong if nothing is done.
+        remedy: What to do.
+        command: The exact next command; with no link, ``cudaguard explain ID`` if it is empty.
+        links: Where it was reported or is documented.
+    """
+
+    id: str
+    what: str
+    _: KW_ONLY
+    rule: str | None = None
+    severity: Severity = "warning"
+    evidence: Strings = _EMPTY
+    consequence: str = ""
+    remedy: str = ""
+    command: str = ""
+    links: Strings = _EMPTY
+
+    @staticmethod
+    def _complete(values: dict[str, Any]) -> None:
+        values.update(evidence=tuple(values["evidence"]), links=tuple(values["links"]))
+        is_told = values["command"] or values["links"] or values["severity"] == "info"
+        if not is_told and values["id"].startswith("CG"):
+            values["command"] = f"cudaguard explain {values['id']}"
+
+    def __str__(self) -> str:
+        """Return a headline, and below it what follows and labeled lines; what is empty is not."""
+        return self._told(f"[{self.id}] ")
+
+    def as_error(self) -> str:
+        """Return what an error that is raised for it says: what, remedy and command."""
+        return self._told(parts=("fix", "more", "run"))
+
+    def told(self, width: int, before: str) -> str:
+        """Return it as text that is wrapped, for behind what stands before it."""
+        return self._told(f"{before}[{self.id}] ", width)[len(before) :]
+
+    def _told(self, lead: str = "", width: int = 0, **options: Any) -> str:
+        from cudaguard.files.layout import Page
+
+        page = Page(width=width, more="cudaguard.status().findings")
+        page.finding(self.to_dict(), lead, **options)
+        return str(page)
+
+
+class Status(Record):
+    """A snapshot of the guard.
+
+    Args:
+        mode: The mode in force; ``off`` without a guard.
+        woken_by: Why more of the guard was loaded than its kernel: the import, load or call.
+        watched: Names of the modules that are watched.
+        events: What was seen so far, oldest first (the newest ten thousand are kept).
+        findings: What was found so far in this process.
+        rules: The rules in force.
+        changes: What the guard has changed in this process, in words; an entry that
+            `uninstall` cannot take back ends in ``(stays)``.
+    """
+
+    mode: str
+    woken_by: str = ""
+    watched: tuple[str, ...] = ()
+    events: tuple[Event, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    changes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the mode, what was changed and what was found, for a terminal."""
+        from cudaguard.files.text import printable
+
+        head = f"cudaguard: mode {self.mode}, {len(self.rules)} rules in force"
+        head += printable(f", woken by {self.woken_by}") if self.woken_by else ""
+        changes = (printable(f"changed: {item}") for item in self.changes)
+        return "\n".join((head, *changes, *map(str, self.findings)))
+
+
+# --- Kinds ----------------------------------------------------------------------------------------
 
 SHOWN = 3  # of many files, symbols or libraries that are evidence
 
@@ -95,16 +206,6 @@ def have_it_repaired(rule: Rule) -> tuple[str, str]:
 def switch_off(rule: str) -> str:
     """Return how to do without a rule."""
     return f"CUDAGUARD_RULES=-{rule} or install(disable=[{rule!r}])"
-
-
-def imported_first(target: str) -> str:
-    """Return what has become of a prerequisite."""
-    return f"imported before {target}"
-
-
-def loaded_before(target: str) -> str:
-    """Return what has become of a library that was opened in advance."""
-    return f"loaded before {target}"
 
 
 # --- What rules are about -------------------------------------------------------------------------
@@ -337,6 +438,8 @@ def past_the_guard(module: str) -> Finding:
 
 def _where(page: str) -> str:
     """Return the path of a page of ours, in a checkout or as it is installed; "" if it is not."""
+    from cudaguard.files import os
+
     above = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     schemes = (above, sys.prefix, getattr(sys.modules.get("site"), "USER_BASE", None))
     folders = (os.path.join(top, "share", "doc", "cudaguard") for top in schemes if top)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Union
 
-    from cudaguard.model import Event
-    from cudaguard.values import Record
+    from cudaguard.core.findings import Event
+    from cudaguard.model import Record
 
     Seen = tuple[str, str, float, int, str]  # the fields of an `Event`
     Details = Union[Record, dict[str, Any], None]
@@ -48,7 +48,7 @@ class Journal:
     @property
     def events(self) -> tuple[Event, ...]:
         """What was noted, oldest first."""
-        from cudaguard.model import Event
+        from cudaguard.core.findings import Event
 
         while True:
             try:

@@ -18,16 +18,17 @@ from cudaguard.core.table import table
 from cudaguard.files import os, program_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, ImportCallbacks
 from cudaguard.hooks.loader import is_imported
-from cudaguard.values import MODE_VARIABLE
+from cudaguard.model import MODE_VARIABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from cudaguard.core.plugins import Entry
+    from cudaguard.core.findings import Status
     from cudaguard.core.registry import Sourced
-    from cudaguard.model import Rule, Status
+    from cudaguard.core.rule import Rule
+    from cudaguard.core.rule_check import Entry
 
 
 class Activation:
@@ -58,11 +59,6 @@ class Activation:
             self._pid, self._lock = os.getpid(), RLock()
         return self._lock
 
-    @property
-    def is_up(self) -> bool:
-        """True if the guard is up."""
-        return self.core.is_up
-
     def take_over(self, reason: str) -> None:
         """Come into force where the kernel was asleep; does nothing elsewhere."""
         self.woken_by = self.woken_by or reason
@@ -81,7 +77,7 @@ class Activation:
             mode = mode or kernel.mode or "fix"
             wanted = InForce(mode, {}, rules, "", True, "none", (), ())
             self._look_for_plugins(wanted, at_boot=False)
-            self._put_up(wanted)
+            self._install_hooks(wanted)
         self._follow(wanted, "off")
         if kernel.has_news():
             core.look()
@@ -142,27 +138,27 @@ class Activation:
 
     def active_rules(self) -> tuple[Rule, ...]:
         """Return the rules in force; without a guard, those that `install` would put in force."""
-        if self.is_up:
+        if self.core.is_installed:
             return self.core.registry.rules
         would = self._combined((Layer(),))
         return Registry(would.rules, would.switches).rules
 
     def status(self) -> Status:
         """Return what the guard is doing and what it has found so far. Looking touches nothing."""
-        from cudaguard.model import Status
+        from cudaguard.core.findings import Status
 
-        core, is_up = self.core, self.is_up
-        if is_up:
-            from cudaguard.core.late_imports import record_bypassed
+        core, is_installed = self.core, self.core.is_installed
+        if is_installed:
+            from cudaguard.core.prerequisites import record_bypassed
 
             record_bypassed(core)
         return Status(
             core.reporter.mode,
-            woken_by=self.woken_by if is_up else "",
-            watched=tuple(sorted(core.kernel.watched)) if is_up else (),
+            woken_by=self.woken_by if is_installed else "",
+            watched=tuple(sorted(core.kernel.watched)) if is_installed else (),
             events=core.journal.events,
             findings=tuple(core.reporter.channel.findings),
-            rules=core.registry.rules if is_up else (),
+            rules=core.registry.rules if is_installed else (),
             changes=(*self.in_place(), *core.reporter.changes),
         )
 
@@ -180,16 +176,16 @@ class Activation:
                 wanted = self._combined(layers)
                 permit.asked_for = next((one.mode for one in layers[::-1] if one.mode), "")
                 if wanted.mode == "off":
-                    self._take_down()
+                    self._uninstall_hooks()
                 else:
                     self._look_for_plugins(wanted, at_boot=at_boot)
-                    self._put_up(wanted)
+                    self._install_hooks(wanted)
                 self._export(wanted.mode if any(one.children for one in layers) else "off")
             self._follow(wanted, before)
-            if core.is_up and core.context not in ("none", "auto"):
+            if core.is_installed and core.context not in ("none", "auto"):
                 self._create_context(core.context, at_boot=at_boot)
-            if core.is_up:
-                self._look_back(at_start=at_boot)
+            if core.is_installed:
+                self._report_late(at_start=at_boot)
         except ON_PURPOSE:
             raise
         except program_errors(Exception) as error:
@@ -199,17 +195,18 @@ class Activation:
     def _follow(self, wanted: InForce, before: str) -> None:
         """Write and tell of what is in force; here code of the program may run."""
         core = self.core
-        if core.is_up:
+        if core.is_installed:
             core.journal.write_to(wanted.journal)
         if wanted.mode != before:
-            details = {"woken_by": self.woken_by} if core.is_up and self.woken_by else None
-            core.journal.note("install" if core.is_up else "uninstall", wanted.mode, "", details)
+            kind = "install" if core.is_installed else "uninstall"
+            details = {"woken_by": self.woken_by} if core.is_installed and self.woken_by else None
+            core.journal.note(kind, wanted.mode, "", details)
         if wanted.problems and (self._base or self._blocks):
             self._report(wanted)
 
     # --- the hooks ------------------------------------------------------------------
 
-    def _put_up(self, wanted: InForce) -> None:
+    def _install_hooks(self, wanted: InForce) -> None:
         """Put rules in force and the hooks in place; each part is published by one assignment."""
         core, registry = self.core, Registry(wanted.rules, wanted.switches)
         core.reporter.mode, core.context = wanted.mode, wanted.context
@@ -230,11 +227,9 @@ class Activation:
             self._finders().insert_first(kernel)
         kernel.core, kernel.asked = core, None
         kernel.patch()
-        if (
-            self.open_blocks
-            and wanted.mode in REPAIRING
-            and hasattr(sys, "set_lazy_imports_filter")
-        ):
+        is_in_block = self._blocks and (self._base is None or self._base.mode == "off")
+        has_filter = hasattr(sys, "set_lazy_imports_filter")
+        if is_in_block and has_filter and wanted.mode in REPAIRING:
             watched = {name for one in registry.entries for name in one.watch}
             core.lazy.roots = frozenset(name.partition(".")[0] for name in watched)
             core.lazy.install()
@@ -243,18 +238,12 @@ class Activation:
         if core.made("end") and core.end.is_wanted:
             core.end.install()
 
-    @property
-    def open_blocks(self) -> int:
-        """How many `guard()` blocks are open, if there is no guard outside of them; else 0."""
-        is_outside = self._base is not None and self._base.mode != "off"
-        return 0 if is_outside else len(self._blocks)
-
     def _watch(self, names: Mapping[str, object]) -> None:
         if self.core.is_traced or "*" in names:
             names = self._finders().EveryTopLevel(names)
         self.core.kernel.watched = self.core.extensions.watched = names
 
-    def _take_down(self) -> None:
+    def _uninstall_hooks(self) -> None:
         """Put back everything that can be put back."""
         core = self.core
         core.reporter.mode = "off"
@@ -273,7 +262,7 @@ class Activation:
             core.detection.forget()
         core.journal.write_to("")
         core.on_first_hit = core.load_plugins = None
-        core.forget_slots()
+        core.forget_callbacks()
 
     def in_place(self) -> tuple[str, ...]:
         """Return what is changed in this process now and will be put back, in words."""
@@ -285,7 +274,7 @@ class Activation:
                 finders.RetiredFinder in map(type, sys.meta_path),
             ),
             *((one.what, True) for one in getattr(core.kernel, "stand_ins", ())),
-            ("sys.set_lazy_imports_filter", core.made("lazy") and core.lazy.is_up),
+            ("sys.set_lazy_imports_filter", core.made("lazy") and core.lazy.is_installed),
         )
         exported = (f"os.environ[{MODE_VARIABLE!r}]",) if self._exported else ()
         there = (words for words, is_there in parts if is_there)
@@ -296,10 +285,10 @@ class Activation:
         """Have the journal tell of every import, and of all that is mapped by whatever import."""
         core = self.core
         core.begin_trace()
-        if core.is_up:  # switched on by the .pth line, before us
+        if core.is_installed:  # switched on by the .pth line, before us
             self._watch(core.kernel.watched)
-            core.forget_slots()
-        core.extensions.pythons_own = ImportCallbacks((), (core.recording.window,))
+            core.forget_callbacks()
+        core.extensions.pythons_own = ImportCallbacks((), (core.recording.watch_extension,))
 
     def _create_context(self, device: str, *, at_boot: bool) -> None:
         """Create the context of a setting: once, and in the process that was started with it."""
@@ -313,14 +302,14 @@ class Activation:
         else:
             self.core.create_context(device)
 
-    def _look_back(self, *, at_start: bool) -> None:
+    def _report_late(self, *, at_start: bool) -> None:
         """Tell of rules that came too late, and of what is in the global symbol scope already."""
         core = self.core
         if core.kernel.has_news() or any(map(is_imported, table.index.INITIALIZERS)):
             core.look()
         self._load_late_plugins()
         if any(is_imported(name) for name in core.registry.by_module):
-            from cudaguard.core.late_imports import check_already_imported
+            from cudaguard.core.prerequisites import check_already_imported
 
             check_already_imported(core, at_start=at_start)
 
@@ -369,14 +358,13 @@ class Activation:
 
     def _find_plugins(self) -> None:
         """Add the plug-ins on ``sys.path`` that were not found before."""
+        found: dict[str, tuple[Entry, ...]] = {}
         try:
-            found = {}
             if self.core.kernel.has_plugins():
-                from cudaguard.core.plugins import scan
+                from cudaguard.core.rule_check import scan_plugins
 
-                found = scan(sys.path)
+                found = scan_plugins(sys.path)
         except program_errors(Exception) as error:
-            found = {}
             self.core.broken("looking for rule plug-ins", error)
         waiting = dict(self._plugins or {})
         for module, entries in found.items():
@@ -400,12 +388,12 @@ class Activation:
         if not entries:
             return
         from cudaguard.core import findings
-        from cudaguard.core.plugins import load
+        from cudaguard.core.rule_check import load_plugin
 
         rules: list[Sourced] = []
         for entry in entries:
             try:
-                loaded = load(entry, known=table.rule_ids)
+                loaded = load_plugin(entry, known=table.rule_ids)
             except program_errors(Exception, SystemExit) as error:
                 finding = findings.plugin_failed(entry.value, name, error)
                 self.core.reporter.found(finding)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from cudaguard.values import GRADES
+from cudaguard.model import GRADES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from cudaguard.config import Mode
-    from cudaguard.model import Rule
+    from cudaguard.core.rule import Rule
 
 REPAIRING = ("fix", "strict")  # modes
 # The mode that the program asks for by an argument of install() or guard(); empty if none.

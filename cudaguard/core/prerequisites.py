@@ -11,10 +11,12 @@ from _thread import _local
 from cudaguard.core import findings
 from cudaguard.core.decide import applies, named_versions, plan
 from cudaguard.core.permit import permit_for
-from cudaguard.core.reports import PREREQUISITE
+from cudaguard.core.reports import LATER, PREREQUISITE
 from cudaguard.errors import ImportOrderError
-from cudaguard.files import program_errors
+from cudaguard.files import own_errors, program_errors
 from cudaguard.hooks.caller import caller_frame, describe
+from cudaguard.hooks.loader import is_imported
+from cudaguard.system import peek
 from cudaguard.system.facts import Facts
 
 TYPE_CHECKING = False
@@ -22,11 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from importlib.machinery import ModuleSpec
     from types import FrameType
+    from typing import Any
 
     from cudaguard.core.decide import Plan
     from cudaguard.core.registry import Registry, RuleEntry
     from cudaguard.core.reports import Reporter
-    from cudaguard.model import Rule
+    from cudaguard.core.rule import Rule
 
 IMPORTS_FOR_THE_PROGRAM = True  # see `hooks.caller.importing`
 
@@ -131,8 +134,8 @@ class Prerequisites:
         return activated
 
     def _rules_of(self, name: str) -> tuple[Rule, ...]:
-        asleep = self._registry.opt_in_orders.get(name, ())
-        activated = (self._activated[one.id] for one in asleep if one.id in self._activated)
+        orders = self._registry.opt_in_orders.get(name, ())
+        activated = (self._activated[one.id] for one in orders if one.id in self._activated)
         return (*self._registry.rules_of(name), *activated)
 
     def _follow(self, watched: str, plan: Plan, spec: ModuleSpec) -> None:
@@ -173,8 +176,7 @@ class Prerequisites:
             stop.__cause__ = outcome
             reporter.found(finding, frame, stop=stop)
         elif outcome:
-            how = findings.imported_first(target)
-            reporter.repaired(rule, PREREQUISITE, need, how, frame=frame)
+            reporter.repaired(rule, PREREQUISITE, need, f"imported before {target}", frame=frame)
 
     def _tell_order(
         self, rule: Rule, need: str, target: str, frame: FrameType | None, follows: str = ""
@@ -192,3 +194,108 @@ class Prerequisites:
             for need in rule.needs
             if need not in self._words and need not in earlier and is_installed(need)
         ]
+
+
+# --- What came too early, or past the guard -------------------------------------------------------
+
+_told: set[tuple[str, str]] = set()  # module and rule: one look is enough
+
+
+def check_already_imported(core: Any, *, at_start: bool) -> None:
+    """Do what can be done for modules that are there, and report the rules that came too late."""
+    core.repairs.after_all()
+    done = 0
+    for name, entries in list(core.registry.by_module.items()):
+        if not is_imported(name):
+            continue
+        is_late = name not in core.seen
+        if is_late:
+            core.early.add(name)
+        for one in entries:
+            is_missed, number = core.repairs.late(name, one, is_late=is_late, at_start=at_start)
+            done += number
+            if is_late and (name, one.id) not in _told:
+                _told.add((name, one.id))
+                _tell_late(core, name, one, is_missed=is_missed, at_start=at_start)
+    if done:
+        core.repairs.again()
+
+
+def _tell_late(core: Any, name: str, one: RuleEntry, *, is_missed: bool, at_start: bool) -> None:
+    is_only_told = one.grade == "report" and not one.needs and not one.does
+    if not is_only_told and not (one.needs or is_missed):
+        return
+    rule = one.rule
+    if not applies(rule, Facts()):
+        return
+    if is_only_told:  # it would have changed nothing to come earlier
+        core.reporter.found(findings.known_fault(rule, name, "", named_versions(rule, Facts())))
+        return
+    missing = core.prerequisites().missing_before(rule, name)
+    if rule.grade == "report" and not is_missed:  # nor would it have repaired anything in time
+        for need in missing:
+            core.reporter.found(findings.out_of_order(rule, need, name, ""), caller_frame())
+    elif is_missed or missing:
+        verbs = core.repairs.table.index.VERBS
+        verb = next((verb for verb, _ in one.does if "late" in verbs[verb]), "")
+        finding = findings.too_late(rule, name, at_start=at_start)
+        core.reporter.found(finding, caller_frame(), stop=LATER, verb=verb)
+
+
+def record_bypassed(core: Any) -> None:
+    """Record the watched modules that were imported and never came through the hook."""
+    for name in core.registry.by_module:
+        module = sys.modules.get(name)
+        # A package without code of its own is loaded by no loader of a file.
+        is_namespace = peek(module, "__path__") is not None and peek(module, "__file__") is None
+        known = name in core.seen or name in core.early
+        if not known and is_imported(name) and not is_namespace:
+            core.reporter.found(findings.past_the_guard(name))
+
+
+# --- Lazy imports (PEP 810, Python 3.15) ----------------------------------------------------------
+
+
+class LazyFilter:
+    """Keeps watched modules eager inside `guard()` blocks: those whose package is in `roots`.
+
+    A lazy import comes to the finder at its first use, which may be behind the block. One that is
+    not installed is left to fail where the program uses it. The interpreter has room for one
+    filter, so the one that is there is asked as well.
+    """
+
+    def __init__(self) -> None:
+        self.roots: frozenset[str] = frozenset()
+        self._previous: Callable[..., bool] | None = None
+        self._ours: Callable[..., bool] | None = None
+
+    @property
+    def is_installed(self) -> bool:
+        """True if the filter is in force."""
+        return self._ours is not None
+
+    def install(self) -> None:
+        """Set the filter, where the interpreter has one."""
+        setter = getattr(sys, "set_lazy_imports_filter", None)
+        if setter is None or self.is_installed:
+            return
+        previous = self._previous = sys.get_lazy_imports_filter()  # type: ignore[attr-defined]  # 3.15
+
+        # A new one each time: an older one may be called by whoever has set a filter since.
+        def may_be_lazy(importer: str | None, name: str, fromlist: Any = None) -> bool:
+            try:
+                is_meant = self._ours is may_be_lazy and name.partition(".")[0] in self.roots
+                if is_meant and is_installed(name):
+                    return False
+            except own_errors(Exception):  # it may be lazy then, as without us
+                pass
+            return True if previous is None else previous(importer, name, fromlist)
+
+        self._ours = may_be_lazy
+        setter(may_be_lazy)
+
+    def uninstall(self) -> None:
+        """Put the previous filter back, unless someone else has set one since."""
+        if self._ours is not None and sys.get_lazy_imports_filter() is self._ours:  # type: ignore[attr-defined]  # 3.15
+            sys.set_lazy_imports_filter(self._previous)  # type: ignore[attr-defined]  # 3.15
+        self._ours = self._previous = None

@@ -11,8 +11,8 @@ import sys
 
 from cudaguard.core.table import table
 from cudaguard.files import os
-from cudaguard.system.modules import has_kernel_driver
-from cudaguard.values import Record
+from cudaguard.model import Record
+from cudaguard.system import has_kernel_driver
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard import config
-    from cudaguard.model import Rule
+    from cudaguard.core.rule import Rule
 
     made_once = property
     Sourced = tuple["RuleEntry", str]  # a rule and where it comes from

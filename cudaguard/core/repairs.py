@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.patterns import fixed_part, matches
 from cudaguard.core.registry import Registry
-from cudaguard.files import os
+from cudaguard.files import fixed_part, matches, os
 from cudaguard.hooks.dlopen import NOT_FOUND, RTLD_GLOBAL
 from cudaguard.hooks.loader import is_imported, is_under_way
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from cudaguard.core.registry import Registry
     from cudaguard.core.reports import Reporter
-    from cudaguard.model import Rule
+    from cudaguard.core.rule import Rule
 
 _INHERITED = object()
 

@@ -17,8 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 
+    from cudaguard.core.findings import Finding
     from cudaguard.hooks.caller import UserLine
-    from cudaguard.model import Finding
 
 # How multiprocessing, and what is made after it (multiprocess, billiard, loky), start their own
 # processes: by code for ``-c`` with this in it, or with this argument.

@@ -14,16 +14,16 @@ from cudaguard.errors import ImportOrderError
 from cudaguard.files import os, program_errors
 from cudaguard.hooks.caller import caller_frame, describe
 from cudaguard.hooks.own_imports import RefusedImportError
-from cudaguard.values import Record
+from cudaguard.model import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 
+    from cudaguard.core.findings import Finding
     from cudaguard.core.journal import Journal
     from cudaguard.core.reporter import Channel
     from cudaguard.hooks.caller import UserLine
-    from cudaguard.model import Finding
 
 
 class Later(str):

@@ -7,7 +7,7 @@ from cudaguard.core.registry import made_once
 from cudaguard.core.reports import LATER
 from cudaguard.errors import ImportOrderError
 from cudaguard.hooks.caller import UserLine, caller_frame, describe, frame_outside_of, module_of
-from cudaguard.values import KW_ONLY, Record
+from cudaguard.model import KW_ONLY, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any, Union
 
+    from cudaguard.core.findings import Finding
     from cudaguard.core.permit import Permit
     from cudaguard.core.registry import RuleEntry
     from cudaguard.core.replace import Replacements
     from cudaguard.core.reports import Reporter
-    from cudaguard.model import Finding, Rule
+    from cudaguard.core.rule import Rule
 
     Outcome = Union["Done", "WouldDo", "Refused"]
     Outcomes = Iterable[Outcome]

@@ -10,7 +10,7 @@ from cudaguard import config
 from cudaguard.core.registry import InForce, Layer, built_in, entry_of
 from cudaguard.core.table import RESERVED_PREFIX, table
 from cudaguard.errors import ConfigError, RuleError
-from cudaguard.values import MODE_VARIABLE
+from cudaguard.model import MODE_VARIABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _known_switches(switches: Mapping[str, bool], source: str) -> Mapping[str, b
         rules, detectors = (
             f"{min(ids)} to {max(ids)}" for ids in (table.rule_ids, table.index.IDS)
         )
-        from cudaguard.core.patterns import closest_id
+        from cudaguard.files.text import closest_id
 
         detected = () if switches[id] else tuple(table.index.IDS)  # these cannot be enabled
         near = closest_id(id, (*table.rule_ids, *detected))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 from cudaguard import errors
-from cudaguard.values import GRADES, NamedTuple
+from cudaguard.model import GRADES, NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.core.findings import Kind
+    from cudaguard.core.rule import Rule
     from cudaguard.errors import CudaGuardWarning
-    from cudaguard.model import Rule
 
 RESERVED_PREFIX = "CG"  # of the ids that are ours
 

@@ -10,6 +10,8 @@ Source: ``ld.so(8)``, ``dlopen(3)``; glibc's ``elf/dl-lookup.c`` and ``elf/dl-ob
 
 from __future__ import annotations
 
+import re
+
 from cudaguard.elf.process import Image, library_at
 from cudaguard.elf.reader import CXX_RUNTIME, ElfFile, gnu_hash, words
 from cudaguard.elf.symbols import SharedObject, Wanted
@@ -30,13 +32,14 @@ _OTHER_LAYOUT = (
     b"_ZNSt8__detail21_Hash_node_value_base",
 )
 # Of these any copy does: descriptions of types, tags of the standard library that are compared by
-# address, its errors, and functions that newer compilers add to an older C++ runtime.
-_ANY_COPY_DOES = (
-    *(b"_ZTI", b"_ZTS", b"_ZZNSt", b"__cxa_throw_bad_"),
-    *(b"_ZNSt8ios_base7_M_moveERS_", b"_ZNSt8ios_base7_M_swapERS_"),
-    *(b"_ZNSt20bad_array_new_length", b"_ZNSt19bad_optional_access"),
-    b"_ZNKSt19bad_optional_access",
-)
+# address, its errors, what throws them, what hands on to the plain operator delete, and functions
+# that newer compilers add to an older C++ runtime (in NVIDIA's libcufile.so.0, in libtvm_ffi.so).
+_ANY_COPY_DOES = re.compile(
+    rb"_ZT[IS]|_ZZNSt|__cxa_throw_bad_|_Zd[la]Pvm|_ZNSt8ios_base7_M_(?:move|swap)ERS_"
+    rb"|_ZSt21ios_base_library_initv|_Z(?:NK?St\d+|St\d+__throw_)(?:bad_array_new_length"
+    rb"|bad_optional_access|invalid_argument|out_of_range"
+    rb"|(?:logic|domain|length|range|runtime|overflow|underflow)_error)"
+).match
 # Variables of the C library that a program may have copies of, with the same value.
 _SAME_EVERYWHERE = (b"stdin", b"stdout", b"stderr")
 _HEX = frozenset("0123456789abcdef")
@@ -188,7 +191,7 @@ def binding_of(
                 # Others are inline functions and the like.
                 if not is_strong and not text.startswith(_OTHER_LAYOUT):
                     continue
-                if text.startswith(_ANY_COPY_DOES):
+                if _ANY_COPY_DOES(text):
                     continue
                 if owner not in new:
                     shared[owner.file].add(index)

@@ -23,7 +23,7 @@ from stat import S_ISDIR, S_ISREG
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os as os
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from types import FrameType, ModuleType, TracebackType
     from typing import Any, TypeVar
 
@@ -86,6 +86,7 @@ _SAFE = sum(getattr(os, f"O_{name}", 0) for name in ("NONBLOCK", "NOCTTY", "CLOE
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 # The system's own names for streams and devices are links; nobody else can put one there.
 _STREAMS = ("/dev", "/dev/fd", "/proc/self/fd")
+_SIGNS = "*?["  # of patterns
 # Device -> whom a file belongs to that was made there: a network disk gives root's to nobody.
 _owners: dict[int, int] = {}
 
@@ -135,6 +136,25 @@ def names_in(folder: str) -> list[str]:
         return sorted(os.listdir(folder))
     except own_errors(OSError):
         return []
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Return True if a file name matches one of the patterns."""
+    for pattern in patterns:
+        # The fixed part first: nearly no library has it, and a pattern is costly to compile.
+        if name.startswith(fixed_part(pattern)):
+            from fnmatch import fnmatchcase
+
+            if fnmatchcase(name, pattern):
+                return True
+    return False
+
+
+def fixed_part(pattern: str) -> str:
+    """Return what every name that the pattern matches begins with."""
+    for sign in _SIGNS:
+        pattern = pattern.partition(sign)[0]
+    return pattern
 
 
 def open_to_write(path: Path, flags: int = O_CREAT) -> int:

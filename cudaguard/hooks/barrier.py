@@ -124,11 +124,11 @@ NOTHING = ImportCallbacks()
 
 
 def callbacks_or_nothing(host: Host, name: str) -> ImportCallbacks:
-    """Return the slots of a module; a failure of ours leaves its import unguarded."""
-    slots: ImportCallbacks = ask(
+    """Return the callbacks of a module; a failure of ours leaves its import unguarded."""
+    callbacks: ImportCallbacks = ask(
         host, f"deciding what to do for {name}", host.callbacks_for, name, default=NOTHING
     )
-    return slots
+    return callbacks
 
 
 def call_each(host: Host, callbacks: tuple[Callable[..., None], ...], *args: object) -> None:
@@ -141,10 +141,10 @@ def call_each(host: Host, callbacks: tuple[Callable[..., None], ...], *args: obj
                 raise
 
 
-def open_each(host: Host, slots: ImportCallbacks, spec: ModuleSpec) -> list[Close]:
-    """Open the around-slots; give back what closes them, innermost first."""
+def open_each(host: Host, callbacks: ImportCallbacks, spec: ModuleSpec) -> list[Close]:
+    """Open the around-callbacks; give back what closes them, innermost first."""
     closes: list[Close] = []
-    for opener in slots.around:
+    for opener in callbacks.around:
         try:
             close = opener(spec)
         except BaseException as error:
@@ -158,7 +158,7 @@ def open_each(host: Host, slots: ImportCallbacks, spec: ModuleSpec) -> list[Clos
 
 
 def close_each(host: Host, closes: Iterable[Close], error: BaseException | None) -> None:
-    """Close the around-slots, all of them; the module's own error goes before one of ours."""
+    """Close the around-callbacks, all of them; the module's own error goes before one of ours."""
     try:
         raised: BaseException | None = None
         for close in closes:

@@ -56,17 +56,17 @@ class _Mapping:
     def begin(self, watched: str | None) -> None:
         """Do what comes before, as part of a watched module or for itself."""
         host, spec = self.host, self.spec
-        slots = NOTHING if watched is None else callbacks_or_nothing(host, watched)
+        callbacks = NOTHING if watched is None else callbacks_or_nothing(host, watched)
         # The package of a part has had its turn, and so has what comes through the finder.
         is_part = watched is not None and spec.name.startswith(watched + ".")
         if here.__dict__.pop("prepared", None) is not spec and not is_part:
-            call_each(host, slots.before, spec)
+            call_each(host, callbacks.before, spec)
         self.copy = ask(host, "preparing the load of an extension", host.before_mapping, spec)
         self.module = self.come()
         if self.module is not None:
             self._let_go(is_mapped=False)
         else:
-            self.closes = open_each(host, slots, spec)
+            self.closes = open_each(host, callbacks, spec)
             self._outer, here.mapping = getattr(here, "mapping", None), spec
             self._has_begun = True
 

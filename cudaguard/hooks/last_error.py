@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 class LastError:
-    """Looks at the last error once, at exit."""
+    """Looks at the last error once, at exit; at None if the program ends without one."""
 
-    def __init__(self, look: Callable[[BaseException], None]) -> None:
+    def __init__(self, look: Callable[[BaseException | None], None]) -> None:
         self.look = look
         self.is_wanted = False  # whenever the guard is up
-        self.is_up = False
+        self.is_installed = False
         self._is_registered = False
 
     def install(self) -> None:
         """Look at the error that ends the program, if one does."""
-        self.is_up = True
+        self.is_installed = True
         if not self._is_registered:
             from atexit import register
 
@@ -37,13 +37,14 @@ class LastError:
 
     def uninstall(self) -> None:
         """Look at none."""
-        self.is_up = False
+        self.is_installed = False
 
     def _look_at_last(self) -> None:
         try:
             error = vars(sys).get("last_value")
-            if self.is_up and isinstance(error, BaseException) and _has_ended_program(error):
-                self.look(error)
+            has_ended = isinstance(error, BaseException) and _has_ended_program(error)
+            if self.is_installed:
+                self.look(error if has_ended else None)
         except own_errors(Exception):  # whatever else happens at exit has to happen
             return
 

@@ -23,7 +23,7 @@ from cudaguard.hooks.barrier import (
     swallowed,
 )
 from cudaguard.hooks.caller import hide_frame, of_import_system
-from cudaguard.system.modules import peek
+from cudaguard.system import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,25 +68,25 @@ def is_under_way(name: str) -> bool:
 class _Load:
     """The import that a `GuardLoader` stands in; apart from it, since its attributes are slow."""
 
-    __slots__ = ("finished_spec", "host", "real", "slots", "spec")
+    __slots__ = ("callbacks", "finished_spec", "host", "real", "spec")
 
     def __init__(self, real: Any, spec: ModuleSpec, host: Host) -> None:
         self.real = real
         self.spec: Any = spec  # its loader is declared as a class that we only resemble
         self.host = host
-        self.slots: ImportCallbacks | None = None
+        self.callbacks: ImportCallbacks | None = None
         self.finished_spec: ModuleSpec | None = None
 
     def prepare(self) -> ImportCallbacks:
         """Run what comes before, once, and return what else there is to do."""
-        slots = self.slots
-        if slots is None:
-            slots = callbacks_or_nothing(self.host, self.spec.name)
+        callbacks = self.callbacks
+        if callbacks is None:
+            callbacks = callbacks_or_nothing(self.host, self.spec.name)
             # Plug-ins and prerequisites may come back here for the same spec.
-            is_first, self.slots = self.slots is None, slots
+            is_first, self.callbacks = self.callbacks is None, callbacks
             if is_first:
-                call_each(self.host, slots.before, self.spec)
-        return slots
+                call_each(self.host, callbacks.before, self.spec)
+        return callbacks
 
 
 class GuardLoader:
@@ -108,7 +108,7 @@ class GuardLoader:
             # An extension, however, is mapped here, lazy or not.
             if spec.loader is self or isinstance(real, ExtensionFileLoader):
                 absent = spec.name not in sys.modules
-                slots = load.prepare()
+                callbacks = load.prepare()
                 # Did a prerequisite import the module itself? A second copy must not arise.
                 module = sys.modules.get(spec.name) if absent else None
                 if module is not None:
@@ -119,7 +119,7 @@ class GuardLoader:
                     return module
                 if isinstance(real, ExtensionFileLoader):
                     here.prepared = spec
-                if not slots.after and not slots.around:
+                if not callbacks.after and not callbacks.around:
                     self._step_aside(None)
         except BaseException as error:
             if not swallowed(load.host, "preparing an import", error):
@@ -136,18 +136,19 @@ class GuardLoader:
 
     @of_import_system
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module's code by its real loader, with the slots open around it."""
+        """Run the module's code by its real loader, with the callbacks open around it."""
         load = self._load
-        slots, closes = NOTHING, _NO_CLOSES
+        callbacks, closes = NOTHING, _NO_CLOSES
         try:
             self._step_aside(module)
             if load.finished_spec is None:
-                slots = load.prepare()
-                closes = open_each(load.host, slots, load.spec) if slots.around else _NO_CLOSES
+                callbacks = load.prepare()
+                if callbacks.around:
+                    closes = open_each(load.host, callbacks, load.spec)
         except BaseException as error:
             if not swallowed(load.host, "preparing an import", error):
                 raise
-            slots, closes = NOTHING, _NO_CLOSES
+            callbacks, closes = NOTHING, _NO_CLOSES
         if load.finished_spec is not None:
             # importlib has put the new spec on a module that was complete already.
             module.__spec__ = load.finished_spec
@@ -161,10 +162,10 @@ class GuardLoader:
             raise
         if closes:
             close_each(load.host, closes, None)
-        if slots.after:
+        if callbacks.after:
             # The module may have replaced itself in sys.modules while it ran.
             after, what = sys.modules.get(load.spec.name, module), "looking at what was imported"
-            ask(load.host, what, call_each, load.host, slots.after, load.spec, after)
+            ask(load.host, what, call_each, load.host, callbacks.after, load.spec, after)
 
     def _step_aside(self, module: ModuleType | None) -> None:
         """Put the real loader back wherever importlib has put this one."""

@@ -24,13 +24,13 @@ from _thread import _local
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
     from types import ModuleType
     from typing import Any
 
 _GUARD = __name__.partition(".")[0]
 # `depth`: of how many modules of ours this thread is in the import; `after`: called once in none.
-_under_way = _local()
+_importing = _local()
 # By whoever knows (see `hooks.barrier`): this module comes before all others.
 is_refusal: Callable[[Exception], bool] = bool
 _FIRST = frozenset((*sys.builtin_module_names, "__future__", "io", "os", "stat"))  # until then
@@ -83,15 +83,15 @@ def is_put_off(call: Callable[[], None]) -> bool:
 
     What we import may make something of ours act that needs the very module that imports it.
     """
-    if not _under_way.__dict__.get("depth"):
+    if not _importing.__dict__.get("depth"):
         return False
-    _under_way.after = call
+    _importing.after = call
     return True
 
 
 # Named as the function of importlib that import statements call: `hooks.caller` looks for it.
 def _find_and_load(name: str) -> Any:
-    here = _under_way.__dict__
+    here = _importing.__dict__
     here["depth"] = here.get("depth", 0) + 1
     try:
         return _found_and_loaded(name)
@@ -129,53 +129,45 @@ def _found_and_loaded(name: str) -> Any:
 
 
 def _import(
-    name: str,
-    globals: Mapping[str, object] | None = None,  # as the original calls it
-    locals: Mapping[str, object] | None = None,
-    fromlist: Sequence[str] | None = (),
-    level: int = 0,
+    name: str, _globals: Any = None, _locals: Any = None, fromlist: Any = (), _level: int = 0
 ) -> ModuleType:
-    """Import for our own modules, as ``builtins.__import__`` does."""
+    """Import for our own modules, as ``builtins.__import__`` is called; none imports relatively.
+
+    What the program has made of ``__import__`` is not asked for packages of others either:
+    PySide6's looks into the builtins of its caller, and ends the process over ours.
+    """
     top = name.partition(".")[0]
-    is_ours = top == _GUARD
-    if level or not (is_ours or top in standard_library()):
-        try:
-            return builtins.__import__(name, globals, locals, fromlist or (), level)
-        except ModuleNotFoundError as error:
-            if error.name != top or top not in _DEPENDENCIES or not _dependencies_in:
-                raise
-        found: ModuleType = _dependency(name, top, is_bare=not fromlist)
-        return found
-    module: ModuleType = load(name) if is_ours else _standard(name)
+    find = load if top == _GUARD else _standard if top in standard_library() else _of_others
+    module: ModuleType = find(name)
     if not fromlist:
-        return module if top == name else load(top) if is_ours else _standard(top)
-    if hasattr(module, "__path__"):
-        for child in fromlist:
-            if not hasattr(module, child):
-                _import_part(f"{name}.{child}", is_ours=is_ours)
+        return module if top == name else find(top)
+    for child in fromlist if hasattr(module, "__path__") else ():
+        if not hasattr(module, child):
+            try:
+                find(f"{name}.{child}")
+            except ModuleNotFoundError as error:  # it is no module
+                if error.name != f"{name}.{child}":
+                    raise
     return module
 
 
-def _import_part(name: str, *, is_ours: bool) -> None:
-    """Import what is named behind ``import``, if it is a module."""
+def _of_others(name: str) -> Any:
+    top = name.partition(".")[0]
     try:
-        if is_ours:
-            load(name)
-        else:
-            _standard(name)
+        return _gcd_import(name)
     except ModuleNotFoundError as error:
-        if error.name != name:
+        if error.name != top or top not in _DEPENDENCIES or not _dependencies_in:
             raise
+    return _dependency(name, top)
 
 
-def _dependency(name: str, top: str, *, is_bare: bool) -> Any:
+def _dependency(name: str, top: str) -> Any:
     """Return a module of a package that we depend on, under a name that no program asks for."""
     own = f"_{_GUARD}_{top}"
     with _ModuleLockManager(own):  # threads may need it at once
         if own not in sys.modules:
             _load_dependency(top, own)
-    found = _gcd_import(own + name[len(top) :])
-    return sys.modules[own] if is_bare else found
+    return _gcd_import(own + name[len(top) :])
 
 
 def _load_dependency(top: str, own: str) -> None:

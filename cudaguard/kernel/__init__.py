@@ -259,13 +259,13 @@ kernel = GuardFinder()
 class StandIn:
     """Something of Python's that a function of ours stands in for."""
 
-    __slots__ = ("is_up", "name", "original", "ours", "owner", "what")
+    __slots__ = ("is_installed", "name", "original", "ours", "owner", "what")
 
     def __init__(self, what: str, owner: "Any", name: str) -> None:
         self.what, self.owner, self.name = what, owner, name
         self.original: Any = getattr(owner, name)
         self.ours: Any = None
-        self.is_up = False
+        self.is_installed = False
 
     def put(self, ours: "Any") -> None:
         """Put ours there, looking like the original."""
@@ -273,13 +273,13 @@ class StandIn:
             for attribute in ("__module__", "__qualname__", "__doc__"):
                 setattr(ours, attribute, getattr(self.original, attribute, None))
             vars(ours)["__wrapped__"] = self.original  # inspect.signature follows it
-        self.ours, self.is_up = ours, True
+        self.ours, self.is_installed = ours, True
         kernel.stand_ins.append(self)
         setattr(self.owner, self.name, ours)
 
     def restore(self) -> bool:
         """Put the original back; False if someone else has patched on top."""
-        self.is_up = False
+        self.is_installed = False
         is_clean = getattr(self.owner, self.name) is self.ours
         if is_clean:
             setattr(self.owner, self.name, self.original)
@@ -348,8 +348,8 @@ def _patch_extensions() -> None:
     @of_import_system
     def create_module(loader: ExtensionFileLoader, spec: "ModuleSpec") -> "Any":
         try:
-            is_asleep = stand_in.is_up and may_wake()
-            core = core_for(_why_extension, spec) if stand_in.is_up else None
+            is_asleep = stand_in.is_installed and may_wake()
+            core = core_for(_why_extension, spec) if stand_in.is_installed else None
         except contained():
             is_asleep, core = False, None
         try:
@@ -412,7 +412,7 @@ class _SetFlags:
 
     def __call__(self, *args: "Any", **kwargs: "Any") -> None:
         try:
-            core = core_for(_why_flags, args, kwargs) if self._stand_in.is_up else None
+            core = core_for(_why_flags, args, kwargs) if self._stand_in.is_installed else None
         except contained():
             core = None
         try:
@@ -495,7 +495,7 @@ def install(mode: "object", *settings: object) -> Guard:
     usual = ((), (), (), None, None, False)
     is_plain = word is mode and all(one is other for one, other in zip(settings, usual))
     try:
-        why = put_up(word) if is_plain else "install() with settings"
+        why = install_kernel(word) if is_plain else "install() with settings"
     except contained():
         return GUARD
     if why:
@@ -505,12 +505,12 @@ def install(mode: "object", *settings: object) -> Guard:
 
 def boot() -> None:
     """Put the guard up as ``CUDAGUARD`` says; once: virtual environments process ``.pth`` twice."""
-    why = put_up(None, is_alone=True) if kernel.asked is None else ""
+    why = install_kernel(None, is_alone=True) if kernel.asked is None else ""
     if why:
         _woken(why).boot()
 
 
-def put_up(mode: "str | None", *, is_alone: bool = False) -> str:
+def install_kernel(mode: "str | None", *, is_alone: bool = False) -> str:
     """Have the kernel stand in for the guard; return why that is not possible, empty if it is."""
     if "cudaguard.api" in sys.modules:
         return "install()"

@@ -392,9 +392,9 @@ def _patch_ctypes(cdll: "Any", default_mode: int) -> None:
         winmode: "Any" = None,
     ) -> None:
         try:
-            is_up = base is not None and stand_in.is_up and name is not None is handle
-            is_asleep = is_up and base.may_wake()
-            load = _load_of_guard(_why_library, name, mode) if is_up else None
+            is_installed = base is not None and stand_in.is_installed and name is not None is handle
+            is_asleep = is_installed and base.may_wake()
+            load = _load_of_guard(_why_library, name, mode) if is_installed else None
         except contained():
             is_asleep, load = False, None
         args = name, mode, handle, use_errno, use_last_error, winmode

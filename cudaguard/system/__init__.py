@@ -1,1 +1,38 @@
-"""What is there: packages, devices, driver, toolkits, processes. Looking changes nothing."""
+"""Facts: packages, devices, driver, toolkits, processes. Looking changes nothing.
+
+Here is what is known at once: attributes of imported modules, a driver.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from cudaguard.files import os, own_errors
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+# Made by the kernel's half of the driver; the second one under Windows' Linux, the last one on
+# every Jetson, where there is no other before JetPack 5.
+DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvmap")
+
+
+def peek(module: object, name: str) -> Any:
+    """Return an attribute of a module, None if it has none; a lazy module is not loaded by it."""
+    if module is None:  # not imported, which is asked at each import
+        return None
+    try:
+        return object.__getattribute__(module, "__dict__").get(name)
+    except own_errors(AttributeError):
+        return None
+
+
+def has_ctypes() -> bool:
+    """Return True if the program has imported ctypes, and completely."""
+    return peek(sys.modules.get("ctypes"), "pythonapi") is not None
+
+
+def has_kernel_driver() -> bool:
+    """Return True if the kernel's half of an NVIDIA driver is loaded."""
+    return any(os.path.exists(file) for file in DRIVER_FILES)

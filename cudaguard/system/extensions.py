@@ -11,7 +11,7 @@ from cudaguard.elf.reader import read_elf
 from cudaguard.files import os, own_errors, read_start
 from cudaguard.model import NamedTuple
 from cudaguard.system import name_owners
-from cudaguard.system.facts import Facts
+from cudaguard.system.facts import Facts, Packages
 from cudaguard.system.torch_build import PYTHON, extensions_of, home_of, look_around
 
 TYPE_CHECKING = False
@@ -285,12 +285,12 @@ def _python_abi(case: _Case) -> tuple[str, str]:
 
 
 def _older_library(case: _Case) -> tuple[str, str]:
-    library = case.about[0].library
+    library = os.path.normpath(case.about[0].library)
+    name, package = os.path.basename(library), Packages().of(library)
     place = f": {library}" if os.path.isabs(library) else ""
-    message = (
-        f"{case.needer} needs {case.functions}, but gets an older {os.path.basename(library)} "
-        f"without it{place}"
-    )
+    message = f"{case.needer} needs {case.functions}, but gets an older {name} without it{place}"
+    if package not in ("", "nvidia"):
+        return message, f"import this package before {package}; or install both for one {name}"
     remedy = (
         "unset LD_LIBRARY_PATH if it leads to another CUDA; or import this package before the one "
         "with the older copy; or install both for one version"

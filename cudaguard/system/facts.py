@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from cudaguard.files import LARGEST, os, own_errors, program_errors, read_bytes
-from cudaguard.system.modules import peek
+from cudaguard.system import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

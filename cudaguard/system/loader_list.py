@@ -15,7 +15,7 @@ from _thread import RLock
 
 from cudaguard.elf.process import ENTRY, Library, Memory, entries, first_entry, rendezvous
 from cudaguard.files import os, own_errors
-from cudaguard.system.modules import has_ctypes
+from cudaguard.system import has_ctypes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -25,27 +25,16 @@ class NameOwner(NamedTuple):
     title: str  # what it is called in a sentence
 
 
+_OF_NVIDIA = {library: one for library, one in RUNTIMES.items() if one.names}
 _TORCH = (
     r"_Z(?:T[VISC]|GV)?N[VKRO]*(?:2at|3c10|5torch|6caffe2)|(?:_Z\d+)?THP?[A-Z]|"
     r"aoti_torch_|torch_(?:c10|call|cuda_stream|delete|dtype|exception|from_blob|generator|get|library|"
     r"list|new|parallel|parse_device|set|stream|string|tag)(?:_|\b)"
 )
 _NAMES: tuple[tuple[str, NameOwner], ...] = (
-    (r"(?:__)?nvJitLink[A-Z]", NameOwner(NVIDIA, "libnvJitLink", "nvJitLink")),
-    (r"p?nccl[A-Z]", NameOwner(NVIDIA, "libnccl", "NCCL")),
-    (r"cudnn[A-Z]|_ZNK?5cudnn", NameOwner(NVIDIA, "libcudnn", "cuDNN")),
-    (r"cublasLt[A-Z]", NameOwner(NVIDIA, "libcublasLt", "cuBLASLt")),
-    (r"cublas[A-Z]", NameOwner(NVIDIA, "libcublas", "cuBLAS")),
-    (r"cusparseLt[A-Z]", NameOwner(NVIDIA, "libcusparseLt", "cuSPARSELt")),
-    (r"cusparse[A-Z]", NameOwner(NVIDIA, "libcusparse", "cuSPARSE")),
-    (r"cusolver[A-Z]", NameOwner(NVIDIA, "libcusolver", "cuSOLVER")),
-    (r"cufft[A-Z]", NameOwner(NVIDIA, "libcufft", "cuFFT")),
-    (r"curand[A-Z]", NameOwner(NVIDIA, "libcurand", "cuRAND")),
+    *((one.names, NameOwner(NVIDIA, library, one.title)) for library, one in _OF_NVIDIA.items()),
     (r"cufile[A-Z]|cuFile[A-Z]", NameOwner(NVIDIA, "libcufile", "cuFile")),
-    (r"cupti[A-Z]", NameOwner(NVIDIA, "libcupti", "CUPTI")),
-    (r"nvrtc[A-Z]", NameOwner(NVIDIA, "libnvrtc", "NVRTC")),
     (r"nvshmem", NameOwner(NVIDIA, "libnvshmem_host", "NVSHMEM")),
-    (r"(?:__)?cuda[A-Z]", NameOwner(NVIDIA, "libcudart", "the CUDA runtime")),
     (r"cu[A-Z][a-z]", NameOwner(NVIDIA, "libcuda", "the CUDA driver")),
     (_TORCH, NameOwner(TORCH, "libtorch", "torch")),
     (r"_?Py(?!Init_)[A-Z]", NameOwner(PYTHON, "libpython3", "Python")),
@@ -100,7 +89,6 @@ _WHEELS = {
     **{f"lib{name}": f"nvidia-{name}"
        for name in ("cudss", "nvcomp", "nvimgcodec", "nvjpeg2k", "nvtiff")},
     **{f"lib{name}": f"lib{name}" for name in ("cudf", "cuml", "rmm", "raft", "cugraph", "cuvs")},
-    "libcupti": "nvidia-cuda-cupti",
     **{f"libnpp{part}": "nvidia-npp" for part in ("c", "ial", "icc", "idei", "if", "ig", "ist")},
 }  # fmt: skip
 # Those whose number is CUDA's major version.
@@ -128,12 +116,8 @@ def _parts(soname: str) -> tuple[str, str]:
 # Windows has the number in the name: cublas64_12.dll, nvrtc64_120_0.dll, cudart64_110.dll.
 _OF_WINDOWS = re.compile(r"(?i)(cu[a-z]\w*?|nv\w+?|cudnn\w*?)64_(\d\d?)\d?(?:_\d+)?\.dll$")
 # What jax calls them.
-_TITLES = {
-    "CUDA": "libcudart.so", "cuSPARSE": "libcusparse.so", "cuBLAS": "libcublas.so",
-    "cuDNN": "libcudnn.so", "cuFFT": "libcufft.so", "cuSOLVER": "libcusolver.so",
-    "CUPTI": "libcupti.so", "NCCL": "libnccl.so", "NVRTC": "libnvrtc.so",
-    "nvJitLink": "libnvJitLink.so", "nvvm.dll": "libnvvm.so",
-}  # fmt: skip
+_TITLES = {one.title: f"{library}.so" for library, one in _OF_NVIDIA.items()}
+_TITLES.update({"nvvm.dll": "libnvvm.so", "CUDA": "libcudart.so"})
 
 
 def soname_of(library: str) -> str:

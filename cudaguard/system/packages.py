@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
-    from cudaguard.model import Finding
-
-    # What a check has found, and in a few words what it has looked at.
-    Result = tuple[list[Finding], str]
-
 _MOST_FILES = 50_000  # that are looked through in the folder of an editable install
 _LONGEST = 1000  # characters of a name and a version; they are shown, and keys of documents
 _NOT_SEARCHED = {"node_modules", "__pycache__", "site-packages"}
@@ -240,10 +235,6 @@ def distributions_of(names: Iterable[str]) -> dict[str, tuple[str, str]]:
 
 
 # --- What several checks look at, each thing looked at once ---------------------------------------
-
-
-class Skipped(Exception):  # noqa: N818  # not an error
-    """Raised by a check that has nothing to look at; the text says why."""
 
 
 class Site:

@@ -14,7 +14,7 @@ from glob import escape, glob
 
 from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.files import LARGEST, os, own_errors, read_bytes
-from cudaguard.system.modules import has_kernel_driver
+from cudaguard.system import has_kernel_driver
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

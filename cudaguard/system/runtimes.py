@@ -25,6 +25,7 @@ class Runtime(Record):
     # What happens to those who get an older copy than they were built for
     danger: str = "functions can be missing, or behave as in the older version"
     _: KW_ONLY
+    names: str = ""  # Regular expression of how the names of its functions begin
     # The middle of the name of NVIDIA's package that has it, ``nvidia-<wheel>-cu12``
     wheel: str = ""
     part_of: str = ""  # the set whose parts have to be of one release, if there is one
@@ -36,26 +37,27 @@ class Runtime(Record):
 # Those whose symbols have versions, or whose releases have names of their own, are not here: the
 # loader refuses a copy that is too old (the C++ runtime, libgomp, LLVM, protobuf, FFmpeg).
 RUNTIMES: dict[str, Runtime] = {
-    "libcudart": Runtime("the CUDA runtime", wheel="cuda_runtime"),
-    "libcublas": Runtime("cuBLAS", wheel="cublas", part_of="cublas"),
-    "libcublasLt": Runtime("cuBLAS", wheel="cublas", part_of="cublas"),
+    "libcudart": Runtime("the CUDA runtime", names="(?:__)?cuda[A-Z]", wheel="cuda_runtime"),
+    "libcublasLt": Runtime("cuBLASLt", names="cublasLt[A-Z]", wheel="cublas", part_of="cublas"),
+    "libcublas": Runtime("cuBLAS", names="cublas[A-Z]", wheel="cublas", part_of="cublas"),
     "libcudnn": Runtime("cuDNN",
       "the process can die with 'Could not load symbol ...', or convolutions fail with "
-      "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH", wheel="cudnn", part_of="cudnn"),
+      "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH",
+      names="cudnn[A-Z]|_ZNK?5cudnn", wheel="cudnn", part_of="cudnn"),
     "libnccl": Runtime("NCCL", "`import torch` can fail with 'undefined symbol: ncclCommRegister'",
-      wheel="nccl"),
+      names="p?nccl[A-Z]", wheel="nccl"),
     "libnvJitLink": Runtime("nvJitLink",
       "libcusparse and torch can fail to load: 'undefined symbol: __nvJitLinkComplete_12_4'",
-      wheel="nvjitlink"),
+      names="(?:__)?nvJitLink[A-Z]", wheel="nvjitlink"),
     "libnvrtc": Runtime("NVRTC",
       "kernels compiled at run time can fail on newer GPUs with 'invalid value for "
-      "--gpu-architecture'", wheel="cuda_nvrtc"),
-    "libcufft": Runtime("cuFFT", wheel="cufft"),
-    "libcurand": Runtime("cuRAND", wheel="curand"),
-    "libcusolver": Runtime("cuSOLVER", wheel="cusolver"),
-    "libcusparse": Runtime("cuSPARSE", wheel="cusparse"),
-    "libcusparseLt": Runtime("cuSPARSELt", wheel="cusparselt"),
-    "libcupti": Runtime("CUPTI", wheel="cuda_cupti"),
+      "--gpu-architecture'", names="nvrtc[A-Z]", wheel="cuda_nvrtc"),
+    "libcufft": Runtime("cuFFT", names="cufft[A-Z]", wheel="cufft"),
+    "libcurand": Runtime("cuRAND", names="curand[A-Z]", wheel="curand"),
+    "libcusolver": Runtime("cuSOLVER", names="cusolver[A-Z]", wheel="cusolver"),
+    "libcusparseLt": Runtime("cuSPARSELt", names="cusparseLt[A-Z]", wheel="cusparselt"),
+    "libcusparse": Runtime("cuSPARSE", names="cusparse[A-Z]", wheel="cusparse"),
+    "libcupti": Runtime("CUPTI", names="cupti[A-Z]", wheel="cuda_cupti"),
     # Both are LLVM's: the second one to start ends the process ("OMP: Error #15").
     "libomp": Runtime("OpenMP", rival="LLVM's OpenMP"),
     "libiomp5": Runtime("OpenMP", rival="LLVM's OpenMP"),

@@ -14,7 +14,7 @@ from cudaguard.elf.search_path import Place, SearchPath, fits
 from cudaguard.elf.symbols import SharedObject, Wanted
 from cudaguard.files import names_in, open_to_read, os, own_errors, program_errors, text_of
 from cudaguard.model import NamedTuple
-from cudaguard.system.modules import peek
+from cudaguard.system import peek
 from cudaguard.system.preload import CUDA_FOLDERS, below
 
 TYPE_CHECKING = False

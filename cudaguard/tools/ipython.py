@@ -31,7 +31,7 @@ def load_ipython_extension(ipython: Any) -> None:
     lines += [f"  {what}" for what in late]
     lines += [f"  repaired afterwards: {item}" for item in repaired]
     lines += [_START_AGAIN] * bool(late)
-    text = "\n".join(lines) if activation.is_up else _OFF
+    text = "\n".join(lines) if activation.core.is_installed else _OFF
     print(printable_lines(text), file=sys.stderr)
     ipython.register_magic_function(show_status, "line", _MAGIC)
 

@@ -15,10 +15,10 @@ from glob import escape, glob
 from typing import NamedTuple
 
 from cudaguard.core.findings import counted
+from cudaguard.core.import_plan import ImportGraph
 from cudaguard.files import LARGEST, read_bytes
 from cudaguard.files.layout import Page
 from cudaguard.system.facts import Facts
-from cudaguard.system.import_graph import ImportGraph
 from cudaguard.system.packages import key_of
 from cudaguard.system.source import Effect, Import, Source, module_of_file, problem_of, read
 from cudaguard.tools.common import BROKEN, FOUND, OK, UsageError, add_format, json_text, note, show
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
-    from cudaguard.model import Rule
+    from cudaguard.core.rule import Rule
 
 SPLIT = "# isort: split"  # what has isort and ruff sort what stands above and below it apart
 _INDENT = 4  # columns before the parts of a finding
@@ -168,7 +168,7 @@ def _rules(config_file: str | None, facts: Facts) -> list[Rule]:
     from cudaguard.api import active_rules
     from cudaguard.core.decide import may_apply
     from cudaguard.core.rule_check import rules_from_tables
-    from cudaguard.tools.known import RULES
+    from cudaguard.tools.explain import RULES
 
     if config_file is not None:
         os.environ[config.CONFIG_VARIABLE] = config_file

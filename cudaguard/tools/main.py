@@ -9,7 +9,7 @@ import re
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 
-from cudaguard.core.patterns import closest
+from cudaguard.files.text import closest
 from cudaguard.tools import common
 
 TYPE_CHECKING = False

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.config import Mode
-    from cudaguard.model import Finding
+    from cudaguard.core.findings import Finding
 
 
 NAME = "cudaguard"  # of the section, and the first part of the names of properties
@@ -91,7 +91,7 @@ class GuardedRun:
             in_force = self._block.__enter__().mode
         except (ConfigError, CudaGuardWarning) as error:
             raise pytest.UsageError(str(error)) from None
-        by = "" if activation.is_up else " (by CUDAGUARD in the environment)"
+        by = "" if activation.core.is_installed else " (by CUDAGUARD in the environment)"
         self._header = f"cudaguard: {in_force}{by}"
         self._is_strict = in_force == "strict"
         self._look("")  # came before the guard: nothing of the run is named
@@ -147,7 +147,7 @@ class GuardedRun:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Take over what a worker of pytest-xdist has found."""
-        from cudaguard.model import Finding
+        from cudaguard.core.findings import Finding
 
         for entry in getattr(node, "workeroutput", {}).get("cudaguard", ()):
             after = entry["after"] or "the start"

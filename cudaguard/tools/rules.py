@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Mapping, Sequence
 
-    from cudaguard.model import Rule
+    from cudaguard.core.rule import Rule
 
 EXAMPLES = """\
 examples:

@@ -11,9 +11,8 @@ import os
 import shlex
 import sys
 
-from cudaguard.core import journal_reader
 from cudaguard.core.findings import counted
-from cudaguard.core.record import JOURNAL
+from cudaguard.core.record import JOURNAL, TRACE_VARIABLE
 from cudaguard.core.reports import Repaired
 from cudaguard.elf.library_facts import distributions_of, read_library, version_of
 from cudaguard.files import write_text
@@ -23,9 +22,8 @@ from cudaguard.system.facts import Facts
 from cudaguard.system.processes import shell_status, signal_name
 from cudaguard.system.runtimes import runtime_of, stem_of
 from cudaguard.tools import common
-from cudaguard.tools.run import launch
+from cudaguard.tools.run import launch, record
 from cudaguard.tools.run.launch import program_of
-from cudaguard.tools.run.record import faults_in
 from cudaguard.tools.run.story import CRASHES, Sources, add_frame, lines_of
 
 TYPE_CHECKING = False
@@ -34,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from cudaguard.core.journal_reader import Line
     from cudaguard.tools.run.launch import Launch
+    from cudaguard.tools.run.record import Line
     from cudaguard.tools.run.supervise import ProgramEnd
 
     Step = dict[str, Any]
@@ -76,8 +74,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace) -> int:
     """Trace the program and end as it does."""
-    from cudaguard.core.record import TRACE_VARIABLE
-    from cudaguard.tools.run.record import RunRecord
     from cudaguard.tools.run.supervise import IS_SUPPORTED, run_recorded
 
     if not IS_SUPPORTED:
@@ -88,14 +84,14 @@ def execute(args: Namespace) -> int:
         raise common.UsageError(f"-o -: {_OF_FILES}")
     found, environment = launch.prepared(args, args.output)
     environment[TRACE_VARIABLE] = "1"
-    record = RunRecord()
+    kept = record.RunRecord()
 
     def tell(ended: ProgramEnd) -> None:
-        missing = record.problem()
+        missing = kept.problem()
         if missing:
             common.note("trace", f"libraries may be missing from this trace: {missing}")
         is_whole = args.with_arguments or not args.output
-        document = document_of(found, ended, record.folder, with_arguments=is_whole)
+        document = document_of(found, ended, kept.folder, with_arguments=is_whole)
         shared = common.shareable(document)
         if not args.output:
             page = Page(sys.stderr, verbose=args.verbose)
@@ -110,7 +106,7 @@ def execute(args: Namespace) -> int:
                 text = str(page)
             write_text(path, f"{text}\n")
 
-    return run_recorded("trace", found.command, environment, record, tell, timeout=args.timeout)
+    return run_recorded("trace", found.command, environment, kept, tell, timeout=args.timeout)
 
 
 _LOADS = ("extension", "library")  # kinds of steps by which Python code has something loaded
@@ -129,7 +125,7 @@ def document_of(
     """
     if not with_arguments:
         launch = launch._replace(program=launch.program.without_arguments())
-    processes = processes_of(journal_reader.read_events(os.path.join(folder, JOURNAL)), ended.pid)
+    processes = processes_of(record.read_events(os.path.join(folder, JOURNAL)), ended.pid)
     _describe_libraries([library for process in processes for library in libraries_of(process)])
     for process in processes:
         if not with_arguments:
@@ -176,7 +172,7 @@ def _stack(launch: Launch, ended: ProgramEnd, folder: str, *, shows_lines: bool)
     """Return where the program was when it died, or its time was up: a line for each frame."""
     if ended.status >= 0 and not ended.is_late:
         return []
-    dumps = faults_in(folder).get(ended.pid, [])
+    dumps = record.faults_in(folder).get(ended.pid, [])
     found = [dump for dump in dumps if bool(dump.what) != ended.is_late]
     sources = Sources(launch.program, (), shows_lines=shows_lines)
     return lines_of(sources.frames(found[-1].frames)) if found else []
@@ -219,7 +215,7 @@ def processes_of(lines: Iterable[Line], pid: int) -> list[dict[str, Any]]:
         began = began or line.time
         known = found.setdefault(line.pid, [])
         # One process may run several programs, one after the other (exec).
-        if isinstance(line.event, journal_reader.Started) or not known:
+        if isinstance(line.event, record.Started) or not known:
             known.append(_Process(line, began))
         known[-1].take(line)
     processes = [process.document for known in found.values() for process in known]
@@ -230,11 +226,7 @@ class _Process:
     """Puts the steps of one process together."""
 
     def __init__(self, first: Line, zero: float) -> None:
-        start = (
-            first.event
-            if isinstance(first.event, journal_reader.Started)
-            else journal_reader.Started(None, ())
-        )
+        start = first.event if isinstance(first.event, record.Started) else record.Started(None, ())
         self._zero = zero
         self._steps: list[Step] = []
         self._open: dict[int, list[Step]] = {}  # by thread, outermost first
@@ -253,7 +245,7 @@ class _Process:
         """Take in the next line."""
         event, at = line.event, round(line.time - self._zero, 6)
         stack = self._open.setdefault(line.thread, [])
-        if isinstance(event, journal_reader.Begun):
+        if isinstance(event, record.Begun):
             kind = event.kind
             if kind != "import":
                 kind = "extension" if event.module else "library"
@@ -265,7 +257,7 @@ class _Process:
                 is_guards=any(name.partition(".")[0] == "cudaguard" for name in event.importing),
             )  # fmt: skip
             stack.append(step)
-        elif isinstance(event, journal_reader.Over):
+        elif isinstance(event, record.Over):
             kinds = [kind for name in event.kinds for kind in _STEPS[name]]
             for index in reversed(range(len(stack))):
                 step = stack[index]
@@ -274,22 +266,22 @@ class _Process:
                     step["state"] = "failed" if event.is_failed else "done"
                     del stack[index:]  # the innermost of that name, and what it has left open
                     break
-        elif isinstance(event, journal_reader.Mapped):
+        elif isinstance(event, record.Mapped):
             self._step_that_mapped(stack, event, at, line)["mapped"].append({"file": event.file})
-        elif isinstance(event, journal_reader.CudaUsed):
+        elif isinstance(event, record.CudaUsed):
             details = {key: getattr(event, key) for key in ("what", "actor", "how", "device")}
             self._step("cuda", event.words, at, line, **details)
-        elif isinstance(event, journal_reader.Found):
+        elif isinstance(event, record.Found):
             keys = ("id", "severity", "consequence", "remedy")
             details = {key: getattr(event.finding, key) for key in keys}
             self._step("finding", event.finding.what, at, line, **details)
         elif isinstance(event, Repaired):
             self._step("repair", event.words, at, line)
-        elif isinstance(event, journal_reader.Raised):
+        elif isinstance(event, record.Raised):
             self._step("error", event.text, at, line)
-        elif isinstance(event, journal_reader.ModeSet):
+        elif isinstance(event, record.ModeSet):
             self.document["mode"] = event.mode
-        elif isinstance(event, journal_reader.ProcessEnded):
+        elif isinstance(event, record.ProcessEnded):
             self.document["ended"] = at
 
     def _step(self, kind: str, name: str, at: float, line: Line, **more: Any) -> Step:
@@ -312,7 +304,7 @@ class _Process:
         return step
 
     def _step_that_mapped(
-        self, stack: list[Step], event: journal_reader.Mapped, at: float, line: Line
+        self, stack: list[Step], event: record.Mapped, at: float, line: Line
     ) -> Step:
         for step in reversed(stack):
             if event.by and step["kind"] in _LOADS and step["file"] == event.by:

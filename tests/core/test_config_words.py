@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cudaguard.config import parse_mode, parse_switches, read_environment
 from cudaguard.errors import ConfigError
-from cudaguard.values import MODES
+from cudaguard.model import MODES
 
 VARIABLES = ["", "_RULES", "_CONFIG", "_JOURNAL", "_PLUGINS"]
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40)

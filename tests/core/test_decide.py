@@ -6,7 +6,7 @@ import pytest
 
 from cudaguard.core.decide import applies, plan
 from cudaguard.core.permit import Permit, permit_for
-from cudaguard.model import Rule
+from cudaguard.core.rule import Rule
 
 
 class HandMade:
@@ -41,41 +41,25 @@ def plan_of(name, *rules, users=(), facts=None):
 @pytest.mark.parametrize(
     ("when", "holds"),
     [
-        ({}, True),
-        ({"platform": "linux"}, True),
-        ({"platform": "win32"}, False),
-        ({"platform": ["darwin", "linux"]}, True),
-        ({"platform": ("darwin", "win32")}, False),
-        ({"platform": "linux2"}, False),
-        ({"machine": "x86_64"}, True),
-        ({"machine": ["aarch64"]}, False),
-        ({"python": ">=3.11"}, True),
-        ({"python": ">=3.11.5"}, False),
-        ({"python": ">=3.9,<3.11"}, False),
-        ({"python": ""}, True),
-        ({"env": {"SET": True}}, True),
-        ({"env": {"SET": False}}, False),
-        ({"env": {"UNSET": True}}, False),
-        ({"env": {"UNSET": False}}, True),
-        ({"env": {"EMPTY": True}}, False),
-        ({"env": {"EMPTY": False}}, True),
-        ({"env": {"SET": "value"}}, True),
-        ({"env": {"SET": "other"}}, False),
-        ({"env": {"UNSET": ""}}, True),
-        ({"env": {"SET": "value", "UNSET": True}}, False),
-        ({"dists": {"there": ""}}, True),
-        ({"dists": {"there": ">=2"}}, True),
-        ({"dists": {"there": "<2"}}, False),
-        ({"dists": {"absent": ""}}, False),
-        ({"dists": {"absent": ">=0"}}, False),
-        ({"dists": {"odd": ""}}, True),
-        ({"dists": {"odd": ">=0"}}, False),
-        ({"dists": {"there": "", "absent": ""}}, False),
+        ({}, True), ({"platform": "linux"}, True), ({"platform": "win32"}, False),
+        ({"platform": ["darwin", "linux"]}, True), ({"platform": ("darwin", "win32")}, False),
+        ({"platform": "linux2"}, False), ({"machine": "x86_64"}, True),
+        ({"machine": ["aarch64"]}, False), ({"python": ">=3.11"}, True),
+        ({"python": ">=3.11.5"}, False), ({"python": ">=3.9,<3.11"}, False),
+        ({"python": ""}, True), ({"env": {"SET": True}}, True), ({"env": {"SET": False}}, False),
+        ({"env": {"UNSET": True}}, False), ({"env": {"UNSET": False}}, True),
+        ({"env": {"EMPTY": True}}, False), ({"env": {"EMPTY": False}}, True),
+        ({"env": {"SET": "value"}}, True), ({"env": {"SET": "other"}}, False),
+        ({"env": {"UNSET": ""}}, True), ({"env": {"SET": "value", "UNSET": True}}, False),
+        ({"dists": {"there": ""}}, True), ({"dists": {"there": ">=2"}}, True),
+        ({"dists": {"there": "<2"}}, False), ({"dists": {"absent": ""}}, False),
+        ({"dists": {"absent": ">=0"}}, False), ({"dists": {"odd": ""}}, True),
+        ({"dists": {"odd": ">=0"}}, False), ({"dists": {"there": "", "absent": ""}}, False),
         ({"platform": "linux", "machine": "x86_64", "python": ">3", "env": {"SET": True}}, True),
         ({"platform": "linux", "machine": "arm64", "python": ">3", "env": {"SET": True}}, False),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_every_condition_must_hold(when, holds):
     facts = HandMade(dists={"there": "2.0", "odd": "banana"}, environ={"SET": "value", "EMPTY": ""})
     assert applies(rule(when=when), facts) is holds

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import cudaguard
-from cudaguard.core.journal_reader import read_events
 from cudaguard.elf import library_facts
 from cudaguard.elf import library_facts as library_version
 from cudaguard.elf.reader import read_elf
@@ -30,7 +29,7 @@ from cudaguard.kernel.loads import judged
 from cudaguard.system import extensions as judgement
 from cudaguard.system import source
 from cudaguard.system.torch_build import architectures, release_of
-from cudaguard.tools.run.record import read_faults
+from cudaguard.tools.run.record import read_events, read_faults
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes and links as POSIX has them")
 

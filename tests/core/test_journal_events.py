@@ -7,7 +7,9 @@ import json
 import pytest
 
 from cudaguard.core.dispatch import Dispatch
-from cudaguard.core.journal_reader import (
+from cudaguard.core.findings import Finding
+from cudaguard.core.reports import PREREQUISITE, Repaired
+from cudaguard.tools.run.record import (
     Begun,
     CudaUsed,
     Found,
@@ -20,8 +22,6 @@ from cudaguard.core.journal_reader import (
     read_events,
     typed,
 )
-from cudaguard.core.reports import PREREQUISITE, Repaired
-from cudaguard.model import Finding
 
 
 def event(kind, name="", details=None):

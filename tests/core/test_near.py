@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cudaguard.core.patterns import closest, closest_id, same_id
+from cudaguard.files.text import closest, closest_id, same_id
 
 IDS = ("CG001", "CG010", "CG812", "CG901", "Local-1")
 

@@ -8,7 +8,7 @@ import zipfile
 import importlib_metadata
 import pytest
 
-from cudaguard.core.plugins import GROUP, Entry, scan
+from cudaguard.core.rule_check import GROUP, Entry, scan_plugins
 
 POINTS = f"[{GROUP}]\nmod = plug:RULE\n"
 
@@ -22,7 +22,7 @@ def values(path):
     """Return the values found, by module."""
     return {
         module: [entry.value for entry in entries]
-        for module, entries in scan([str(folder) for folder in path]).items()
+        for module, entries in scan_plugins([str(folder) for folder in path]).items()
     }
 
 
@@ -46,14 +46,14 @@ def reference(path):
 )
 def test_entry_is_found_with_its_origin(tmp_path, name):
     write(tmp_path / name)
-    assert scan([str(tmp_path)]) == {"mod": (Entry("mod", "plug:RULE", name),)}
+    assert scan_plugins([str(tmp_path)]) == {"mod": (Entry("mod", "plug:RULE", name),)}
     assert reference([tmp_path]) == values([tmp_path])
 
 
 @pytest.mark.parametrize("name", ["plug-1.0", "plug.dist-info.bak", "dist-info", "plug.egg-link"])
 def test_other_folders_are_not_looked_into(tmp_path, name):
     write(tmp_path / name)
-    assert scan([str(tmp_path)]) == {}
+    assert scan_plugins([str(tmp_path)]) == {}
 
 
 def test_several_distributions_for_one_module_all_count(tmp_path):
@@ -98,7 +98,7 @@ def test_folder_that_stands_on_the_path_twice_is_read_once(tmp_path):
 def test_empty_entry_means_the_working_directory(tmp_path, monkeypatch):
     write(tmp_path / "plug-1.dist-info")
     monkeypatch.chdir(tmp_path)
-    assert set(scan([""])) == {"mod"}
+    assert set(scan_plugins([""])) == {"mod"}
 
 
 def test_what_cannot_be_read_is_skipped(tmp_path):
@@ -111,14 +111,14 @@ def test_what_cannot_be_read_is_skipped(tmp_path):
     link = tmp_path / "loop-1.dist-info" / "entry_points.txt"
     link.symlink_to(link)
     path = [str(tmp_path / "missing"), "/dev/null", "nul\0", str(tmp_path)]
-    assert {name: len(entries) for name, entries in scan(path).items()} == {"mod": 1}
+    assert {name: len(entries) for name, entries in scan_plugins(path).items()} == {"mod": 1}
 
 
 def test_zip_file_on_the_path_is_skipped(tmp_path):
     archive = tmp_path / "plug.zip"
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("plug-1.dist-info/entry_points.txt", POINTS)
-    assert scan([str(archive)]) == {}
+    assert scan_plugins([str(archive)]) == {}
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_zip_file_on_the_path_is_skipped(tmp_path):
 )
 def test_what_is_no_string_on_the_path_is_ignored_as_by_import(tmp_path, entry):
     write(tmp_path / "plug-1.dist-info")
-    assert set(scan([entry, str(tmp_path)])) == {"mod"}
+    assert set(scan_plugins([entry, str(tmp_path)])) == {"mod"}
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_malformed_file_never_raises_and_costs_no_other_distribution(tmp_path, d
 
 
 def test_path_of_this_interpreter_can_be_scanned_and_agrees_with_the_reference():
-    assert set(scan(sys.path)) == {
+    assert set(scan_plugins(sys.path)) == {
         point.name
         for dist in importlib_metadata.distributions()
         for point in dist.entry_points

@@ -11,13 +11,12 @@ import pytest
 
 from cudaguard import config
 from cudaguard.core import settings as layers
-from cudaguard.core.plugins import Entry
-from cudaguard.model import Event, Finding, Rule, Status, Table
+from cudaguard.core.findings import Event, Finding, Status
+from cudaguard.core.rule import Rule, Table
+from cudaguard.core.rule_check import Entry
 
 RULE = Rule(
-    "R1",
-    ("torch", "decord"),
-    "Because.",
+    "R1", ("torch", "decord"), "Because.",
     title="Title",
     dist=("decord<=0.6.0",),
     when={"platform": ["linux"], "env": {"A": True}},
@@ -27,7 +26,7 @@ RULE = Rule(
     links=("https://example.org",),
     fixed_in="1.0",
     verified="2026-01-01",
-)
+)  # fmt: skip
 FINDING = Finding("R1", "What.", rule="R1", evidence=["one", "two"], links=("https://a.b",))
 EVENT = Event("import", "torch", 1.5, 7, "a.py:3")
 RECORDS = [

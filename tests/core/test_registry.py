@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cudaguard.core.registry import BUILT_IN, Registry, built_in, entry_of
+from cudaguard.core.rule import Rule
 from cudaguard.core.table import table
-from cudaguard.model import Rule
 
 
 def rule(id, watch=("m",), **fields):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cudaguard.core import settings as layers
+from cudaguard.core.rule import Rule
 from cudaguard.core.rule_check import rules_from_tables
 from cudaguard.errors import ConfigError, RuleError
-from cudaguard.model import Rule
 
 MINIMAL = {"id": "MINE", "watch": ["torch"], "why": "It breaks."}
 FULL = """

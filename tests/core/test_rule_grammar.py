@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cudaguard.core.rule import Rule
 from cudaguard.core.rule_check import GRADES, check_rule, declared, toml_text
 from cudaguard.core.table import table
 from cudaguard.errors import RuleError
-from cudaguard.model import Rule
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cudaguard.core.registry import built_in
+from cudaguard.core.rule import Rule
 from cudaguard.core.settings import Layer, combine, layer_of_call
 from cudaguard.errors import ConfigError
-from cudaguard.model import Rule
-from cudaguard.values import MODES
+from cudaguard.model import MODES
 
 RULE = Rule("MINE", ("torch",), "w")
 

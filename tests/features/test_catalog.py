@@ -12,10 +12,10 @@ from packaging.requirements import Requirement
 from cudaguard.core import findings
 from cudaguard.core.decide import plan
 from cudaguard.core.passing_errors import known_errors
+from cudaguard.core.rule import Rule
 from cudaguard.core.rule_check import check_rule
 from cudaguard.core.table import table
-from cudaguard.model import Rule
-from cudaguard.tools.known import RULES
+from cudaguard.tools.explain import RULES
 
 IDS = [rule.id for rule in RULES]
 DETECTORS = {one.id: one.title for one in (*table.kinds(), *known_errors())}

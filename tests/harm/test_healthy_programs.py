@@ -87,3 +87,24 @@ def test_program_without_such_a_hook_hears_nothing(native, mode):
     work = WORK.format(library=str(native.extension("one")))
     start = f"import cudaguard; cudaguard.install({mode!r})"
     assert native.bare(start, ALLOWED, work) == native.bare(ALLOWED, work)
+
+
+# As PySide6's, which is in C: it looks into the builtins of its caller, and ends the process.
+FEATURED = """
+    import builtins, os, sys
+    builtins.__orig_import__ = builtins.__import__
+    def featured(*given):
+        if "__orig_import__" not in sys._getframe(1).f_builtins:
+            os._exit(70)
+        return __orig_import__(*given)
+    builtins.__import__ = featured
+"""
+
+
+def test_replaced_import_never_sees_builtins_of_ours(native):
+    native.child.write("one.py", "print(1)")
+    native.child.distribution("thing")
+    rule = "cudaguard.Rule('X', ('one',), 'x', dist=('thing>=1',), needs=('json',))"
+    start = "import os; os.environ['CUDAGUARD_WAKE'] = '1'\nimport cudaguard; cudaguard.install()"
+    ran = native.bare(start, f"cudaguard.add_rule({rule})", FEATURED, "import one")
+    assert ran.lines == ["1"]

@@ -78,12 +78,12 @@ def asked_for(major, minor):
 GUARD = """
 import sys
 import cudaguard
-import cudaguard.system.modules
+import cudaguard.system
 import cudaguard.system.preload as preload
 import cudaguard.system.torch_build as nvrtc_probe
 # There is no driver; its place is taken by the stub of NVML, which says what devices there are. A
 # stub of libcuda would be opened by NVRTC itself, and not be enough for it.
-preload.DRIVER, cudaguard.system.modules.DRIVER_FILES = "libnvidia-ml.so.1", (__file__,)
+preload.DRIVER, cudaguard.system.DRIVER_FILES = "libnvidia-ml.so.1", (__file__,)
 nvrtc_probe._TOOLKITS = ()  # nothing of this machine's own
 """
 

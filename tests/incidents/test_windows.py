@@ -54,4 +54,4 @@ def test_window_is_told_of(run, release, is_told):
     code = "import cudaguard; cudaguard.install()\nimport cv2, av\ncv2.namedWindow('frame')\n"
     said = run(release, code).stderr
     assert ("[CG062] cv2.namedWindow() was called at <string>:3 after av" in said) is is_told
-    assert ("av.libs/libxcb-sh" in said) is is_told
+    assert ("av.libs/libxcb-" in said) is is_told

@@ -10,7 +10,7 @@ import zipfile
 import pytest
 
 from cudaguard.core.decide import applies
-from cudaguard.model import Rule
+from cudaguard.core.rule import Rule
 from cudaguard.system.facts import Facts
 
 

@@ -12,24 +12,14 @@ from cudaguard.system.facts import clauses, in_range, requirement_met
 @pytest.mark.parametrize(
     ("version", "specifier", "inside"),
     [
-        ("0.6.0", "<=0.6.0", True),
-        ("0.6", "==0.6.0", True),
-        ("0.6.1", "<=0.6.0", False),
-        ("2.1.0+cu121", "==2.1.0", True),
-        ("2.1.0+cu121", ">=2.1.0", True),
-        ("2.1.0+cu121", "<2.1.0", False),
-        ("2.0.0rc1", ">=1.0", True),
-        ("2.0.0rc1", ">=2.0", False),
-        ("2.0.0.dev20260101", ">=1.9", True),
-        ("1!2.0", ">=3", True),
-        ("1.0", "", True),
-        ("1.0rc1", "", True),
-        ("banana", ">=0", False),
-        ("banana", "", False),
-        ("", ">=0", False),
-        ("1.2.3-custom build", ">=0", False),
+        ("0.6.0", "<=0.6.0", True), ("0.6", "==0.6.0", True), ("0.6.1", "<=0.6.0", False),
+        ("2.1.0+cu121", "==2.1.0", True), ("2.1.0+cu121", ">=2.1.0", True),
+        ("2.1.0+cu121", "<2.1.0", False), ("2.0.0rc1", ">=1.0", True),
+        ("2.0.0rc1", ">=2.0", False), ("2.0.0.dev20260101", ">=1.9", True), ("1!2.0", ">=3", True),
+        ("1.0", "", True), ("1.0rc1", "", True), ("banana", ">=0", False), ("banana", "", False),
+        ("", ">=0", False), ("1.2.3-custom build", ">=0", False),
     ],
-)
+)  # fmt: skip
 def test_installed_version_and_range(version, specifier, inside):
     assert in_range(version, specifier) is inside
 

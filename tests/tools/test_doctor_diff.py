@@ -7,8 +7,8 @@ import copy
 import pytest
 
 from cudaguard.core.checks import CheckResult
+from cudaguard.core.findings import Finding
 from cudaguard.files.layout import Page
-from cudaguard.model import Finding
 from cudaguard.system.packages import Site
 from cudaguard.tools.common import UsageError, json_text
 from cudaguard.tools.doctor.command import bundle, document

@@ -7,14 +7,14 @@ import re
 import pytest
 
 from cudaguard.core.checks import FAILED_ITSELF, CheckResult, status_of
+from cudaguard.core.findings import Finding
 from cudaguard.features._index import IDS as DETECTORS
 from cudaguard.features.duplicate_libraries.checks import cuda_of, overlaps
 from cudaguard.files.layout import Page
-from cudaguard.model import Finding
 from cudaguard.system.machine import look_at_driver
 from cudaguard.tools.doctor.checks import CHECKS, all_checks
 from cudaguard.tools.doctor.command import LEVELS, bundle, document, is_reached, lay_out
-from cudaguard.tools.known import RULES
+from cudaguard.tools.explain import RULES
 
 
 def finding(severity):

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 import cudaguard
-from cudaguard.core.general_reading import GENERAL_ID
 from cudaguard.core.known_errors import literal_in
-from cudaguard.core.passing_errors import known_errors
+from cudaguard.core.passing_errors import GENERAL_ID, known_errors
 from cudaguard.features._index import IDS as DETECTORS
-from cudaguard.tools.known import RULES
+from cudaguard.tools.explain import RULES
 from cudaguard.tools.main import main
 
 from ..documents import ERRORS, SAID, valid

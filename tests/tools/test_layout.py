@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cudaguard.core.findings import Finding
 from cudaguard.files.layout import MOST, Document, Page, has_color, width_of
 from cudaguard.files.text import RULE_LINE
-from cudaguard.model import Finding
 from cudaguard.tools.common import Progress
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from cudaguard.tools.known import RULES
+from cudaguard.tools.explain import RULES
 
 from ..documents import valid
 

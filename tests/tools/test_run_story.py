@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from cudaguard.core.journal_reader import read_events, typed
-from cudaguard.model import Rule
-from cudaguard.tools.run.record import read_faults
+from cudaguard.core.rule import Rule
+from cudaguard.tools.run.record import read_events, read_faults, typed
 from cudaguard.tools.run.story import fitting, likeliest, processes_of, short, story_of
 
 

@@ -334,6 +334,6 @@ def test_document_shows_what_is_printed(child, root):
 
 
 def test_run_is_not_traced(child):
-    code = "import sys; print('cudaguard.core.recording' in sys.modules)"
+    code = "import sys; print('cudaguard.elf.process' in sys.modules)"
     done = child.command(sys.executable, "-m", "cudaguard", "run", "-c", code)
     assert done.stdout == "False\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.journal_reader import typed
+from cudaguard.tools.run.record import typed
 from cudaguard.tools.trace import native_only, processes_of, rows_of
 
 PID = 7

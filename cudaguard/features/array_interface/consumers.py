@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from cudaguard.core.patterns import closest
+from cudaguard.files.text import closest
 from cudaguard.model import KW_ONLY, Record
 from cudaguard.system.facts import Facts, in_range
 

@@ -7,9 +7,9 @@ from cudaguard.features.array_interface.consumers import CONSUMERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from cudaguard.core.findings import Finding
     from cudaguard.errors import ArrayInterfaceError
     from cudaguard.features.array_interface.interface import EntryError
-    from cudaguard.model import Finding
 
 _LINK = "https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html"
 _CATEGORY, _PAGE = "ArrayInterfaceWarning", "howto/arrays.md"

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
+    from cudaguard.core.findings import Finding
     from cudaguard.core.reports import Reporter
     from cudaguard.features.array_interface.consumers import Consumer
-    from cudaguard.model import Finding
 
 _waited_for: set[tuple[str, str]] = set()  # class and consumer: told once each
 # How stream objects tell their handle: torch; CuPy; PyCUDA and numba.

@@ -13,8 +13,8 @@ import sys
 from operator import attrgetter
 from types import FunctionType
 
-from cudaguard.core.patterns import actions_of
 from cudaguard.core.request import Done, Refused, WouldDo
+from cudaguard.core.rule import actions_of
 from cudaguard.errors import ArrayInterfaceError
 from cudaguard.features.array_interface import findings
 from cudaguard.features.array_interface.consumers import AS_EXPORTED, consumer_at
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
+    from cudaguard.core.findings import Finding
     from cudaguard.core.permit import Permit
     from cudaguard.core.request import Outcome, Request
-    from cudaguard.model import Finding
 
 
 def replace_attributes(request: Request) -> Iterator[Outcome]:

@@ -9,8 +9,8 @@ from cudaguard.core.known_errors import Explainer, known_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from cudaguard.core.findings import Finding
     from cudaguard.core.known_errors import KnownError
-    from cudaguard.model import Finding
 
 COPIED, WITHOUT_GRAPHS = "copied", "compiled without CUDA graphs"
 _LINK = "https://github.com/pytorch/pytorch/issues/122192"

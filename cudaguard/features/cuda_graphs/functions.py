@@ -9,7 +9,7 @@ import sys
 
 from cudaguard.core.lifecycle import activation
 from cudaguard.core.passing_errors import error_passes
-from cudaguard.core.patterns import actions_of
+from cudaguard.core.rule import actions_of
 from cudaguard.errors import GraphError
 from cudaguard.features.cuda_graphs import findings
 from cudaguard.files import own_errors, program_errors
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cudaguard.core.replace import ReplacedPlace
     from cudaguard.core.reports import Reporter
     from cudaguard.core.request import Outcomes, Request
-    from cudaguard.model import Rule
+    from cudaguard.core.rule import Rule
 
 _STRATEGIES = ("clone", "no-graphs")
 

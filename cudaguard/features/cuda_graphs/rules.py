@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from cudaguard.core.rule import Rule
 from cudaguard.core.table import Parameter, Verb, github
-from cudaguard.model import Rule
 
 RULES: tuple[Rule, ...] = (
     # Opt-in: without CUDA graphs a model is slower.

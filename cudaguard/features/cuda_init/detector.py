@@ -27,8 +27,8 @@ from cudaguard.hooks.caller import (
     may_look_at_threads,
     module_of,
 )
+from cudaguard.system import has_ctypes, peek
 from cudaguard.system.driver import ABSENT, NOWHERE, Driver, DriverState
-from cudaguard.system.modules import has_ctypes, peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ class CudaDetector:
         self._quietly("looking at an error", lambda: self._look_at_error(error))
 
     def _quietly(self, what: str, action: Callable[[], None]) -> None:
-        if getattr(self._thread_state, "busy", False) or not self._core.is_up:
+        if getattr(self._thread_state, "busy", False) or not self._core.is_installed:
             return
         self._thread_state.busy = True
         try:

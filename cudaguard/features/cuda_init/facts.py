@@ -14,7 +14,7 @@ import sys
 
 from cudaguard.core.table import github
 from cudaguard.model import NamedTuple, Record
-from cudaguard.system.modules import peek
+from cudaguard.system import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

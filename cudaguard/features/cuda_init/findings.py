@@ -11,8 +11,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cudaguard.core.findings import Finding
+    from cudaguard.core.rule import Rule
     from cudaguard.features.cuda_init.facts import Change, Expectation
-    from cudaguard.model import Finding, Rule
 
 _PAGE = "howto/cuda.md"
 _FORKED = "'Cannot re-initialize CUDA in forked subprocess'."

@@ -17,18 +17,18 @@ from operator import index
 from cudaguard.config import LOCAL_RANK_VARIABLES, local_rank
 from cudaguard.core.findings import prerequisite_failed
 from cudaguard.core.import_plan import upcoming
-from cudaguard.core.patterns import actions_of, values_of
 from cudaguard.core.prerequisites import import_first
 from cudaguard.core.reports import Later
 from cudaguard.core.request import Done, WouldDo
+from cudaguard.core.rule import actions_of, values_of
 from cudaguard.errors import ContextError
 from cudaguard.features.cuda_init import findings
 from cudaguard.features.cuda_init.detector import CudaDetector
 from cudaguard.files import os
 from cudaguard.hooks.caller import caller_frame
 from cudaguard.model import Record
+from cudaguard.system import peek
 from cudaguard.system.driver import NOT_INITIALIZED, Driver
-from cudaguard.system.modules import peek
 from cudaguard.system.statuses import meaning
 
 TYPE_CHECKING = False

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from cudaguard.core.rule import Rule
 from cudaguard.core.table import Parameter, Verb, github
 from cudaguard.features.cuda_init.facts import EXPECTING
-from cudaguard.model import Rule
 
 RULES: tuple[Rule, ...] = (
     Rule(

@@ -9,7 +9,7 @@ import re
 import sys
 import time
 
-from cudaguard.core.checks import Check
+from cudaguard.core.checks import Check, Skipped
 from cudaguard.elf.library_facts import is_same_build, version_of
 from cudaguard.elf.reader import ElfFile
 from cudaguard.elf.search_path import Place, SearchPath
@@ -18,7 +18,6 @@ from cudaguard.features.duplicate_libraries.findings import Served
 from cudaguard.features.duplicate_libraries.judgement import is_older_release
 from cudaguard.files import open_file
 from cudaguard.system.packages import (
-    Skipped,
     documents,
     is_shared_object,
     key_of,
@@ -30,8 +29,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from cudaguard.model import Finding
-    from cudaguard.system.packages import Result, SharedFile, Site
+    from cudaguard.core.checks import Result
+    from cudaguard.core.findings import Finding
+    from cudaguard.system.packages import SharedFile, Site
 
     Files = list[tuple[str, str, str]]  # (path, hash, distribution)
 
@@ -71,20 +71,24 @@ def check_distributions(site: Site) -> Result:
 def _altered(site: Site, known: set[str]) -> Iterator[Finding]:
     """Yield distributions whose shared objects are not as they were installed.
 
-    Sizes are compared first; then hashes, for a while. Conda relocates what it installs.
+    What is older than RECORD, which installers write last, came so with its wheel. Of the others
+    sizes are compared; then hashes, for a while. Conda relocates what it installs.
     """
     condas = {key_of(name) for name, *_ in documents(sys.prefix)}
     until = time.monotonic() + _HASHING
     for dist in site.installed.found:
         changed = []
+        installed_at = _written_at(os.path.join(dist.metadata, "RECORD"))
         for name, digest, size in listed_files(dist) if dist.key not in condas else ():
             path = os.path.join(dist.folder, name)
             if not digest or not is_shared_object(name) or f"{dist.folder}/{name}" in known:
                 continue
             try:
-                now = os.stat(path).st_size
-                if size.isdecimal() and now != int(size):
-                    changed.append(f"{path}: {now} bytes, not {size}")
+                now = os.stat(path)
+                if now.st_mtime_ns <= installed_at:
+                    continue
+                if size.isdecimal() and now.st_size != int(size):
+                    changed.append(f"{path}: {now.st_size} bytes, not {size}")
                 elif time.monotonic() < until and f"sha256={_hash_of(path)}" != digest:
                     changed.append(f"{path}: same size, other contents")
             except FileNotFoundError:
@@ -93,6 +97,13 @@ def _altered(site: Site, known: set[str]) -> Iterator[Finding]:
                 continue
         if changed:
             yield wording.altered(dist, changed)
+
+
+def _written_at(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _hash_of(path: str) -> str:

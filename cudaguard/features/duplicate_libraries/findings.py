@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 import site
 
-from cudaguard.core.findings import SHOWN, Kind, and_more, first_few, sentence
+from cudaguard.core.findings import SHOWN, Finding, Kind, and_more, first_few, sentence
 from cudaguard.core.rule_check import rule_to_save
 from cudaguard.files import os
-from cudaguard.model import Finding, NamedTuple
+from cudaguard.model import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

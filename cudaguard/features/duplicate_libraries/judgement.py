@@ -13,8 +13,8 @@ from cudaguard.features.duplicate_libraries import findings
 from cudaguard.features.duplicate_libraries.findings import CudnnRequirement, older_than_wanted
 from cudaguard.files import names_in, os, own_errors
 from cudaguard.hooks.caller import caller_frame, frame_outside, is_importing
+from cudaguard.system import peek
 from cudaguard.system.facts import Facts, requires_of
-from cudaguard.system.modules import peek
 from cudaguard.system.preload import has_driver
 from cudaguard.system.runtimes import LIBRARY_PATH, first_of_each, stem_of
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from cudaguard.core.dispatch import Dispatch
-    from cudaguard.model import Finding
+    from cudaguard.core.findings import Finding
     from cudaguard.system.runtimes import Copy, Stray
 
     Release = tuple[int, ...]

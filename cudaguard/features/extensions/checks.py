@@ -6,12 +6,13 @@ import os
 import re
 from contextlib import suppress
 
-from cudaguard.core.checks import Check
+from cudaguard.core.checks import Check, Skipped
 from cudaguard.core.lifecycle import activation
-from cudaguard.core.patterns import matches, values_of
+from cudaguard.core.rule import values_of
 from cudaguard.elf.forecast import refuses_executable_stacks, wants_executable_stack
 from cudaguard.elf.reader import ElfFile
 from cudaguard.features.extensions import findings as wording
+from cudaguard.files import matches
 from cudaguard.system.extensions import (
     OF_TORCH,
     built_for_python,
@@ -21,7 +22,6 @@ from cudaguard.system.extensions import (
     numpy_2,
 )
 from cudaguard.system.name_owners import cuda_of
-from cudaguard.system.packages import Skipped
 from cudaguard.system.runtimes import runtime_of, stem_of
 from cudaguard.system.torch_build import PYTHON
 
@@ -29,8 +29,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from cudaguard.core.checks import Result
     from cudaguard.elf.forecast import ExtensionCheck, Settled
-    from cudaguard.system.packages import Result, SharedFile, Site
+    from cudaguard.system.packages import SharedFile, Site
 
 
 # What comes with the driver, and is nowhere without one.

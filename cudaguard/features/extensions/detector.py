@@ -3,7 +3,8 @@
 A program that tries libraries one after the other and goes on is healthy, and hears nothing. What
 would be said is kept as text, without the error and its frames, and is told once that error, or
 one that quotes it or shows it in its traceback, ends the program, leaves a guarded block or fails
-the import of a watched module.
+the import of a watched module; or once a warning quotes it, by which a package says that it goes on
+without the library.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 
 from cudaguard.files import os, own_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
+from cudaguard.system import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,7 +68,7 @@ class ExtensionDetector:
 
     def refused(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
         """Return an error that says why an extension was refused, in mode `strict`."""
-        is_carried = self._core.reporter.mode == "strict"
+        is_carried = self._core.reporter.is_heard(carried_by_error=True)  # in `strict`
         is_known = str(error) in self._kept and not is_carried  # tried again
         if is_known or not sys.platform.startswith(("linux", "win32")):
             return None
@@ -97,15 +99,27 @@ class ExtensionDetector:
         try:
             from cudaguard.core.known_errors import text_of
 
-            texts = "\n".join(map(text_of, _shown_with(error)))
-            for said in [said for said in list(self._kept) if said in texts]:
-                _, finding, place, _, is_carried = self._kept.pop(said)
-                try:
-                    self._core.reporter.found(finding, place, carried_by_error=is_carried)
-                except ON_PURPOSE as warning:  # the program's own error is the one to be raised
-                    print_instead(warning)
+            self._tell_quoted("\n".join(map(text_of, _shown_with(error))))
         except own_errors(Exception) as failure:
             self._core.broken("looking at an error", failure)
+
+    def goes_on(self) -> None:
+        """Tell of the refusals that a warning has quoted since; Python's note of it is read."""
+        if self._kept:
+            modules = [peek(module, "__warningregistry__") for module in list(sys.modules.values())]
+            noted = [entry for one in modules if isinstance(one, dict) for entry in list(one)]
+            texts = [str(entry[0]) for entry in noted if isinstance(entry, tuple)]
+            self._tell_quoted("\n".join(texts), "The package goes on without it.")
+
+    def _tell_quoted(self, texts: str, consequence: str = "") -> None:
+        for said in [said for said in list(self._kept) if said in texts]:
+            _, finding, place, _, is_carried = self._kept.pop(said)
+            if consequence:
+                finding = finding.replace(consequence=consequence)
+            try:
+                self._core.reporter.found(finding, place, carried_by_error=is_carried)
+            except ON_PURPOSE as warning:  # the program's own error is the one to be raised
+                print_instead(warning)
 
     def forget(self) -> None:
         """Forget them."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 
-from cudaguard.core.findings import SHOWN, Kind, first_few, listed
-from cudaguard.model import Finding
+from cudaguard.core.findings import SHOWN, Finding, Kind, first_few, listed
 from cudaguard.system.extensions import built_for_python
 from cudaguard.system.torch_build import PYTHON
 

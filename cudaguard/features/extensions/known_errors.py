@@ -7,23 +7,18 @@ import shlex
 from functools import partial
 
 from cudaguard.core.known_errors import Explainer, known_in
+from cudaguard.elf.library_facts import in_short
 from cudaguard.elf.process import mapped_files
-from cudaguard.features.extensions import findings, known_symbols
+from cudaguard.features.extensions import findings
 from cudaguard.files import os
-from cudaguard.system.name_owners import (
-    FFMPEG,
-    cuda_of,
-    debian_package_of,
-    requirement_of,
-    soname_of,
-    wheel_of,
-)
+from cudaguard.system import name_owners as owners
 from cudaguard.system.preload import CUDA_FOLDERS, installed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from cudaguard.core.findings import Finding
     from cudaguard.core.known_errors import KnownError
-    from cudaguard.model import Finding
+    from cudaguard.system.name_owners import NameOwner
 
 # --- Libraries that are not found -----------------------------------------------------------------
 
@@ -39,8 +34,8 @@ _OWNERS = (
 def of_library(id: str, known: KnownError, match: re.Match[str]) -> Finding | None:
     """Return what the absence of a library means, None if another id is for it."""
     library = match["library"].rstrip(".")
-    soname = soname_of(library)
-    usual = "CG868" if wheel_of(soname) else "CG702"
+    soname = owners.soname_of(library)
+    usual = "CG868" if owners.wheel_of(soname) else "CG702"
     if next((owner for owner, names in _OWNERS if names.match(library)), usual) != id:
         return None
     if id == "CG868":
@@ -49,14 +44,14 @@ def of_library(id: str, known: KnownError, match: re.Match[str]) -> Finding | No
 
 
 def _of_nvidia(known: KnownError, library: str, soname: str) -> Finding:
-    cuda, (stem, _, number) = cuda_of(soname), soname.partition(".so.")
+    cuda, (stem, _, number) = owners.cuda_of(soname), soname.partition(".so.")
     if cuda:
         why = f"what needs it was built for CUDA {cuda}"
     elif number and number[0] not in "01":
         why = f"what needs it was built for version {number.partition('.')[0]} of {stem}"
     else:
         why = "what needs it has no copy of its own"
-    package = requirement_of(soname)
+    package = owners.requirement_of(soname)
     if not package:
         return known.with_words(library=library, why=why).replace(
             remedy="install a build for the CUDA that torch.version.cuda names: for this one there "
@@ -74,16 +69,16 @@ def _of_nvidia(known: KnownError, library: str, soname: str) -> Finding:
 
 
 def _remedy(library: str) -> str:
-    """Return what to do for a library that is none of NVIDIA's or torch's."""
+    """Return what to do for a library that is none of owners.NVIDIA's or torch's."""
     if library.startswith("libpython"):
         return (
             'name the folder that has it in LD_LIBRARY_PATH (python -c "import sysconfig; '
             "print(sysconfig.get_config_var('LIBDIR'))\"), or install it (Debian, Ubuntu: apt-get "
             f"install {library.partition('.so')[0]})"
         )
-    package = debian_package_of(library)
+    package = owners.debian_package_of(library)
     if package:
-        wanted = f"the FFmpeg that has {library}" if package == FFMPEG else "it"
+        wanted = f"the FFmpeg that has {library}" if package == owners.FFMPEG else "it"
         return f"install {wanted} (Debian, Ubuntu: apt-get install {package})"
     return (
         "install the package that has it (apt-file search, conda search), or a build of the "
@@ -103,7 +98,7 @@ def with_files(finding: Finding) -> Finding:
     folders = (CUDA_FOLDERS, os.path.join("torch", "lib"))
     found = [file for folder in folders for file in installed(os.path.join(folder, soname))]
     mapped: list[str] = []
-    if finding.id == known_symbols.OLDER_COPY:
+    if finding.id == OLDER_COPY:
         stem = f"{soname.partition('.so')[0]}.so"
         mapped = sorted(file for file in mapped_files() if os.path.basename(file).startswith(stem))
         found = [file for file in found if os.path.realpath(file) not in mapped]
@@ -117,10 +112,132 @@ def with_files(finding: Finding) -> Finding:
     return finding.replace(evidence=(*finding.evidence, *more))
 
 
+# --- Symbols that nobody defines ------------------------------------------------------------------
+
+OLDER_COPY, OTHER_CUDA, OTHER_TORCH, OTHER_PYTHON, NO_OWNER, NOT_LINKED = IDS = (
+    "CG842", "CG701", "CG869", "CG883", "CG871", "CG758",
+)  # fmt: skip
+_EXTENSION = re.compile(r"\.cpython-|\.abi3\.so$|\.pypy|(?:^|/)_[A-Za-z]\w*\.so$|\.pyd$")
+_PACKAGE = re.compile(r"-packages/([A-Za-z]\w*?)(?:(?:_\d)?_(?:cuda|C)\b[^/]*$|/)")
+_INTERFACE = re.compile(r"(?:aoti_)?torch_")
+_TYPES = re.compile(r"_ZT[VISC]")
+_DEVICE_CODE = ("__cudaRegisterLinkedBinary_", "__fatbinwrap_")
+# Of glibc, in a message of musl: see CG759.
+_OF_GLIBC = re.compile(r"__\w+_chk$|__cxa_|gnu_get_libc_version|backtrace$|mallinfo")
+
+
+def of_symbol(id: str, known: KnownError, match: re.Match[str]) -> Finding | None:
+    """Return what a message means, None if another id is for it."""
+    if match.string.endswith("AttributeError: ", 0, match.start()):  # asked for by way of ctypes
+        return None
+    said = match.groupdict()
+    if said.get("built"):
+        why = f"was compiled for Python {said['built']}, and this is Python {said['python']}"
+        return known.with_words(needer="The extension", why=why)
+    needer, name, version = said.get("needer") or "", said["symbol"], said.get("version") or ""
+    needer = needer if "." in needer or "/" in needer else ""
+    owner = owners.owner_of(name)
+    if owner.library == "libittnotify" or (_OF_GLIBC.match(name) and "relocating" in match[0]):
+        return None  # see CG723, CG759
+    wanted, words = _judged(needer, name, version, owner)
+    if wanted != id:
+        return None
+    found = known.with_words(**words)
+    if id == OLDER_COPY and owner.kind != owners.NVIDIA:
+        found = found.replace(
+            remedy=f"import the package with the newer {words['owner']} first (cudaguard bisect "
+            "finds the order that works), or take both packages from one source: all from conda, "
+            "or all from pip",
+            command="cudaguard doctor --only CG903",
+        )
+    elif id == OLDER_COPY and owner.library == "libnccl":
+        found = found.replace(command="cudaguard doctor --only CG905")
+    elif id == NO_OWNER and "itself" in words["why"]:
+        whole = "install it again, with the libraries that belong to it, all of one version"
+        found = found.replace(
+            remedy=f"{whole}: pip install --no-cache-dir --force-reinstall PACKAGE"
+        )
+    elif id == NO_OWNER and owner != owners.NOBODY:
+        remedy = f"install {owner.title} of the version that is needed, or build the package again"
+        found = found.replace(remedy=remedy)
+    elif id == NO_OWNER and not (needer and _is_extension(needer)) and "cuda" not in name:
+        remedy = "find out which library should define it, and which file of it is loaded"
+        found = found.replace(remedy=remedy)
+    file, package = shlex.quote(needer) if needer else "FILE", _PACKAGE.search(needer)
+    return found.replace(
+        command=found.command.replace("FILE", file),
+        remedy=found.remedy.replace("PACKAGE", package[1] if package else "PACKAGE"),
+    )
+
+
+def _judged(needer: str, name: str, version: str, owner: NameOwner) -> tuple[str, dict[str, str]]:
+    """Return the id that a name which nobody defines belongs to, and the words for it."""
+    words = {"needer": os.path.basename(needer) or "A library", "symbol": _short(name)}
+    is_nvidias = owner.kind == owners.NVIDIA
+    if name.startswith(_DEVICE_CODE):
+        return NOT_LINKED, words
+    if owner.kind == owners.PYTHON:
+        return OTHER_PYTHON, {**words, "why": f"calls {name}, which this Python does not have"}
+    if owner.kind == owners.TORCH:
+        return OTHER_TORCH, {**words, "why": _why_other_torch(name)}
+    if owner.library == "libcuda":
+        return OTHER_CUDA, {**words, "symbol": name, "owner": owner.title, "driver": name}
+    if version or (owner != owners.NOBODY and not _is_extension(needer)):
+        # An extension may not be linked to that library at all, unless it names the version.
+        title = owner.title or version
+        file = version or (f"{owner.library}.so" if is_nvidias else f"copy of {title}")
+        # With a version the loader asked for that file.
+        gets = "gets" if version else "probably gets"
+        return OLDER_COPY, {**words, "owner": title, "file": file, "gets": gets}
+    if is_nvidias:
+        why = f"the extension was built for another CUDA, or without linking {owner.library}"
+        return OTHER_CUDA, {**words, "symbol": name, "owner": owner.title, "why": why}
+    package = _PACKAGE.search(needer)
+    if package and f"{len(package[1])}{package[1]}" in name:
+        why = f"it is of {package[1]} itself, whose files are probably of two versions"
+    elif owner != owners.NOBODY:
+        why = f"it was not linked with {owner.title}, or an older one is used"
+    elif needer and (_is_extension(needer) or "cuda" in name):
+        why = (
+            "it was probably linked without the object file that has it. A build without nvcc "
+            "leaves out CUDA sources"
+        )
+    else:
+        why = (
+            "another version of a library that it needs was loaded first, or it was built for "
+            "another one"
+        )
+    return NO_OWNER, {**words, "why": why}
+
+
+def _is_extension(path: str) -> bool:
+    """Return True for an extension module: a library has a name that begins with ``lib``."""
+    return bool(_EXTENSION.search(path)) or not os.path.basename(path).startswith("lib")
+
+
+def _short(name: str) -> str:
+    """Return a name as in the source, without its arguments."""
+    if _TYPES.match(name):
+        return f"the type {in_short(f'_Z{name[4:]}').partition('(')[0]}"
+    return in_short(name)
+
+
+def _why_other_torch(name: str) -> str:
+    if _INTERFACE.match(name):
+        return "it is part of torch's stable interface, and probably newer than the installed torch"
+    if _TYPES.match(name):
+        return "it was built for another torch, or without linking torch's libraries"
+    if name.startswith("_ZN3c104cuda") or "cuda" in name.lower():
+        return (
+            "it was built for another torch, or needs a torch with CUDA, and this one is CPU-only"
+        )
+    return "it was built for another torch, or with the other C++ ABI"
+
+
 KNOWN = known_in(
     __file__,
     vars(findings),
     **{id: partial(of_library, id) for id in ("CG867", "CG882", "CG868", "CG702")},
-    **{id: partial(known_symbols.of_symbol, id) for id in known_symbols.IDS},
+    **{id: partial(of_symbol, id) for id in IDS},
 )
-EXPLAINER = Explainer(KNOWN, with_files, ("CG868", known_symbols.OLDER_COPY))
+EXPLAINER = Explainer(KNOWN, with_files, ("CG868", OLDER_COPY))

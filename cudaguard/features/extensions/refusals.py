@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import FrameType
 
+    from cudaguard.core.findings import Finding
     from cudaguard.elf.forecast import ExtensionCheck
-    from cudaguard.model import Finding
 
 NO_STATIC_TLS = ": cannot allocate memory in static TLS block"
 _THERE_AT_START = ("libc.so.", "ld-")  # what these want is set aside besides
@@ -131,7 +131,7 @@ def _as_said(found: Forecast, said: str) -> Forecast | None:
     if _UNDEFINED in said:
         symbol = said.partition(_UNDEFINED)[2].partition(",")[0].strip()
         if any(lack.name == symbol for lack in found.symbols):
-            return found
+            return found._replace(libraries=())  # it got all of them: the search path was another
         # It may be one of the libraries that the extension brings that needs it.
         needer = said.partition(f": {_UNDEFINED}")[0]
         needer = needer if os.path.isabs(needer) else found.path

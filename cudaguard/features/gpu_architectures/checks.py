@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.checks import Check
+from cudaguard.core.checks import Check, Skipped
 from cudaguard.core.known_errors import Explainer, known_in
 from cudaguard.elf.library_facts import gpu_code
 from cudaguard.features.gpu_architectures import findings as wording
@@ -11,18 +11,18 @@ from cudaguard.features.gpu_architectures.policy import code_for, dotted
 from cudaguard.files import own_errors
 from cudaguard.system.child import try_imports
 from cudaguard.system.driver import Driver
-from cudaguard.system.packages import Skipped
 from cudaguard.system.torch_build import mapped_copies
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from cudaguard.core.checks import Result
+    from cudaguard.core.findings import Finding
     from cudaguard.elf.library_facts import GpuCode
     from cudaguard.features.gpu_architectures.policy import Pair
-    from cudaguard.model import Finding
     from cudaguard.system.child import Ending
-    from cudaguard.system.packages import Result, Site
+    from cudaguard.system.packages import Site
 
 
 _ASK_NVML = """

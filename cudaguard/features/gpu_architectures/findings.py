@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.findings import Kind, and_more, listed
+from cudaguard.core.findings import Finding, Kind, and_more, listed
 from cudaguard.core.table import github
 from cudaguard.features.gpu_architectures import policy
 from cudaguard.files import os
-from cudaguard.model import Finding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

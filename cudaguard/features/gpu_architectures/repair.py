@@ -23,7 +23,7 @@ def preload_newer_nvrtc(request: Request) -> Iterator[Outcome]:
     """
     if not request.permit.acts or request.name != "torch":
         return
-    from cudaguard.core.findings import loaded_before, not_preloaded
+    from cudaguard.core.findings import not_preloaded
     from cudaguard.features.gpu_architectures import findings
     from cudaguard.features.gpu_architectures.policy import KNOWN, Torch, can_compile, has_code
     from cudaguard.system.preload import has_driver, is_mapped, open_all
@@ -51,7 +51,7 @@ def preload_newer_nvrtc(request: Request) -> Iterator[Outcome]:
             yield Refused(not_preloaded(request.rule, request.name, error), cause=error)
         else:
             how = findings.as_it_knows(better, own, devices)
-            yield Done(better.path, f"{loaded_before(request.name)}, {how}")
+            yield Done(better.path, f"loaded before {request.name}, {how}")
 
 
 def _ask_nvml(request: Request) -> tuple[Pair, ...]:

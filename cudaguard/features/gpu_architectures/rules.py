@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from cudaguard.core.rule import Rule
 from cudaguard.core.table import github
-from cudaguard.model import Rule
 
 RULES: tuple[Rule, ...] = (
     Rule(

@@ -10,9 +10,9 @@ import functools
 import sys
 from types import FunctionType, ModuleType
 
-from cudaguard.core.patterns import actions_of, texts_of
 from cudaguard.core.replace import FunctionStandIn
 from cudaguard.core.request import WouldDo
+from cudaguard.core.rule import actions_of, texts_of
 from cudaguard.files import os, own_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
 from cudaguard.hooks.caller import caller_frame, describe, frame_outside_of, hide_frame

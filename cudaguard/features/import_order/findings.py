@@ -11,7 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cudaguard.model import Finding, Rule
+    from cudaguard.core.findings import Finding
+    from cudaguard.core.rule import Rule
 
 SEARCH_PATH_TOO_LATE = Kind(
     "CG820",

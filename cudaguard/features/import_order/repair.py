@@ -5,15 +5,13 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.findings import (
-    imported_first,
-    loaded_before,
     not_preloaded,
     prerequisite_failed,
 )
 from cudaguard.core.import_plan import upcoming
-from cudaguard.core.patterns import actions_of, values_of
 from cudaguard.core.prerequisites import import_first, is_installed
 from cudaguard.core.request import MISSED, Done, Refused, WouldDo
+from cudaguard.core.rule import actions_of, values_of
 from cudaguard.features.import_order import calls, findings
 from cudaguard.files import LARGEST, os, own_errors, read_bytes
 from cudaguard.hooks.caller import caller_frame, is_between, is_outermost, module_of, own_blocks
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.core.request import Outcome, Request
-    from cudaguard.model import Rule
+    from cudaguard.core.rule import Rule
 
 _BUNDLED = ".libs"  # where auditwheel puts what a wheel brings along
 
@@ -47,7 +45,7 @@ def _opened(request: Request, files: tuple[str, ...]) -> Iterator[Outcome]:
 
     opened, error = open_all(files)
     for file in opened:
-        yield Done(file, loaded_before(request.name))
+        yield Done(file, f"loaded before {request.name}")
     if error is not None:
         yield Refused(not_preloaded(request.rule, request.name, error), cause=error)
 
@@ -121,7 +119,7 @@ def preload_static_tls(request: Request) -> Iterator[Outcome]:
         wanted = [file for file, modules in found.items() if next_ones & modules]
         opened, _ = open_all(not_mapped(file for file in wanted if static_tls_of(file)))
         for file in opened:
-            yield Done(file, loaded_before(request.name))
+            yield Done(file, f"loaded before {request.name}")
 
 
 def _modules_of(file: str) -> frozenset[str]:
@@ -195,7 +193,7 @@ def import_provider(request: Request, needed: tuple[str, ...]) -> Iterator[Outco
         finding = prerequisite_failed(rule.id, provider, request.name, outcome)
         yield Refused(finding, cause=outcome)
     elif outcome:
-        yield Done(provider, imported_first(request.name))
+        yield Done(provider, f"imported before {request.name}")
 
 
 # --- Would an error that is raised now end the program? -------------------------------------------

@@ -1,17 +1,21 @@
-"""Sees what comes into the global symbol scope, and what is mapped while it is there.
+"""Sees what comes into the global symbol scope, what is mapped then, and C++ runtimes for all.
 
 Nothing else is read before a library is in that scope that does not belong there.
 """
 
 from __future__ import annotations
 
-from cudaguard.elf.process import Memory, at_start
-from cudaguard.files import os, own_errors
+from cudaguard.elf.process import Memory, at_start, uses_glibc
+from cudaguard.elf.reader import SYMBOL_KIND, ElfFile, is_runtime_id
+from cudaguard.errors import ImportOrderError
+from cudaguard.files import os, own_errors, read_start
 from cudaguard.hooks.barrier import NOTHING, ImportCallbacks
+from cudaguard.hooks.caller import caller_frame, describe
 from cudaguard.system.loader_list import LoaderNews
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from importlib.machinery import ModuleSpec
 
     from cudaguard.core.detection import NativeLoad
@@ -77,9 +81,9 @@ class ScopeDetector:
             self._seen = now
             come = [library for library in scope.strangers if library not in before]
             if come:
-                from cudaguard.features.symbol_scope.strangers import Victims, arrived
+                from cudaguard.features.symbol_scope.strangers import Victims, strangers_among
 
-                strangers = {**strangers, **arrived(self._core, come, load, since)}
+                strangers = {**strangers, **strangers_among(self._core, come, load, since)}
                 if self._victims is None:
                     self._victims = Victims(self._core)
                     own = self._core.extensions.pythons_own
@@ -100,8 +104,8 @@ class ScopeDetector:
         self.mapping(spec.origin or "", spec.name)
 
     def _read(self, scope: bytes, since: str) -> Scope:
-        from cudaguard.core.patterns import matches
         from cudaguard.elf.interposition import read_scope
+        from cudaguard.files import matches
         from cudaguard.system.facts import Packages
         from cudaguard.system.runtimes import GLOBAL_ON_PURPOSE
 
@@ -123,3 +127,116 @@ class ScopeDetector:
         with Memory() as memory:
             names = tuple(map(os.path.basename, preloaded))
             return read_scope(memory, scope, names, belongs)
+
+
+# --- Extensions linked with -static-libstdc++, that show this runtime to everyone ----------------
+# The loader keeps one ``std::...::id`` for the process (STB_GNU_UNIQUE), by which the facets of a
+# locale are numbered, and of the rest of the runtime there are two. Whoever comes second writes no
+# numbers. So the extension is mapped from a copy in memory in which these objects are its own: as a
+# compiler makes them that knows no such binding (clang, or GCC with -fno-gnu-unique).
+# Source: ``elf/dl-lookup.c`` of glibc (``do_lookup_unique``); ``memfd_create(2)``.
+
+_OF_RUNTIMES = "CG813"
+_PRIVATE = "mapped from a copy in memory, in which its C++ runtime is its own"
+_LARGEST = 1 << 24  # bytes of an extension: they are copied, and stay
+_GLOBAL = 1 << 4
+# Who asks for these may look for files beside its own, and a copy lies nowhere.
+_ASKS_WHERE = frozenset((b"dladdr", b"dladdr1", b"dlinfo", b"dlopen", b"dl_iterate_phdr"))
+_paths: dict[object, str] = {}  # file -> the path by which its copy was mapped in this process
+_numbers = iter(range(1 << 30))
+
+
+class RuntimeDetector:
+    """Keeps such runtimes to those who brought them; tells of those where it cannot."""
+
+    def __init__(self, core: Dispatch) -> None:
+        self._core = core
+
+    def runtime_exported(
+        self, extension: str, library: str, names: tuple[str, ...]
+    ) -> tuple[str, Callable[[bool], None]] | None:
+        """Return the file to be mapped instead of an extension that exports a C++ runtime, if any.
+
+        And what to call when it was mapped, or could not be. `names` are the runtime's
+        ``std::...::id``.
+
+        Raises:
+            ImportOrderError: in `strict`, where there is none.
+        """
+        from cudaguard.features.symbol_scope.findings import static_runtime
+
+        frame, why = caller_frame(), ""
+        if self._core.permit().acts:
+            try:
+                state = os.stat(library)
+                key = library, state.st_ino, state.st_mtime_ns, state.st_size
+                if key in _paths:
+                    return _paths[key], lambda _: None
+                why = _why_not(library, state.st_size)
+                copy = -1 if why else _copied(library)
+            except own_errors(OSError, AttributeError, ImportError) as error:
+                why = str(error)
+            if not why:
+                # A path that nobody has used: the loader goes by what it has mapped by a path.
+                path = f"/proc/self/{'./' * next(_numbers)}fd/{copy}"
+
+                def ended(is_mapped: bool) -> None:
+                    os.close(copy)
+                    if is_mapped:
+                        _paths[key] = path
+                        done = (_OF_RUNTIMES, "own_runtime", extension, _PRIVATE)
+                        self._core.reporter.repaired(*done, frame=frame)
+
+                return path, ended
+        finding = static_runtime(extension, library, names, describe(frame), why)
+        stop = ImportOrderError(finding.as_error(), name=extension, path=library)
+        self._core.reporter.found(finding, frame, stop=stop)
+        return None
+
+
+def _why_not(library: str, size: int) -> str:
+    """Return why a copy would not do; empty if it does. An OSError: the file cannot be read."""
+    from cudaguard.elf.search_path import SearchPath
+    from cudaguard.elf.symbols import SharedObject
+    from cudaguard.system.preload import is_mapped
+
+    if not uses_glibc():
+        return "this C library is not glibc"
+    if is_mapped(library):
+        return "it is mapped already"
+    if size > _LARGEST:
+        return f"it has more than {_LARGEST >> 20} MB"
+    lines = read_start("/proc/self/limits", 1 << 12).splitlines()
+    if not any(line.startswith(b"Max file size") and b"unlimited" in line for line in lines):
+        return "the size of files is limited"
+    with ElfFile(library) as file:
+        wanted = SharedObject(file).wanted()
+        asking = next((one.name.decode() for one in wanted if one.name in _ASKS_WHERE), "")
+        search = SearchPath()
+        alone = [name for name in file.needed if not is_mapped(name) and not search.find(name)]
+    if alone:
+        return f"{alone[0]}, which it needs, is found from its own folder only"
+    return f"it calls {asking}(), and may look for files beside its own" if asking else ""
+
+
+def _copied(library: str) -> int:
+    """Return the descriptor of a copy; an OSError says that there is no room for it."""
+    with ElfFile(library) as file:
+        # With the variables that guard their initialization.
+        unique = [(place, name.replace(b"_ZGVN", b"_ZN")) for place, name in file.unique()]
+        places = [place for place, name in unique if is_runtime_id(name)]
+        data = bytearray(file.whole())
+    for place in places:
+        data[place + SYMBOL_KIND] = _GLOBAL | (data[place + SYMBOL_KIND] & 0xF)
+    copy = os.memfd_create(os.path.basename(library)[:200])
+    try:
+        if copy <= 2:  # whoever writes errors there would write into it
+            raise OSError("no standard input, output or error is open")
+        with memoryview(data) as rest:
+            done = 0
+            while done < len(rest):
+                done += os.write(copy, rest[done:])
+    except BaseException:
+        os.close(copy)
+        raise
+    return copy

@@ -11,9 +11,8 @@ from cudaguard.core.findings import (
     of_rule,
     sentence,
 )
-from cudaguard.core.patterns import matches
 from cudaguard.core.rule_check import rule_to_save
-from cudaguard.files import os
+from cudaguard.files import matches, os
 from cudaguard.model import NamedTuple
 from cudaguard.system.runtimes import FAMILIES, unmarked
 
@@ -22,9 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cudaguard.core.detection import NativeLoad
+    from cudaguard.core.findings import Finding
     from cudaguard.core.request import Request
+    from cudaguard.core.rule import Rule
     from cudaguard.elf.interposition import Interposed
-    from cudaguard.model import Finding, Rule
 
 KEPT_LOCAL = "kept in local symbol scope"
 RELINK = (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from cudaguard.core.rule import Rule
 from cudaguard.core.table import Verb
-from cudaguard.model import Rule
 
 RULES: tuple[Rule, ...] = (
     Rule(
@@ -64,4 +64,4 @@ VERBS = (
     ),
 )
 CATEGORY = "SymbolScopeWarning"
-DETECTORS = {"detector:ScopeDetector": (), "own_runtime:RuntimeDetector": ()}
+DETECTORS = {"detector:ScopeDetector": (), "detector:RuntimeDetector": ()}

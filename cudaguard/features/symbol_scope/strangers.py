@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from cudaguard.core.decide import applies
-from cudaguard.core.patterns import matches
+from cudaguard.core.decide import applying
 from cudaguard.core.reports import LATER
 from cudaguard.elf.interposition import Binding, binding_of, load_of, needs_of, open_deep
 from cudaguard.errors import ImportOrderError
-from cudaguard.features.symbol_scope.facts import names_library, packages_of, runtime_among
 from cudaguard.features.symbol_scope.findings import (
     BY_FIX,
     INTERPOSED,
@@ -22,7 +20,8 @@ from cudaguard.features.symbol_scope.findings import (
     bound_to_own,
     interposed,
 )
-from cudaguard.files import os, own_errors
+from cudaguard.features.symbol_scope.repair import names_library, packages_of, runtime_among
+from cudaguard.files import matches, os, own_errors
 from cudaguard.hooks.caller import caller_frame, describe, frame_outside, is_importing, module_of
 from cudaguard.system.facts import Facts, Packages
 from cudaguard.system.runtimes import FAMILIES
@@ -34,15 +33,15 @@ if TYPE_CHECKING:
     from cudaguard.core.detection import NativeLoad
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.core.reports import Later
+    from cudaguard.core.rule import Rule
     from cudaguard.elf.interposition import Interposed, Scope
     from cudaguard.elf.process import Library
-    from cudaguard.model import Rule
 
 
 # --- When they come -----------------------------------------------------------------------------
 
 
-def arrived(
+def strangers_among(
     core: Dispatch, libraries: Iterable[Library], load: NativeLoad | None, since: str
 ) -> dict[str, Stranger]:
     """Return what is known of what has just become global, by file; `since`: why `load` is None."""
@@ -55,7 +54,7 @@ def arrived(
     for file in files:
         package = packages.of(file)
         rules = _rules_about(core, file, package, load)
-        here = [rule for rule in rules if applies(rule, facts)]
+        here = applying(rules, facts)
         # Each is asked: what they do must not depend on what another one does.
         known = [_is_known(core, rule, load, has_runtime=has_runtime) for rule in here]
         is_let_be = bool(rules and not here)

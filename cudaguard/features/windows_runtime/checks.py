@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 
-from cudaguard.core.checks import Check
-from cudaguard.features.windows_runtime.facts import RuntimeCopy
-from cudaguard.features.windows_runtime.findings import lacking_beside, older_beside
-from cudaguard.system.packages import Skipped, listed_files
+from cudaguard.core.checks import Check, Skipped
+from cudaguard.features.windows_runtime.findings import RuntimeCopy, lacking_beside, older_beside
+from cudaguard.system.packages import listed_files
 from cudaguard.system.pe import RUNTIME, functions_lacking, is_too_old, read_pe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cudaguard.system.packages import Result, Site
+    from cudaguard.core.checks import Result
+    from cudaguard.system.packages import Site
     from cudaguard.system.pe import PeFile
 
 

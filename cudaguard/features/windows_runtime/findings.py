@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from cudaguard.core.findings import guarded_command, listed, of_rule
+from cudaguard.core.findings import Finding, guarded_command, listed, of_rule
 from cudaguard.files import os
-from cudaguard.model import Finding
+from cudaguard.model import NamedTuple
 from cudaguard.system.pe import INSTALL_RUNTIME
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cudaguard.features.windows_runtime.facts import RuntimeCopy
-    from cudaguard.model import Rule
+    from cudaguard.core.rule import Rule
+
+
+class RuntimeCopy(NamedTuple):
+    """A copy of a library: its file version, its path, and what it belongs to."""
+
+    version: tuple[int, ...]
+    path: str
+    owner: str
 
 
 def older_beside(copy: RuntimeCopy, clients: list[str]) -> Finding:

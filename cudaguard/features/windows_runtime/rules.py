@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.model import Rule
+from cudaguard.core.rule import Rule
 
 RULES: tuple[Rule, ...] = (
     Rule(

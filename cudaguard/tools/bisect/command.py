@@ -585,8 +585,8 @@ class Study:
 
     def _ask_the_guard(self) -> None:
         """Find out whether the guard cures it as it is, and by which rules."""
-        from cudaguard.core.journal_reader import read_events
         from cudaguard.core.reports import Repaired
+        from cudaguard.tools.run.record import read_events
 
         journal = os.path.join(self._folder, "guard.jsonl")
         cures = self._works_guarded("under the guard", CUDAGUARD_JOURNAL=journal)

@@ -10,31 +10,31 @@ from cudaguard import api  # noqa: F401  # hands the features to the core
 from cudaguard.api import active_rules
 from cudaguard.config import CONFIG_VARIABLE, read_environment, read_file
 from cudaguard.core import decide
-from cudaguard.core.checks import Check
+from cudaguard.core.checks import Check, Skipped
 from cudaguard.core.findings import Kind, listed
 from cudaguard.core.permit import INSTALL, REPAIRING, install_call
-from cudaguard.core.plugins import scan
-from cudaguard.core.rule_check import rules_from_tables
+from cudaguard.core.rule_check import rules_from_tables, scan_plugins
 from cudaguard.core.table import table
 from cudaguard.errors import ConfigError, RuleError
 from cudaguard.features.gpu_architectures.checks import ending_words, machine_by_child
 from cudaguard.features.gpu_architectures.detector import findings_of
 from cudaguard.features.gpu_architectures.policy import Torch
+from cudaguard.model import MODE_VARIABLE, MODES
 from cudaguard.system.child import end_children, try_imports
 from cudaguard.system.facts import required_name
-from cudaguard.system.packages import Skipped
 from cudaguard.system.processes import cores
 from cudaguard.system.torch_build import architectures, copy_for, folder_of, look_around
-from cudaguard.values import MODE_VARIABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cudaguard.config import Settings
-    from cudaguard.model import Finding, Rule
+    from cudaguard.core.checks import Result
+    from cudaguard.core.findings import Finding
+    from cudaguard.core.rule import Rule
     from cudaguard.system.child import Ending
-    from cudaguard.system.packages import Result, Site
+    from cudaguard.system.packages import Site
 
 # --- what is found, and the words for it ----------------------------------------------------------
 
@@ -162,7 +162,7 @@ def check_settings(site: Site) -> Result:
     findings = [bad_setting(problem) for problem in problems]
     findings += _problems_of_file(settings)
     start, mode = start_file(), settings.mode
-    if mode not in (None, "off") and not start:
+    if mode in MODES[1:] and not start:  # it is not off
         value = site.environ[MODE_VARIABLE]
         findings.append(
             SETTING.found(
@@ -173,7 +173,7 @@ def check_settings(site: Site) -> Result:
                 command="pip install --force-reinstall --no-deps cudaguard",
             )
         )
-    for entries in scan(sys.path).values():
+    for entries in scan_plugins(sys.path).values():
         for entry in entries:
             module = entry.value.partition(":")[0].partition(".")[0]
             if folder_of(module) or settings.plugins is False:

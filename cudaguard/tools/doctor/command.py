@@ -19,9 +19,9 @@ from cudaguard.core.checks import FAIL, FAILED_ITSELF, SKIPPED, STATUSES, WARNIN
 from cudaguard.core.findings import counted
 from cudaguard.files.layout import COLOR, Page
 from cudaguard.files.text import printable_data, printable_lines
+from cudaguard.model import SEVERITIES
 from cudaguard.system.torch_build import folder_of
 from cudaguard.tools import common
-from cudaguard.values import SEVERITIES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -131,8 +131,8 @@ def execute(args: Namespace) -> int:
 
 def _check_id(id: str, checks: Sequence[str]) -> str:
     """Return the id of a check as it is spelled, given in any case."""
-    from cudaguard.core.patterns import closest_id, same_id
-    from cudaguard.tools.known import ids
+    from cudaguard.files.text import closest_id, same_id
+    from cudaguard.tools.explain import ids
 
     found = same_id(id, checks)
     if found:

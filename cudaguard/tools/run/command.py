@@ -11,7 +11,6 @@ import signal
 from select import select
 from time import time
 
-from cudaguard.core.journal_reader import Signaled, Started, lines_in, read_events, typed
 from cudaguard.core.record import FAULTS, FOLDER_VARIABLE, JOURNAL
 from cudaguard.core.reports import PREREQUISITE, Repaired
 from cudaguard.files import open_to_read, os
@@ -19,6 +18,7 @@ from cudaguard.files.layout import Page
 from cudaguard.system.processes import state
 from cudaguard.tools.common import UsageError, add_verbose, note
 from cudaguard.tools.run import launch
+from cudaguard.tools.run.record import Signaled, Started, lines_in, read_events, typed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,9 +67,9 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace) -> int:
     """Run the program and end as it does; on a usage error, return its status."""
+    from cudaguard.model import MODE_VARIABLE
     from cudaguard.system.processes import CANNOT_START
     from cudaguard.tools.run.supervise import IS_SUPPORTED, flush
-    from cudaguard.values import MODE_VARIABLE
 
     asked = [name for name in ("report", "timeout") if getattr(args, name)]
     if asked and (args.exec or not IS_SUPPORTED):

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from cudaguard.errors import ConfigError
 from cudaguard.files import open_to_write, read_start
+from cudaguard.model import MODE_VARIABLE
 from cudaguard.tools.common import BROKEN, UsageError, add_with_arguments, program_alone
-from cudaguard.values import MODE_VARIABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

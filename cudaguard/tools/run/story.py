@@ -13,7 +13,13 @@ import signal
 from contextlib import suppress
 from typing import NamedTuple
 
-from cudaguard.core.journal_reader import (
+from cudaguard.core.permit import INSTALL, install_call
+from cudaguard.core.reports import Repaired
+from cudaguard.core.rule import actions_of, values_of
+from cudaguard.files import LARGEST, matches, read_bytes
+from cudaguard.system.processes import CRASHES_OF_WINDOWS, signal_name
+from cudaguard.tools.run.launch import program_of
+from cudaguard.tools.run.record import (
     Begun,
     CudaUsed,
     Found,
@@ -25,23 +31,17 @@ from cudaguard.core.journal_reader import (
     Signaled,
     Started,
 )
-from cudaguard.core.patterns import actions_of, matches, values_of
-from cudaguard.core.permit import INSTALL, install_call
-from cudaguard.core.reports import Repaired
-from cudaguard.files import LARGEST, read_bytes
-from cudaguard.system.processes import CRASHES_OF_WINDOWS, signal_name
-from cudaguard.tools.run.launch import program_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
     from typing import Any
 
-    from cudaguard.core.journal_reader import Line
+    from cudaguard.core.findings import Finding
+    from cudaguard.core.rule import Rule
     from cudaguard.files.layout import Page
-    from cudaguard.model import Finding, Rule
     from cudaguard.tools.run.launch import Program
-    from cudaguard.tools.run.record import FaultDump, Frames
+    from cudaguard.tools.run.record import FaultDump, Frames, Line
 
     Frame = dict[str, Any]
 

@@ -202,7 +202,7 @@ def test_what_the_program_has_used_up_is_no_failure_of_ours(program, error, tell
         cudaguard.install("strict", rules=[rule()])
         def short(*_):
             raise {error}
-        Dispatch.arrived = as_ours(short)
+        Dispatch.record_import = as_ours(short)
         if {telling!r} != "works":
             findings.guard_failed = as_ours(short)
         import target

@@ -75,30 +75,18 @@ TYPES = {
     "b": "|i1", "V2": "|V2", "M8[ns]": "<M8[ns]",
 }  # fmt: skip
 MENDED = [
-    ("shape", [4], (4,)),
-    ("shape", MyTuple((4,)), (4,)),
-    ("shape", (Number(4),), (4,)),
-    ("shape", (MyInt(4),), (4,)),
-    ("shape", Shape(), (2, 2)),
-    ("shape", Endless(), (1, 1)),
+    ("shape", [4], (4,)), ("shape", MyTuple((4,)), (4,)), ("shape", (Number(4),), (4,)),
+    ("shape", (MyInt(4),), (4,)), ("shape", Shape(), (2, 2)), ("shape", Endless(), (1, 1)),
     *(("typestr", text, legal) for text, legal in TYPES.items()),
-    ("typestr", MyText("<f4"), "<f4"),
-    ("data", [0x1000, False], (0x1000, False)),
+    ("typestr", MyText("<f4"), "<f4"), ("data", [0x1000, False], (0x1000, False)),
     ("data", MyTuple((0x1000, True)), (0x1000, True)),
     ("data", (Number(0x1000), False), (0x1000, False)),
-    ("data", (MyInt(0x1000), False), (0x1000, False)),
-    ("data", (0x1000, 0), (0x1000, False)),
-    ("data", (0x1000, 1), (0x1000, True)),
-    ("data", (0x1000, NumpyBool(True)), (0x1000, True)),
-    ("data", (0x1000, NumpyBool(False)), (0x1000, False)),
-    ("version", ..., 2),
-    ("version", Number(3), 3),
-    ("version", MyInt(3), 3),
-    ("strides", [4], (4,)),
-    ("strides", (Number(-4),), (-4,)),
-    ("stream", Number(7), 7),
-    ("stream", MyInt(7), 7),
-]
+    ("data", (MyInt(0x1000), False), (0x1000, False)), ("data", (0x1000, 0), (0x1000, False)),
+    ("data", (0x1000, 1), (0x1000, True)), ("data", (0x1000, NumpyBool(True)), (0x1000, True)),
+    ("data", (0x1000, NumpyBool(False)), (0x1000, False)), ("version", ..., 2),
+    ("version", Number(3), 3), ("version", MyInt(3), 3), ("strides", [4], (4,)),
+    ("strides", (Number(-4),), (-4,)), ("stream", Number(7), 7), ("stream", MyInt(7), 7),
+]  # fmt: skip
 
 
 def named(value):
@@ -216,34 +204,16 @@ def test_stream_in_a_version_without_streams_is_told_of(version):
 
 
 LEGAL = [
-    {},
-    {"strides": None},
-    {"strides": (4,)},
-    {"strides": (0,)},
-    {"strides": (-4,)},
-    {"strides": (4000,)},
-    {"shape": (), "strides": ()},
-    {"shape": ()},
-    {"shape": (0,), "data": (0, False)},
-    {"shape": (1 << 62, 0, 1 << 62), "data": (0, True)},
+    {}, {"strides": None}, {"strides": (4,)}, {"strides": (0,)}, {"strides": (-4,)},
+    {"strides": (4000,)}, {"shape": (), "strides": ()}, {"shape": ()},
+    {"shape": (0,), "data": (0, False)}, {"shape": (1 << 62, 0, 1 << 62), "data": (0, True)},
     {"shape": (1 << 40,), "strides": (0,)},
-    {"shape": (2, 0), "strides": (-8, -4), "data": (0, False)},
-    {"shape": (1,) * 64},
-    {"data": (0x1000, True)},
-    {"version": 2},
-    {"version": 1},
-    {"version": 0},
-    {"stream": 1},
-    {"stream": 2},
-    {"stream": (1 << 64) - 1},
-    {"typestr": ">f4"},
-    {"typestr": "<V2"},
-    {"typestr": "|V6", "descr": [("a", "<f4"), ("b", "<i2")]},
-    {"typestr": "<M8[ns]"},
-    {"typestr": "<U3"},
-    {"typestr": "<c8", "descr": [("", "<c8")]},
-    {"anything": "else"},
-]
+    {"shape": (2, 0), "strides": (-8, -4), "data": (0, False)}, {"shape": (1,) * 64},
+    {"data": (0x1000, True)}, {"version": 2}, {"version": 1}, {"version": 0}, {"stream": 1},
+    {"stream": 2}, {"stream": (1 << 64) - 1}, {"typestr": ">f4"}, {"typestr": "<V2"},
+    {"typestr": "|V6", "descr": [("a", "<f4"), ("b", "<i2")]}, {"typestr": "<M8[ns]"},
+    {"typestr": "<U3"}, {"typestr": "<c8", "descr": [("", "<c8")]}, {"anything": "else"},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("changes", LEGAL, ids=repr)

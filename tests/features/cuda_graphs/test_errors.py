@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from cudaguard.core.known_errors import best_in
+from cudaguard.core.rule import Rule
 from cudaguard.core.rule_check import check_rule
 from cudaguard.errors import RuleError
 from cudaguard.features.cuda_graphs.findings import KNOWN
-from cudaguard.model import Rule
 
 TRACE = """File "/srv/run.py", line 12, in main
     y = net(x)

@@ -20,8 +20,8 @@ CUDNN = "libcudnn.so.9"
 JAX_WANTS = ('nvidia-cudnn-cu12<10.0,>=9.8; extra == "with-cuda"',)
 GUARD = """
 import ctypes, os
-from cudaguard.system import modules, preload
-preload.DRIVER, modules.DRIVER_FILES = "libc.so.6", ({driver!r},)
+from cudaguard import system; from cudaguard.system import preload
+preload.DRIVER, system.DRIVER_FILES = "libc.so.6", ({driver!r},)
 import cudaguard; cudaguard.install()
 """
 SAID = "\nprint([f.id for f in cudaguard.status().findings if f.id == 'CG823'])\n"

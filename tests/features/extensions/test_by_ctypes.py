@@ -164,6 +164,38 @@ def test_no_hook_is_replaced_and_the_program_s_own_is_called(plugin, child, star
     assert TOLD in done.stderr
 
 
+# As torchvision has it, and how a program hears of that or does not.
+FALLBACK = """
+import ctypes, warnings
+try:
+    ctypes.CDLL({path!r})
+except OSError as error:
+    {then}
+"""
+QUOTED = "warnings.warn(f'Failed to load image Python extension: {error}', stacklevel=2)"
+
+
+@pytest.mark.parametrize("package", ["torchvision", "mine"])
+def test_package_that_says_that_it_goes_on_without_a_library(plugin, child, package):
+    """Told when its import has ended where that is watched, otherwise at the end."""
+    child.write(f"{package}/__init__.py", FALLBACK.format(path=str(plugin), then=QUOTED))
+    program = f"import sys, cudaguard\ncudaguard.install()\nimport {package}\n"
+    done = child.python(program + "print('end', file=sys.stderr, flush=True)")
+    order = [done.stderr.index(text) for text in ("Failed to load", "\nend\n", TOLD)]
+    if package == "torchvision":
+        order = [order[0], order[2], order[1]]
+    assert order == sorted(order)
+    assert done.stderr.count("CG841") == 1
+    assert "\n  The package goes on without it.\n" in done.stderr
+
+
+@pytest.mark.parametrize("then", ["pass", f"warnings.simplefilter('ignore'); {QUOTED}"])
+def test_package_that_goes_on_without_a_word(plugin, child, then):
+    child.write("torchvision.py", FALLBACK.format(path=str(plugin), then=then))
+    program = "import cudaguard\ncudaguard.install()\nimport torchvision\n"
+    assert child.python(program).stderr == ""
+
+
 GOES_ON = {
     "console": "code.InteractiveInterpreter({'load': load}).runsource('load()')",
     "pytest": "def run():\n  try: load()\n  except OSError as e: sys.last_value = e\nrun()",

@@ -7,6 +7,7 @@ The libraries are stand-ins of those names; the loader, its words and its order 
 from __future__ import annotations
 
 import sys
+import sysconfig
 
 import pytest
 
@@ -109,18 +110,43 @@ def test_commands_look_at_libraries_that_a_package_opens_itself(site, is_old_fir
     assert (str(site.old) in done.stdout) is is_old_first, done.stdout + done.stderr
 
 
-def test_library_of_which_nothing_is_known(child, tmp_path):
-    """As bpy's libembree4, where pymeshlab has brought its own."""
+MODULE = """
+#include <Python.h>
+int go(void);
+PyMODINIT_FUNC PyInit_ext(void) { return PyModule_Create((PyModuleDef[]){{.m_size = go()}}); }
+"""
+BY = {
+    "itself": "ctypes.CDLL('render/librender.so')",
+    # Whose DT_RPATH alone leads to what librender.so needs.
+    "an extension": "import render.ext",
+}
+
+
+@pytest.mark.parametrize("way", BY)
+def test_library_of_which_nothing_is_known(child, way):
+    """As bpy's libembree4 after pymeshlab's, or daal4py's libtbb after paddle's."""
     own, link = Builder(child.folder / "render"), "-Wl,-soname,libshape.so.4"
     shape = own("libshape.so.4", "int trace(void){return 1;} int old(void){return 2;}", link)
-    own(
-        "librender.so", "int trace(void); int go(void) { return trace(); }", shape,
-        "-Wl,--enable-new-dtags,-rpath,$ORIGIN", "-Wl,-z,now",
-    )  # fmt: skip
-    old = Builder(tmp_path / "old")("libshape.so.4", "int old(void) { return 2; }", link)
-    code = "import ctypes, cudaguard; cudaguard.install()\n{}ctypes.CDLL('render/librender.so')\n"
-    assert run(child, code.format("")).stderr == ""
+    path = ("-Wl,--enable-new-dtags,-rpath,$ORIGIN",) if way == "itself" else ()
+    code = "int trace(void); int go(void) { return trace(); }"
+    more = own("libmore.so", "int more;", "-Wl,-soname,libmore.so")
+    library = own(
+        "librender.so",
+        code,
+        shape,
+        "-Wl,--no-as-needed",
+        more,
+        *path,
+        "-Wl,-z,now,-soname,librender.so",
+    )
+    path = "-Wl,--disable-new-dtags,-rpath,$ORIGIN"
+    own("ext.abi3.so", MODULE, f"-I{sysconfig.get_path('include')}", library, path, "-Wl,-z,now")
+    old = Builder(child.folder / "mesh")("libshape.so.4", "int old(void) { return 2; }", link)
+    code = f"import ctypes, cudaguard; cudaguard.install()\n{{}}{BY[way]}\n"
+    assert "CG" not in run(child, code.format("")).stderr
     said = run(child, code.format(f"ctypes.CDLL({str(old)!r})\n")).stderr
     assert "undefined symbol: trace" in said
-    assert "[CG841] librender.so needs `trace`, but gets an older libshape.so.4 without it" in said
+    assert "[CG841] librender.so " in said
+    assert "needs `trace`, but gets an older libshape.so.4 without it" in said
     assert str(old) in said
+    assert "fix: import this package before mesh; or install both for one libshape.so.4" in said

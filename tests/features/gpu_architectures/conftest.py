@@ -85,8 +85,8 @@ class MadeUp(Program):
         super().__init__(child, stubs)
         child.write(
             "scene.py",
-            SCENE + "import cudaguard.system.modules\n"
-            "cudaguard.system.modules.DRIVER_FILES = ('driver',)\n"
+            SCENE + "import cudaguard.system\n"
+            "cudaguard.system.DRIVER_FILES = ('driver',)\n"
             # Nothing of this machine's own.
             "import cudaguard.system.torch_build\ncudaguard.system.torch_build._TOOLKITS = ()\n",
         )

@@ -51,20 +51,11 @@ def test_unknown_kinds_are_not_judged():
 @pytest.mark.parametrize(
     ("text", "device"),
     [
-        ("sm_90", (9, 0)),
-        ("SM_90a", (9, 0)),
-        ("compute_86", (8, 6)),
-        ("100", (10, 0)),
-        ("12.1", (12, 1)),
-        (" 8.6 ", (8, 6)),
-        ("9", None),
-        ("sm_900", None),
-        ("1.0", None),
-        ("H100", None),
-        ("", None),
-        ("-8.6", None),
+        ("sm_90", (9, 0)), ("SM_90a", (9, 0)), ("compute_86", (8, 6)), ("100", (10, 0)),
+        ("12.1", (12, 1)), (" 8.6 ", (8, 6)), ("9", None), ("sm_900", None), ("1.0", None),
+        ("H100", None), ("", None), ("-8.6", None),
     ],
-)
+)  # fmt: skip
 def test_gpu_as_it_is_written(text, device):
     assert device_of(text) == device
 

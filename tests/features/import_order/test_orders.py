@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from cudaguard.tools.known import RULES
+from cudaguard.tools.explain import RULES
 
 # Rule -> what is installed (distribution: version), and the lines of the program.
 ORDERS = {

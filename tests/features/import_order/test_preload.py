@@ -88,8 +88,8 @@ except ImportError as error:
 print({name!r} in sys.modules)
 """
 HAS_DRIVER = """
-from cudaguard.system import modules, preload
-modules.DRIVER_FILES = {files!r}
+from cudaguard import system; from cudaguard.system import preload
+system.DRIVER_FILES = {files!r}
 preload.DRIVER = "libc.so.6"  # a library that is there
 """
 

@@ -6,7 +6,7 @@ import pytest
 
 from cudaguard.core.dispatch import Dispatch
 from cudaguard.core.registry import Registry, entry_of
-from cudaguard.model import Rule
+from cudaguard.core.rule import Rule
 
 
 @pytest.fixture

@@ -82,6 +82,27 @@ def test_it_is_told_where_nothing_may_be_changed(scene, mode):
     assert ran.err.count(TOLD) == (mode == "warn")
 
 
+# Symbol -> does it matter whose copy is used? libcufile.so.0 or libtvm_ffi.so has the others.
+NAMES = {
+    "_ZNSt11logic_errorC2EPKc": False,
+    "_ZNKSt13runtime_error4whatEv": False,
+    "_ZSt24__throw_out_of_range_fmtPKcz": False,
+    "_ZdlPvm": False,
+    "_ZSt21ios_base_library_initv": False,
+    "_ZdlPv": True,
+    "_ZNSt13random_device7_M_initERKSs": True,
+}
+
+
+@pytest.mark.parametrize(("symbol", "matters"), NAMES.items())
+def test_names_of_which_any_copy_does(scene, compiler, symbol, matters):
+    label = f'int which_copy(void) __asm__("{symbol}");\n'
+    for name, source in (("libtaker.so", TAKER), ("libuser.so", USER)):
+        shutil.copy(compiler.library(name, label + source), scene.child.folder)
+    ran = scene.bare("import ctypes, cudaguard; cudaguard.install('warn')", TAKE, USE, FOUND)
+    assert ran.lines == ["1", str(["CG812"] * matters)]
+
+
 def test_detector_that_is_switched_off_does_nothing(scene):
     off = "cudaguard.install(disable=['CG812'])"
     ran = scene.bare("import ctypes, cudaguard", off, TAKE, USE, FOUND)
@@ -280,7 +301,7 @@ own._find_and_load = find
 
 @pytest.mark.parametrize(
     ("module", "function"),
-    [("elf.interposition", "read_scope"), ("features.symbol_scope.strangers", "arrived")],
+    [("elf.interposition", "read_scope"), ("features.symbol_scope.strangers", "strangers_among")],
 )
 @pytest.mark.parametrize("early", [True, False], ids=["ctypes-first", "guard-first"])
 def test_failure_of_the_look_is_told_and_breaks_nothing(scene, module, function, early):

@@ -10,9 +10,9 @@ import pytest
 from cudaguard.core.permit import permit_for
 from cudaguard.core.registry import built_in
 from cudaguard.core.request import Done, Refused, WouldDo
-from cudaguard.features.windows_runtime import facts, repair
+from cudaguard.features.windows_runtime import repair
 from cudaguard.features.windows_runtime.checks import RUNTIMES
-from cudaguard.features.windows_runtime.facts import RuntimeCopy
+from cudaguard.features.windows_runtime.findings import RuntimeCopy
 from cudaguard.features.windows_runtime.rules import RULES
 from cudaguard.kernel import watched
 from cudaguard.system.packages import Site
@@ -47,8 +47,8 @@ class Packages:
 
     def copies(self, name):
         yield RuntimeCopy(self.windows, "C:/System32/msvcp140.dll", "Windows")
-        for path, owner in facts.in_wheels(name, sys.path):
-            yield RuntimeCopy(facts.read_pe(path).version, path, owner)
+        for path, owner in repair.in_wheels(name, sys.path):
+            yield RuntimeCopy(repair.read_pe(path).version, path, owner)
 
     def ask(self, name="torch", mode="fix"):
         """Return the outcome at the import of a package."""
@@ -62,9 +62,9 @@ def packages(tmp_path, monkeypatch):
     (tmp_path / "site-packages").mkdir()
     packages = Packages(tmp_path / "site-packages")
     monkeypatch.setattr(sys, "path", [str(packages.folder)])
-    monkeypatch.setattr(facts, "mapped", lambda _: packages.mapped)
-    monkeypatch.setattr(facts, "copies", packages.copies)
-    monkeypatch.setattr(facts, "load", lambda path, _: packages.loaded.append(path))
+    monkeypatch.setattr(repair, "mapped", lambda _: packages.mapped)
+    monkeypatch.setattr(repair, "copies_of", packages.copies)
+    monkeypatch.setattr(repair, "load_family", lambda path, _: packages.loaded.append(path))
     return packages
 
 

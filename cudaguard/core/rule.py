@@ -1,0 +1,124 @@
+"""What a rule says: one piece of knowledge, as data that cannot be changed."""
+
+from __future__ import annotations
+
+from cudaguard.model import KW_ONLY, Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any, Generic, NoReturn, TypeVar
+
+    from cudaguard.model import Grade
+
+    Given = TypeVar("Given")
+    Kept = TypeVar("Kept")
+
+    class Field(Generic[Given, Kept]):
+        """A field that takes more than it keeps."""
+
+        def __get__(self, record: object, kind: object) -> Kept: ...
+        def __set__(self, record: object, value: Given) -> None: ...
+
+    # No Iterable: a text is an iterable of texts too.
+    Names = list[str] | tuple[str, ...] | set[str] | frozenset[str]
+    Strings = Field[Names, tuple[str, ...]]
+    Tables = Field[Sequence[Mapping[str, Any]], tuple[Mapping[str, Any], ...]]
+
+_EMPTY: Any = ()
+
+
+class Table(dict):  # type: ignore[type-arg]  # what TOML has
+    """A dictionary that cannot be changed; tables in it are such tables, and lists are tuples."""
+
+    __slots__ = ()
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__({key: _frozen(value) for key, value in values.items()})
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("tables of a rule are read-only; change a copy, dict(table)")
+
+    if not TYPE_CHECKING:
+        __setitem__ = __delitem__ = __ior__ = _refuse
+        clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Table, (dict(self),)
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return value if type(value) is Table else Table(value)
+    return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
+
+
+class Rule(Record):
+    """One piece of knowledge: what goes wrong around an import, where, and the cure.
+
+    Args:
+        id: Stable identifier. ``CG...`` is reserved for rules that ship with the package.
+        watch: Names of the modules whose import makes the rule act, for example
+            ``("decord",)``. A package also covers the native loads of its sub-modules.
+        why: One sentence that a user can act on.
+        title: One line for lists; empty means the same as `why`.
+        dist: Requirements (`PEP 508 <https://peps.python.org/pep-0508/>`_ names with
+            version specifiers). The rule applies when any one of them is installed in a
+            matching version; an empty tuple means always.
+        when: Further conditions, all of which must hold. Keys: ``python`` (version
+            specifier), ``platform`` (``sys.platform``, one or several), ``machine`` (one or
+            several), ``env`` (variable -> exact value, or True / False for set / not set),
+            ``dists`` (distribution -> version specifier, ``""`` for any version), ``unless``
+            (such tables, for none of which the rule is).
+        needs: Modules that must be imported before the watched one, in this order; ``context``
+            among them stands for a CUDA context (see `install`, `context`).
+        actions: Repairs, each a table with one verb and its parameters, for example
+            ``{"load_local": "libdecord.so*"}``; docs/reference/rules.md lists all verbs.
+        grade: ``automatic`` (repaired by default), ``opt-in`` (when enabled by id; an order also
+            where the program imports both) or ``report`` (reported, never repaired).
+        links: Public evidence.
+        fixed_in: First upstream release that does not need the rule, if there is one.
+        verified: Date and versions with which the fault was last reproduced; None means
+            that it was not reproduced for this project.
+
+    Raises:
+        RuleError: by `add_rule` and `install`, not by the constructor, which takes
+            any values; a malformed rule is refused where its origin is known.
+    """
+
+    id: str
+    watch: Strings
+    why: str
+    _: KW_ONLY
+    title: str = ""
+    dist: Strings = _EMPTY
+    when: Mapping[str, Any] = Table({})
+    needs: Strings = _EMPTY
+    actions: Tables = _EMPTY
+    grade: Grade = "automatic"
+    links: Strings = _EMPTY
+    fixed_in: str | None = None
+    verified: str | None = None
+
+    @staticmethod
+    def _complete(values: dict[str, Any]) -> None:
+        for name in ("watch", "dist", "needs", "links"):
+            # Anything else stays: `watch="torch"` is refused later, not taken for five names.
+            if isinstance(values[name], (list, set, frozenset)):
+                values[name] = tuple(values[name])
+        values.update(when=_frozen(values["when"]), actions=_frozen(values["actions"]))
+
+
+def actions_of(rule: Rule, *verbs: str) -> tuple[Mapping[str, Any], ...]:
+    """Return the rule's actions with these verbs, in their order."""
+    return tuple(action for action in rule.actions if not action.keys().isdisjoint(verbs))
+
+
+def values_of(rule: Rule, *verbs: str) -> tuple[str, ...]:
+    """Return the values of these verbs in the rule's actions, in their order."""
+    return tuple(action[verb] for action in rule.actions for verb in verbs if verb in action)
+
+
+def texts_of(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Return the texts of a parameter that takes one or several."""
+    return (value,) if isinstance(value, str) else value
