@@ -36,10 +36,10 @@ GENERATED = "features._index"
 # The ratchet. These only fall: whoever removes something lowers them to what is left, and what is
 # added has to make as much needless (see CONTRIBUTING.md).
 CEILINGS = {
-    "lines of the package": 32839,
+    "lines of the package": 32831,
     "modules of the package": 160,
     "lines of data in the package": 1964,
-    "lines of the tests": 44875,
+    "lines of the tests": 44847,
     "lines loaded by install()": 787,
     "lines loaded by install(); import ctypes": 1244,
 }
@@ -318,19 +318,10 @@ def test_walker_sees_the_whole_package(package):
 
 
 OTHER_FILES = (
-    "__init__.py",
-    "api.py",
-    "config.py",
-    "core/__init__.py",
-    "core/dispatch.py",
-    "hooks/loader.py",
-    "features/__init__.py",
-    "features/one/__init__.py",
-    "features/one/repair.py",
-    "features/two/__init__.py",
-    "features/two/rules.py",
-    "model.py",
-)
+    "__init__.py", "api.py", "config.py", "core/__init__.py", "core/dispatch.py",
+    "hooks/loader.py", "features/__init__.py", "features/one/__init__.py",
+    "features/one/repair.py", "features/two/__init__.py", "features/two/rules.py", "model.py",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

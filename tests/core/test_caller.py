@@ -24,14 +24,10 @@ def call_from(module, function):
 @pytest.mark.parametrize(
     ("module", "is_ours"),
     [
-        ("system.facts", True),
-        ("elf.reader", True),
-        ("core.dlopen", False),
-        ("core.loader", False),
-        ("features.cuda_graphs.functions", False),
-        ("tools.main", False),
+        ("system.facts", True), ("elf.reader", True), ("core.dlopen", False),
+        ("core.loader", False), ("features.cuda_graphs.functions", False), ("tools.main", False),
     ],
-)
+)  # fmt: skip
 def test_what_fact_finders_call_is_for_the_guard_and_what_hooks_call_is_not(module, is_ours):
     assert ("cudaguard" in call_from(module, lambda: importing())) is is_ours
 

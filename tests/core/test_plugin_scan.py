@@ -153,16 +153,12 @@ def test_grammar_of_the_file(tmp_path, text, expected):
 @pytest.mark.parametrize(
     "data",
     [
-        f"[{GROUP}]\nno equals sign\n".encode(),
-        f"[{GROUP}]\n=\n= value\nname =\n".encode(),
-        f"[{GROUP}\nmod = plug:R\n".encode(),
-        f"[{GROUP}]\n\xff\xfe = \xfe\n".encode("latin-1"),
-        f"[{GROUP}]\n".encode() + bytes(range(256)),
-        f"[{GROUP}]".encode("utf-16"),
-        b"\0" * 4096,
+        f"[{GROUP}]\nno equals sign\n".encode(), f"[{GROUP}]\n=\n= value\nname =\n".encode(),
+        f"[{GROUP}\nmod = plug:R\n".encode(), f"[{GROUP}]\n\xff\xfe = \xfe\n".encode("latin-1"),
+        f"[{GROUP}]\n".encode() + bytes(range(256)), f"[{GROUP}]".encode("utf-16"), b"\0" * 4096,
     ],
     ids=range(7),
-)
+)  # fmt: skip
 def test_malformed_file_never_raises_and_costs_no_other_distribution(tmp_path, data):
     (tmp_path / "bad-1.dist-info").mkdir()
     (tmp_path / "bad-1.dist-info" / "entry_points.txt").write_bytes(data)

@@ -17,16 +17,9 @@ def test_order_of_all_slots(slots):
         )
         import target
     """) == [
-        "before 1",
-        "before 2",
-        "open 1",
-        "open 2",
-        "runs target",
-        "close 2 NoneType",
-        "close 1 NoneType",
-        "after 1",
-        "after 2",
-    ]
+        "before 1", "before 2", "open 1", "open 2", "runs target", "close 2 NoneType",
+        "close 1 NoneType", "after 1", "after 2",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("error", ["SystemExit", "KeyboardInterrupt", "GeneratorExit"])

@@ -29,14 +29,9 @@ pytestmark = [
     ),
 ]
 SUITES = (
-    "test_importlib",
-    "test_import",
-    "test_runpy",
-    "test_pkgutil",
-    "test_zipimport",
-    "test_threaded_import",
-    "test_ctypes",
-)
+    "test_importlib", "test_import", "test_runpy", "test_pkgutil", "test_zipimport",
+    "test_threaded_import", "test_ctypes",
+)  # fmt: skip
 FOREIGN = ("CUDAGUARD", "PYTHON", "COV_")  # variables that would change what is compared
 LIMIT = 600  # seconds for all suites together
 

@@ -30,16 +30,9 @@ pytestmark = [
 ]
 
 SHARED = (
-    "hydra-core==1.3.2",
-    "omegaconf==2.3.0",
-    "antlr4-python3-runtime==4.9.3",
-    "iopath==0.1.10",
-    "portalocker==4.4.2",
-    "pillow==13.0.0",
-    "tqdm==4.70.1",
-    "pyyaml==6.0.3",
-    "torchvision==0.28.0",
-)
+    "hydra-core==1.3.2", "omegaconf==2.3.0", "antlr4-python3-runtime==4.9.3", "iopath==0.1.10",
+    "portalocker==4.4.2", "pillow==13.0.0", "tqdm==4.70.1", "pyyaml==6.0.3", "torchvision==0.28.0",
+)  # fmt: skip
 SAM2 = {"old": "sam2==0.4.1", "new": "sam2==1.1.0"}  # before and after the repair of upstream
 
 

@@ -63,18 +63,13 @@ def test_gate():
 @pytest.mark.parametrize(
     ("key", "version", "major"),
     [
-        ("nvidia-cublas-cu12", "12.4.5.8", "12"),
-        ("nvidia-cublas", "13.1.0.3", "13"),
-        ("nvidia-cudnn-cu13", "9.20.0.48", "13"),
-        ("cupy-cuda12x", "13.6.0", "12"),
-        ("cupy-cuda118", "11.0", "11"),
-        ("nvidia-dali-cuda120", "1.35", "12"),
-        ("nvidia-ml-py", "12.560", ""),
-        ("nvidia-cudnn-frontend", "1.5", ""),
-        ("cupy", "13.6.0", ""),
-        ("torch", "2.6", ""),
+        ("nvidia-cublas-cu12", "12.4.5.8", "12"), ("nvidia-cublas", "13.1.0.3", "13"),
+        ("nvidia-cudnn-cu13", "9.20.0.48", "13"), ("cupy-cuda12x", "13.6.0", "12"),
+        ("cupy-cuda118", "11.0", "11"), ("nvidia-dali-cuda120", "1.35", "12"),
+        ("nvidia-ml-py", "12.560", ""), ("nvidia-cudnn-frontend", "1.5", ""),
+        ("cupy", "13.6.0", ""), ("torch", "2.6", ""),
     ],
-)
+)  # fmt: skip
 def test_cuda_of_a_wheel(key, version, major):
     assert cuda_of(key, version) == major
 
@@ -119,22 +114,13 @@ def test_text_has_all_of_a_warning_and_one_line_of_a_note():
     ]
     report = document(checks, {"python": "3"}, "0")
     assert told(report).splitlines() == [
-        "cudaguard 0, python 3",
-        "",
-        "broken   CG903  other (the check itself failed: oh)",
-        "warning  CG901  title: 1 warning (looked at)",
-        "  warning: what",
-        "    then",
-        "    because: seen",
-        "    fix: cure",
-        "    more: https://example.org",
-        "    run: run it",
-        "note     CG901  what",
-        "",
-        "1 warning in 1 check; 1 check could not be made",
+        "cudaguard 0, python 3", "", "broken   CG903  other (the check itself failed: oh)",
+        "warning  CG901  title: 1 warning (looked at)", "  warning: what", "    then",
+        "    because: seen", "    fix: cure", "    more: https://example.org", "    run: run it",
+        "note     CG901  what", "", "1 warning in 1 check; 1 check could not be made",
         "A broken check is a fault of cudaguard: please report it, with --bundle FILE.",
         "run: run it",
-    ]
+    ]  # fmt: skip
     assert told(report, verbose=True).count("    then\n") == 2
 
 

@@ -80,18 +80,13 @@ def test_id_that_is_not_known_to_explain(cudaguard, id, near):
 # One call of each command that it cannot follow, by its arguments and by what they name.
 WRONG = [
     *(f"{command} --nonsense --format json x" for command in MODULES if command != "run"),
-    "docter --format json",
-    "doctor --format json --only ZZ",
-    "doctor --format=json --timeout never",
-    "lint --format json no_such_file.py",
+    "docter --format json", "doctor --format json --only ZZ",
+    "doctor --format=json --timeout never", "lint --format json no_such_file.py",
     "lint --format json --config no_such_file.toml .",
-    "check-extension --format json no_such_file.so",
-    "rules list --format json extra",
-    "rules --format json",
-    "bisect --format json no_such_file.py",
-    "bisect --format json -o /no/such/folder/x.json --imports a,b",
-    "trace --format json train.py",
-]
+    "check-extension --format json no_such_file.so", "rules list --format json extra",
+    "rules --format json", "bisect --format json no_such_file.py",
+    "bisect --format json -o /no/such/folder/x.json --imports a,b", "trace --format json train.py",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("line", WRONG)

@@ -219,23 +219,18 @@ print(order())
 @pytest.mark.parametrize(
     ("env", "speaks"),
     [
-        ({}, True),
-        ({"LOCAL_RANK": "0"}, True),
-        ({"LOCAL_RANK": "1"}, False),
+        ({}, True), ({"LOCAL_RANK": "0"}, True), ({"LOCAL_RANK": "1"}, False),
         ({"LOCAL_RANK": "7", "SLURM_LOCALID": "0"}, False),
         ({"LOCAL_RANK": "0", "SLURM_LOCALID": "5"}, True),
-        ({"LOCAL_RANK": "", "SLURM_LOCALID": "5"}, False),
-        ({"LOCAL_RANK": "first"}, True),
-        ({"OMPI_COMM_WORLD_LOCAL_RANK": "2"}, False),
-        ({"MPI_LOCALRANKID": "3"}, False),
+        ({"LOCAL_RANK": "", "SLURM_LOCALID": "5"}, False), ({"LOCAL_RANK": "first"}, True),
+        ({"OMPI_COMM_WORLD_LOCAL_RANK": "2"}, False), ({"MPI_LOCALRANKID": "3"}, False),
         ({"MV2_COMM_WORLD_LOCAL_RANK": "1"}, False),
         ({"PALS_LOCAL_RANKID": "1", "SLURM_LOCALID": "0"}, False),
-        ({"FLUX_TASK_LOCAL_ID": "1"}, False),
-        ({"JSM_NAMESPACE_LOCAL_RANK": "1"}, False),
+        ({"FLUX_TASK_LOCAL_ID": "1"}, False), ({"JSM_NAMESPACE_LOCAL_RANK": "1"}, False),
         ({"RANK": "3"}, True),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_only_local_rank_0_warns_and_the_others_log(program, env, speaks):
     done = program.run(
         "import logging; logging.basicConfig(stream=sys.stdout, format='%(levelname)s %(message)s')"

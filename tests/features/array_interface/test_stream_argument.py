@@ -23,22 +23,16 @@ def stream_of(array, **how):
 
 
 HANDLES = [
-    (7, 7),
-    (1, 1),
-    (2, 2),
-    (Number(7), 7),
-    (library("torch.cuda.streams", cuda_stream=7), 7),
-    (library("torch.cuda.streams", cuda_stream=0), 1),
-    (library("cupy.cuda.stream", ptr=7), 7),
-    (library("cupy.cuda.stream", ptr=0), 1),
-    (library("cupy.cuda.stream", ptr=2), 2),
+    (7, 7), (1, 1), (2, 2), (Number(7), 7), (library("torch.cuda.streams", cuda_stream=7), 7),
+    (library("torch.cuda.streams", cuda_stream=0), 1), (library("cupy.cuda.stream", ptr=7), 7),
+    (library("cupy.cuda.stream", ptr=0), 1), (library("cupy.cuda.stream", ptr=2), 2),
     (library("pycuda._driver", handle=7), 7),
     (library("numba.cuda.cudadrv.driver", handle=ctypes.c_void_p(7)), 7),
     (library("numba.cuda.cudadrv.driver", handle=ctypes.c_void_p(0)), 1),
     (library("numba.cuda.cudadrv.driver", handle=ctypes.c_void_p(None)), 1),
     (library("cuda.core", __cuda_stream__=lambda self: (0, 7)), 7),
     (library("cuda.core", __cuda_stream__=lambda self: (0, 1), handle=object()), 1),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("stream", "handle"), HANDLES)

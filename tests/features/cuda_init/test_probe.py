@@ -59,16 +59,12 @@ show()
         devices=1,
     )
     assert lines == [
-        *(ABSENT, LOADED),
-        *("3 0 0", "mapped initialized 0 1 () -1"),
-        *("0", "mapped initialized 0 1 (0,) -1"),
-        *("0 False", "mapped initialized 0 1 (0,) 0"),
-        *("0 True", "mapped initialized 0 1 (0,) 0"),
-        *("0 False", "True 0"),
-        *("0 False", "mapped initialized 0 1 (0,) -1"),
-        *(FORKED, "3 3"),
+        *(ABSENT, LOADED), *("3 0 0", "mapped initialized 0 1 () -1"),
+        *("0", "mapped initialized 0 1 (0,) -1"), *("0 False", "mapped initialized 0 1 (0,) 0"),
+        *("0 True", "mapped initialized 0 1 (0,) 0"), *("0 False", "True 0"),
+        *("0 False", "mapped initialized 0 1 (0,) -1"), *(FORKED, "3 3"),
         *("0", "mapped initialized 0 1 () -1"),
-    ]
+    ]  # fmt: skip
 
 
 @on_both_drivers

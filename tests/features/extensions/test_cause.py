@@ -214,16 +214,11 @@ def test_strings_in_a_mangled_name(symbol, old):
 @pytest.mark.parametrize(
     ("symbol", "library"),
     [
-        ("__nvJitLinkComplete_12_4", "libnvJitLink"),
-        ("nvJitLinkVersion", "libnvJitLink"),
-        ("ncclCommRegister", "libnccl"),
-        ("cublasLtMatmul", "libcublasLt"),
-        ("cublasSgemm_v2", "libcublas"),
-        ("cublas_gemm_of_mine", ""),
-        ("nccl_helper", ""),
-        ("ncclcount", ""),
-        ("", ""),
+        ("__nvJitLinkComplete_12_4", "libnvJitLink"), ("nvJitLinkVersion", "libnvJitLink"),
+        ("ncclCommRegister", "libnccl"), ("cublasLtMatmul", "libcublasLt"),
+        ("cublasSgemm_v2", "libcublas"), ("cublas_gemm_of_mine", ""), ("nccl_helper", ""),
+        ("ncclcount", ""), ("", ""),
     ],
-)
+)  # fmt: skip
 def test_whose_function_it_is(symbol, library):
     assert library_of(symbol) == library
