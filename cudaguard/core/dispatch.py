@@ -169,7 +169,7 @@ class Dispatch:
 
     def callbacks_for(self, name: str) -> ImportCallbacks:
         """Return what is to happen around the import of a watched module."""
-        if not self.is_up:  # uninstalled while the import was on its way
+        if self.reporter.mode == "off":  # uninstalled while the import was on its way
             return NOTHING
         self.seen.add(name)
         slots = self._slots.get(name)
@@ -199,7 +199,7 @@ class Dispatch:
         if any(one.does for one in own):
             before += self.repairs.before(name)
             after += self.repairs.after(name)
-        if self._plain.around or name in table.index.INITIALIZERS or not (own or asleep):
+        if self._plain.around or name in table.initializers or not (own or asleep):
             around.append(self.window)
         if name == "ctypes" and RTLD_GLOBAL:
             after.append(self.ctypes_comes)
@@ -227,13 +227,14 @@ class Dispatch:
         if self.journal.is_written:
             where = describe(caller_frame())
         self.journal.note("import", spec.name, where, details)
-        self.kernel.patch()  # ctypes was half imported when we were installed
+        if "ctypes" in sys.modules:
+            self.kernel.patch()  # it was half imported when we were installed
         if spec.name == "ctypes":
             return  # which others try without needing it, and would do without
         if self.pending_context and self.reporter.channel.is_main_process():
             device, self.pending_context = self.pending_context, ""
             self.create_context(device)
-        if spec.name in self.registry.by_module:
+        if self.reporter.deferred and spec.name in self.registry.by_module:
             self.reporter.raise_deferred(spec.name, spec.origin)
 
     def create_context(self, device: str) -> None:
@@ -244,7 +245,6 @@ class Dispatch:
     def window(self, spec: ModuleSpec) -> Close | None:
         """Watch an import: what it does to the CUDA driver, and how it fails."""
         name = spec.name
-        is_watched = name in self.kernel.watched  # otherwise a part of a watched package
         if not self.is_looking and self._is_asked_for(name):
             self.look()
         closes = self.detection.publish("around_import", spec) if self.is_looking else []
@@ -252,17 +252,19 @@ class Dispatch:
         def close(error: BaseException | None) -> None:
             for one in reversed(closes):
                 one(error)
-            detection = self.made("detection")
-            if detection is not None and error is None:
+            detection = vars(self).get("detection")
+            if detection is None:
+                return
+            if error is None:
                 detection.imported(name)
-            elif detection is not None and is_watched:
+            elif name in self.kernel.watched:  # otherwise a part of a watched package
                 detection.error_passes(error)
 
         return close
 
     def _is_asked_for(self, name: str) -> bool:
         """Return True if the module is watched for what it does to the driver, not for a rule."""
-        if name in table.index.INITIALIZERS:
+        if name in table.initializers:
             package = name.partition(".")[0]
             file, text = table.index.BUILT_WITHOUT.get(package, ("", ""))
             folders: Any = peek(sys.modules.get(package), "__path__") if file else None

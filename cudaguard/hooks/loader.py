@@ -142,7 +142,7 @@ class GuardLoader:
         try:
             self._step_aside(module)
             if load.finished_spec is None:
-                slots = load.prepare()
+                slots = load.slots or load.prepare()
                 closes = open_each(load.host, slots, load.spec) if slots.around else _NO_CLOSES
         except BaseException as error:
             if not swallowed(load.host, "preparing an import", error):

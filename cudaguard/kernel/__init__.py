@@ -161,14 +161,16 @@ class GuardFinder:
     ) -> "ModuleSpec | None":
         """Return the spec the other finders give for a watched module, with the guard's loader."""
         try:
-            if name not in self.watched or not self._is_searched(name, target):
+            if name not in self.watched or (self.asked and not self._is_searched(name, target)):
                 return None
             # Per thread and per name: another hook that delegates may call back here, while
             # another thread's import of the same module must not pass unguarded.
             busy: set[str] = self.thread.__dict__.setdefault("busy", set())
             if name in busy:
                 return None
-            behind = self._behind()
+            first, *behind = sys.meta_path
+            if first is not self or self.retired is not None:
+                behind = self._behind()
             busy.add(name)
         except contained():
             return None  # the other finders are asked without us
@@ -191,9 +193,10 @@ class GuardFinder:
             raise
         finally:
             busy.discard(name)
-        core = None if spec is None else core_for(str, f"import of {name}")
-        if core is not None:
-            core.stand_before(spec)
+        if spec is not None:
+            core = self.core if self.asked is None else core_for(str, f"import of {name}")
+            if core is not None:
+                core.stand_before(spec)
         return spec
 
     def _is_searched(self, name: str, target: object) -> bool:
@@ -201,13 +204,11 @@ class GuardFinder:
         if name == _END_OF_CTYPES:
             watch_ctypes()
             return False
-        return self.asked is None or name != "ctypes" or target is not None
+        return name != "ctypes" or target is not None
 
     def _behind(self) -> "list[Any]":
         """Return who is asked after this finder; those in front have been asked already."""
         finders: list[Any] = list(sys.meta_path)
-        if self.retired is None and finders[0] is self:
-            return finders[1:]
         places = (place for place, one in enumerate(finders, 1) if one is self)
         return [one for one in finders[next(places, 0) :] if type(one) is not self.retired]
 
