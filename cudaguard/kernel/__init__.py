@@ -25,7 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from importlib.machinery import ModuleSpec
-    from types import ModuleType, TracebackType
+    from types import CodeType, ModuleType, TracebackType
     from typing import Any, TypeVar
 
     from typing_extensions import Self
@@ -150,9 +150,11 @@ class GuardFinder:
         self.has_failed = False
         self.cdll: object = None  # what was in ctypes by that name at the last look
         self.retired: type | None = None  # of a finder that has had our place
-        # .busy: the modules that it is looking for; .mapping: the spec of the extension that it has
-        # the loader map, unguarded.
-        self.thread = _local()
+        self.thread = _local()  # .busy: the modules that it is looking for
+        # The last extension of those with which nothing else comes. Of the frames in which one is
+        # mapped, unguarded: their code, with `spec`.
+        self.alone: ModuleSpec | None = None
+        self.mapping: CodeType | None = None
         self.stand_ins: list[StandIn] = []
 
     @of_import_system
@@ -348,21 +350,20 @@ def _patch_extensions() -> None:
 
     @of_import_system
     def create_module(loader: ExtensionFileLoader, spec: "ModuleSpec") -> "Any":
+        core: Any = None
+        is_asleep = False
         try:
-            is_asleep = stand_in.is_up and may_wake()
-            core = core_for(_why_extension, spec) if stand_in.is_up else None
+            if stand_in.is_up:
+                is_asleep = may_wake()
+                why = _why_extension(spec) if is_asleep else ""
+                core = wake(why) if why else kernel and kernel.core
         except contained():
-            is_asleep, core = False, None
+            is_asleep = False
         try:
             if core is not None:
                 return core.extensions.load(original, loader, spec)
             try:
-                here = kernel.thread.__dict__
-                outer, here["mapping"] = here.get("mapping"), spec if is_asleep else None
-                try:
-                    module = original(loader, spec)
-                finally:
-                    here["mapping"] = outer
+                module = original(loader, spec)
             except ImportError as error:
                 if is_asleep:
                     core = core_for(_why_refused, spec)
@@ -373,11 +374,12 @@ def _patch_extensions() -> None:
         except BaseException as error:
             hide_frame(error)
             raise
-        if is_asleep:
+        if is_asleep and kernel.alone is not spec:
             name = getattr(spec, "name", "")
             look_after(f"mapped by {name}", lambda core: core.extensions.ended(spec))
         return module
 
+    kernel.mapping = create_module.__code__
     stand_in.put(create_module)
 
 
@@ -386,15 +388,8 @@ def _why_extension(spec: "ModuleSpec") -> str:
     name, file = getattr(spec, "name", None), getattr(spec, "origin", None)
     if type(name) is not str or type(file) is not str or _STANDARD_LIBRARY in file:
         return ""
-    stem, _, number = name.rpartition("_v")  # torch renames a rebuilt extension
-    package = stem if number.isdigit() and stem in kernel.watched else name
-    while package:
-        if package in kernel.watched:
-            return f"extension {name}"
-        package = package.rpartition(".")[0]
-    watch_ctypes()  # it may have come past us
-    why: str = kernel.of_loads().why_mapped(PAST_US) or kernel.loads.judged(file)[0]
-    return f"extension {name}, which {why}" if why.startswith(("needs", "is", "has")) else why
+    why: str = kernel.of_loads().why_extension(spec, name, file)
+    return why
 
 
 def _why_refused(spec: "ModuleSpec") -> str:

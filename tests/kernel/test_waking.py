@@ -61,7 +61,7 @@ INSTALL_FIRST = "import cudaguard\ncudaguard.install()\n"  # before ctypes
 # A kernel that nothing wakes but the look at what was found.
 SLEEP = """
 import cudaguard.kernel as kernel
-kernel.core_for = lambda *_: None
+kernel.may_wake = lambda: False
 kernel.look_after = lambda *_: None
 """
 SHOW = """

@@ -6,6 +6,8 @@ of their own ask for.
 
 from __future__ import annotations
 
+import sys
+
 from cudaguard.elf.process import Image, Memory, entries, first_entry, identity, library_path
 from cudaguard.elf.reader import DT_RPATH, DT_RUNPATH
 from cudaguard.elf.search_path import Place
@@ -19,6 +21,7 @@ from cudaguard.system.runtimes import IN_PARTS, LIBRARY_PATH, Copy, Stray, first
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from types import FrameType
 
     from cudaguard.core.detection import NativeLoad
     from cudaguard.core.dispatch import Dispatch
@@ -204,7 +207,12 @@ def _loaded_by(core: Dispatch, load: NativeLoad | None, since: str) -> tuple[str
     """Return the module that loads what is new, if that was seen, and words that follow a path."""
     if load is None:
         # The extension that is being mapped, from within which another load has come.
-        mapping = getattr(here, "mapping", None) or getattr(core.kernel.thread, "mapping", None)
+        mapping = getattr(here, "mapping", None)
+        frame: FrameType | None = sys._getframe()
+        while mapping is None and frame is not None:
+            if frame.f_code is core.kernel.mapping:
+                mapping = frame.f_locals["spec"]
+            frame = frame.f_back
         by = getattr(mapping, "name", "") if since == "unseen" else ""
         return by, f"came with {by}, which was just being imported" if by else SINCE[since]
     frame = caller_frame()
