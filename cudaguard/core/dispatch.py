@@ -294,8 +294,10 @@ class Dispatch:
         self.native.mapping(spec, needed, self.flags.masked_for)
         if self.journal.is_written:
             self.recording.begins(spec.origin, spec.name)
-        more = (spec.name, spec.origin, runtime)
-        copies = self.detection.publish("runtime_exported", *more) if runtime else []
+        copies: list[Any] = []
+        if runtime:
+            more = (spec.name, spec.origin, runtime)
+            copies = self.detection.publish("runtime_exported", *more)
         if self.is_looking:
             self.detection.publish("mapping", copies[0][0] if copies else spec.origin, spec.name)
         return copies[0] if copies else None
@@ -333,8 +335,7 @@ class Dispatch:
 
     def scan_missed_loads(self) -> None:
         """Look at what has changed so far, which is nobody's doing who comes later."""
-        self._look_at_news()
-        if self.is_looking:
+        if self._is_looking_now():
             self.detection.before_load()
 
     def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], None]] | None:
@@ -350,14 +351,14 @@ class Dispatch:
             return
         if self.journal.is_written:
             self.recording.ended(library)
-        self._look_at_news()
-        if self.is_looking:
+        if self._is_looking_now():
             by, is_global = self.flags.set_by if extension else ("", ""), bool(flags & RTLD_GLOBAL)
             self.detection.loaded(library, extension, is_global=is_global, flags_by=by)
 
     def load_failed(self, error: Exception, library: str) -> None:
         """Look at why the loader has refused a library, or with "" an extension module."""
-        missing = str(error).partition(NOT_FOUND)[0] if NOT_FOUND in str(error) else ""
+        said = str(error)
+        missing = said.partition(NOT_FOUND)[0] if NOT_FOUND in said else ""
         if library and self.journal.is_written:
             self.journal.note("failed", library, describe(caller_frame()), {"missing": missing})
         if self.is_up:
@@ -378,7 +379,7 @@ class Dispatch:
         if self.journal.is_written:
             self.journal.note("failed", spec.origin or "")
         answers = self.detection.publish("refused", spec, error) if self.is_up else []
-        return next(iter(answers), None)
+        return answers[0] if answers else None
 
     def error_passes(self, error: BaseException, *, is_printed: bool = False) -> None:
         """Look at an error that leaves a guarded block, or ends the program; never raises."""
@@ -409,16 +410,18 @@ class Dispatch:
     def ctypes_comes(self, *_: object) -> None:
         """Watch and use what the program has imported."""
         self.kernel.patch()
-        self._look_at_news()
-        if self.is_looking:
+        if self._is_looking_now():
             self.detection.publish("ctypes_comes")
 
-    def _look_at_news(self) -> None:
-        """Begin to look, if there is something to see."""
-        if not self.is_looking:
-            self.kernel.patch()  # it may have come past us
-            if self.kernel.has_news():
-                self.look()
+    def _is_looking_now(self) -> bool:
+        """Return True if the detectors look, which they begin to if there is something to see."""
+        if self.is_looking:
+            return True
+        self.kernel.patch()  # it may have come past us
+        if not self.kernel.has_news():
+            return False
+        self.look()
+        return self.is_looking
 
     def look(self) -> None:
         """Begin to look: who owns what in the global symbol scope, who initializes CUDA; may raise.

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 # `prepared`: the spec of the extension that this thread's GuardLoader hands to the real
 # create_module, which is patched as well (see `hooks.extensions`): once is enough.
-# `mapping`: the spec of the extension that it is mapping, whose own code may import others.
 here = _local()
 _Module: type = type(sys)
 _NO_CLOSES: Sequence[Close] = ()

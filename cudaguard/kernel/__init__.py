@@ -151,8 +151,8 @@ class GuardFinder:
         self.cdll: object = None  # what was in ctypes by that name at the last look
         self.retired: type | None = None  # of a finder that has had our place
         self.thread = _local()  # .busy: the modules that it is looking for
-        # The last extension of those with which nothing else comes. Of the frames in which one is
-        # mapped, unguarded: their code, with `spec`.
+        # The last extension of those with which nothing else comes. The code of the frames in which
+        # one is mapped, with its `spec`.
         self.alone: ModuleSpec | None = None
         self.mapping: CodeType | None = None
         self.stand_ins: list[StandIn] = []
@@ -239,8 +239,8 @@ class GuardFinder:
 
         What does is news until `LoaderList` has begun at what was known before.
         """
-        is_unknown = not self.counters() and has_ctypes()
-        return bool(self.of_loads().why_mapped("mapped")) or is_unknown
+        loads = self.of_loads()
+        return bool(loads.why_mapped("mapped")) or (not loads.loader.place and has_ctypes())
 
     @staticmethod
     def has_plugins() -> bool:
@@ -448,10 +448,11 @@ def has_ctypes() -> bool:
 
 def watch_ctypes() -> None:
     """Watch the loads of ctypes, if it is there; again if it was reloaded."""
-    if RTLD_GLOBAL and has_ctypes():
-        ctypes: Any = sys.modules["ctypes"]
-        there = vars(ctypes).get("CDLL")
-        if there is not kernel.cdll:  # otherwise nothing has come, or taken its place
+    ctypes = sys.modules.get("ctypes")
+    if ctypes is not None and RTLD_GLOBAL:
+        there = object.__getattribute__(ctypes, "__dict__").get("CDLL")
+        # Otherwise nothing has come, or taken its place.
+        if there is not kernel.cdll and has_ctypes():
             kernel.cdll = there
             why = kernel.of_loads().watch(ctypes)
             if why and may_wake():

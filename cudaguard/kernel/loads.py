@@ -37,6 +37,7 @@ _PAGE = 1 << 12
 _AT_BASE = 7
 _LOCKS = ([0, 0, 1, 0, 0], [0, 1, 0, 0, 0])  # end of a re-entrant one that is open, of 40, 48 bytes
 _UNKNOWN = "a dynamic loader that is not known"
+_NOTHING = bytes(8)  # the address of no entry
 _UNREADABLE = "a list of libraries that cannot be read"
 _known: "dict[tuple[int, ...], tuple[str, tuple[str, ...] | None]]" = {}  # files, see `judged`
 
@@ -312,10 +313,26 @@ def why_mapped(how: str) -> str:
     if pending and tuple(map(sub, now, before)) == (1, 1, 0, 0):
         loader.counted = now  # that is the extension's own
         return ""
+    if now[1:] == before[1:] and _is_at_end():  # what has come has gone
+        loader.counted = now
+        return ""
     # Behind the last one, if that is still there; all, if others are gone.
     is_whole = now[2:] != before[2:]
     found = _why_new(how, now, is_whole=is_whole)
     return (_why_new(how, now, is_whole=True) if found is None else found) or ""
+
+
+def _is_at_end() -> bool:
+    """Return True if there is nothing behind the last entry known."""
+    try:
+        memory = _open("/proc/self/mem", FLAGS)
+        try:
+            data = _pread(memory, 32, loader.last)
+        finally:
+            _close(memory)
+        return bool(data == loader.known[loader.last] + _NOTHING)
+    except failures():  # it has gone
+        return False
 
 
 def _why_new(how: str, now: "tuple[int, ...]", *, is_whole: bool) -> "str | None":

@@ -13,7 +13,6 @@ from cudaguard.elf.reader import DT_RPATH, DT_RUNPATH
 from cudaguard.elf.search_path import Place
 from cudaguard.files import os, own_errors
 from cudaguard.hooks.caller import caller_frame, describe, frame_outside, module_of
-from cudaguard.hooks.loader import here
 from cudaguard.system.loader_list import LoaderNews, Turn
 from cudaguard.system.modules import has_kernel_driver
 from cudaguard.system.runtimes import IN_PARTS, LIBRARY_PATH, Copy, Stray, first_of_each, stem_of
@@ -207,13 +206,10 @@ def _loaded_by(core: Dispatch, load: NativeLoad | None, since: str) -> tuple[str
     """Return the module that loads what is new, if that was seen, and words that follow a path."""
     if load is None:
         # The extension that is being mapped, from within which another load has come.
-        mapping = getattr(here, "mapping", None)
-        frame: FrameType | None = sys._getframe()
-        while mapping is None and frame is not None:
-            if frame.f_code is core.kernel.mapping:
-                mapping = frame.f_locals["spec"]
-            frame = frame.f_back
-        by = getattr(mapping, "name", "") if since == "unseen" else ""
+        step: FrameType | None = sys._getframe() if since == "unseen" else None
+        while step is not None and step.f_code is not core.kernel.mapping:
+            step = step.f_back
+        by = getattr(step.f_locals["spec"], "name", "") if step is not None else ""
         return by, f"came with {by}, which was just being imported" if by else SINCE[since]
     frame = caller_frame()
     place, outside = describe(frame) or "somewhere", describe(frame_outside(frame))
