@@ -48,7 +48,8 @@ class Detection:
 
         self.has_begun = True
         news = self._list = LoaderNews.everything  # another thread may forget it meanwhile
-        news.counters = self._core.kernel.counters
+        if known is not None:
+            news.counters = lambda: known.counters()  # noqa: PLW0108  # it becomes another one
         if known is not None and known.last:
             news.begin_at(known.last, known.counted[2])
         self._news = news.look()

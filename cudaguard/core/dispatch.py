@@ -294,10 +294,8 @@ class Dispatch:
         self.native.mapping(spec, needed, self.flags.masked_for)
         if self.journal.is_written:
             self.recording.begins(spec.origin, spec.name)
-        copies: list[Any] = []
-        if runtime:
-            more = (spec.name, spec.origin, runtime)
-            copies = self.detection.publish("runtime_exported", *more)
+        more = (spec.name, spec.origin, runtime)
+        copies = self.detection.publish("runtime_exported", *more) if runtime else []
         if self.is_looking:
             self.detection.publish("mapping", copies[0][0] if copies else spec.origin, spec.name)
         return copies[0] if copies else None
@@ -357,8 +355,7 @@ class Dispatch:
 
     def load_failed(self, error: Exception, library: str) -> None:
         """Look at why the loader has refused a library, or with "" an extension module."""
-        said = str(error)
-        missing = said.partition(NOT_FOUND)[0] if NOT_FOUND in said else ""
+        missing = str(error).partition(NOT_FOUND)[0] if NOT_FOUND in str(error) else ""
         if library and self.journal.is_written:
             self.journal.note("failed", library, describe(caller_frame()), {"missing": missing})
         if self.is_up:
@@ -415,12 +412,10 @@ class Dispatch:
 
     def _is_looking_now(self) -> bool:
         """Return True if the detectors look, which they begin to if there is something to see."""
-        if self.is_looking:
-            return True
-        self.kernel.patch()  # it may have come past us
-        if not self.kernel.has_news():
-            return False
-        self.look()
+        if not self.is_looking:
+            self.kernel.patch()  # it may have come past us
+            if self.kernel.of_loads().has_news():
+                self.look()
         return self.is_looking
 
     def look(self) -> None:

@@ -193,24 +193,21 @@ class NativeRepairs:
     def mapping(self, spec: ModuleSpec, needed: tuple[str, ...], masked_for: str) -> None:
         """Have done what is to be done before an extension is mapped."""
         if needed not in self._of_no_concern:
-            self._see_to(spec, needed)
+            self.provide(spec, needed)
+            self.choose(spec.origin or "", spec.name, needed)
+            if self._first is None:
+                self._first = list(self._with_moment("first"))
+            due = [item for item in self._first if item[2] in needed]
+            if due:  # on Windows those that come later may need a newer one
+                done = [item for item in due if not item[0].is_for_windows]
+                self._first = [item for item in self._first if item not in done]
+            elif not any(self._beginning_as(one, needed) for one in ("needing", "choosing")):
+                self._of_no_concern.add(needed)
+            for one, entry, _ in due:
+                self._map(entry, one, spec)
         for one, entry, _ in self._with_moment("masking") if masked_for else ():
             if _covers(one, masked_for):
                 self._map(entry, one, spec)
-
-    def _see_to(self, spec: ModuleSpec, needed: tuple[str, ...]) -> None:
-        self.provide(spec, needed)
-        self.choose(spec.origin or "", spec.name, needed)
-        if self._first is None:
-            self._first = list(self._with_moment("first"))
-        due = [item for item in self._first if item[2] in needed]
-        if due:  # on Windows those that come later may need a newer one
-            done = [item for item in due if not item[0].is_for_windows]
-            self._first = [item for item in self._first if item not in done]
-        elif not any(self._beginning_as(one, needed) for one in ("needing", "choosing")):
-            self._of_no_concern.add(needed)
-        for one, entry, _ in due:
-            self._map(entry, one, spec)
 
     def choose(self, file: str, name: str, needed: Iterable[str]) -> None:
         """Have the right one opened of several copies of what is about to be mapped.

@@ -22,11 +22,12 @@ from cudaguard.hooks.barrier import (
 from cudaguard.hooks.caller import hide_frame, of_import_system
 from cudaguard.hooks.dlopen import getdlopenflags
 from cudaguard.hooks.loader import here
+from cudaguard.kernel.loads import watched_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _frozen_importlib_external import ExtensionFileLoader
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
@@ -50,12 +51,12 @@ class _Mapping:
         self.copy: tuple[str, Callable[[bool], None]] | None = None
 
     @of_import_system
-    def begin(self, watched: str | None) -> None:
+    def begin(self, watched: str) -> None:
         """Do what comes before, as part of a watched module or for itself."""
         host, spec = self.host, self.spec
-        slots = NOTHING if watched is None else callbacks_or_nothing(host, watched)
+        slots = callbacks_or_nothing(host, watched) if watched else NOTHING
         # The package of a part has had its turn, and so has what comes through the finder.
-        is_part = watched is not None and spec.name.startswith(watched + ".")
+        is_part = spec.name.startswith(watched + ".")
         is_ready = here.__dict__.pop("prepared", None) is spec or is_part
         if slots.before and not is_ready:
             call_each(host, slots.before, spec)
@@ -148,7 +149,6 @@ class ExtensionLoads:
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.watched: Mapping[str, object] = {}
         # Around those of the standard library, which are passed by otherwise.
         self.pythons_own = NOTHING
 
@@ -206,7 +206,7 @@ class ExtensionLoads:
             if is_pythons:
                 mapping.closes = open_each(self.host, self.pythons_own, spec)
             elif not is_refused:
-                mapping.begin(self._watched_name(name))
+                mapping.begin(watched_name(name))
         except BaseException:
             mapping.let_go()
             raise
@@ -215,19 +215,6 @@ class ExtensionLoads:
     def ended(self, spec: ModuleSpec) -> None:
         """Look at what has come with an extension that the kernel has let pass."""
         _Mapping(self.host, spec).ended()
-
-    def _watched_name(self, name: str) -> str | None:
-        watched = self.watched
-        if name in watched:
-            return name
-        # torch renames a rebuilt extension to name_v1, name_v2 ...
-        stem, _, number = name.rpartition("_v")
-        if stem in watched and number.isdigit():
-            return stem
-        package = name.rpartition(".")[0]
-        while package and package not in watched:
-            package = package.rpartition(".")[0]
-        return package or None
 
 
 def _is_same_file(module: ModuleType, spec: ModuleSpec) -> bool:

@@ -37,7 +37,7 @@ _PAGE = 1 << 12
 _AT_BASE = 7
 _LOCKS = ([0, 0, 1, 0, 0], [0, 1, 0, 0, 0])  # end of a re-entrant one that is open, of 40, 48 bytes
 _UNKNOWN = "a dynamic loader that is not known"
-_NOTHING = bytes(8)  # the address of no entry
+_PAST_US = "mapped past Python's importer"
 _UNREADABLE = "a list of libraries that cannot be read"
 _known: "dict[tuple[int, ...], tuple[str, tuple[str, ...] | None]]" = {}  # files, see `judged`
 
@@ -62,23 +62,28 @@ class Loader:
         self.members: frozenset[int] = frozenset()
         self.known: dict[int, bytes] = {}  # address of an entry -> how it begins
         self.paths: set[str] = set()  # of these, and of extensions that were let pass
-        self.pending = 0  # of these, the entries that may have come since
+        # The last one of these, if nothing else comes with it, and how many entries are to be seen.
+        self.alone: ModuleSpec | None = None
+        self.pending = 0
+
+
+def watched_name(name: str) -> str:
+    """Return the watched module that an extension is, or is part of; empty if there is none."""
+    watched, package = base.kernel.watched, name
+    while package and package not in watched:
+        package = package.rpartition(".")[0]
+    stem, _, number = name.rpartition("_v")  # torch renames a rebuilt extension
+    return stem if stem in watched and number.isdigit() else package
 
 
 def why_extension(spec: "ModuleSpec", name: str, file: str) -> str:
     """Return what concerns the guard in an extension that is about to be mapped, in words."""
-    base.kernel.alone = None
-    watched, package = base.kernel.watched, name
-    while package:
-        if package in watched:
-            return f"extension {name}"
-        package = package.rpartition(".")[0]
-    stem, _, number = name.rpartition("_v")  # torch renames a rebuilt extension
-    if stem in watched and number.isdigit():
+    loader.alone = None
+    if watched_name(name):
         return f"extension {name}"
     if "ctypes" in sys.modules:
         base.watch_ctypes()  # it may have come past us
-    why = why_mapped(base.PAST_US)
+    why = why_mapped(_PAST_US)
     if why:
         return why
     why, _, is_alone = _judge(file)
@@ -86,7 +91,7 @@ def why_extension(spec: "ModuleSpec", name: str, file: str) -> str:
         return f"extension {name}, which {why}"
     if is_alone and file not in loader.paths:
         loader.paths.add(file)
-        base.kernel.alone, loader.pending = spec, 1
+        loader.alone, loader.pending = spec, 1
     return ""
 
 
@@ -322,6 +327,21 @@ def why_mapped(how: str) -> str:
     return (_why_new(how, now, is_whole=True) if found is None else found) or ""
 
 
+def has_news() -> bool:
+    """Return True if what has been mapped concerns a detector, or if that is not known."""
+    return bool(why_mapped("mapped")) or (not loader.place and base.has_ctypes())
+
+
+def look_after(how: str, tell: "Callable[[Any], None]") -> None:
+    """Look at what a load has brought that was let pass, and have the guard told if need be."""
+    try:
+        why = why_mapped(how) if base.may_wake() else "a load within another one"
+        if why and (base.kernel.asked or base.kernel.core):
+            tell(base.wake(why))
+    except base.contained():
+        return
+
+
 def _is_at_end() -> bool:
     """Return True if there is nothing behind the last entry known."""
     try:
@@ -330,7 +350,7 @@ def _is_at_end() -> bool:
             data = _pread(memory, 32, loader.last)
         finally:
             _close(memory)
-        return bool(data == loader.known[loader.last] + _NOTHING)
+        return bool(data == loader.known[loader.last] + bytes(8))
     except failures():  # it has gone
         return False
 
@@ -378,8 +398,7 @@ def _why_new(how: str, now: "tuple[int, ...]", *, is_whole: bool) -> "str | None
             _close(memory)
     if is_whole:
         loader.known = found
-        if len(loader.paths) > _MOST:  # of files that come and go
-            loader.paths.clear()
+        loader.paths = loader.paths if len(loader.paths) < _MOST else set()  # of those that go
     elif len(known) + len(found) != now[1]:
         return None
     else:
@@ -461,7 +480,8 @@ def _patch_ctypes(cdll: "Any", default_mode: int) -> None:
                 try:
                     original(self, *args)
                 except OSError as error:
-                    load = _load_if_refused(original, error, name) if is_asleep else None
+                    if is_asleep:
+                        load = _load_of_guard(_why_refused, original, error, name)
                     if load is None:
                         raise
             if load is not None:
@@ -472,7 +492,7 @@ def _patch_ctypes(cdll: "Any", default_mode: int) -> None:
             raise
         if is_asleep:
             how = f"loaded by ctypes as {name}"
-            base.look_after(how, lambda core: core.ctypes.ended(name, mode))
+            look_after(how, lambda core: core.ctypes.ended(name, mode))
 
     stand_in.put(__init__)
 
@@ -492,14 +512,10 @@ def _load_of_guard(judge: "Callable[..., str]", *args: object) -> "Any":
     return None if core is None else core.ctypes.load
 
 
-def _load_if_refused(original: "Any", error: OSError, name: str) -> "Any":
-    """Return the same for a library that has just been refused; None if it is simply not there."""
-    try:
-        if _is_raised_in(original, error) and not is_absent(error, name):
-            return _load_of_guard(str, f"{name}, which was refused to ctypes")
-    except base.contained():
-        pass
-    return None
+def _why_refused(original: "Any", error: OSError, name: str) -> str:
+    """Return that a library has just been refused, in words; nothing if it is simply not there."""
+    is_meant = _is_raised_in(original, error) and not is_absent(error, name)
+    return f"{name}, which was refused to ctypes" if is_meant else ""
 
 
 def _why_library(name: "Any", mode: "Any") -> str:
@@ -512,4 +528,4 @@ def _why_library(name: "Any", mode: "Any") -> str:
         return f"{name}, loaded by ctypes"
     why, _ = judged(name) if os.sep in name else ("", ())
     is_meant = why.startswith(("is", "needs"))  # a runtime concerns extensions alone
-    return f"{name}, which {why}" if is_meant else why_mapped(base.PAST_US)
+    return f"{name}, which {why}" if is_meant else why_mapped(_PAST_US)

@@ -27,8 +27,9 @@ from cudaguard.hooks.caller import (
     may_look_at_threads,
     module_of,
 )
+from cudaguard.kernel import has_ctypes
 from cudaguard.system.driver import ABSENT, NOWHERE, Driver, DriverState
-from cudaguard.system.modules import has_ctypes, peek
+from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -207,7 +207,8 @@ def _loaded_by(core: Dispatch, load: NativeLoad | None, since: str) -> tuple[str
     if load is None:
         # The extension that is being mapped, from within which another load has come.
         step: FrameType | None = sys._getframe() if since == "unseen" else None
-        while step is not None and step.f_code is not core.kernel.mapping:
+        codes = [one.ours.__code__ for one in core.kernel.stand_ins[:1]]  # for extensions
+        while step is not None and step.f_code not in codes:
             step = step.f_back
         by = getattr(step.f_locals["spec"], "name", "") if step is not None else ""
         return by, f"came with {by}, which was just being imported" if by else SINCE[since]

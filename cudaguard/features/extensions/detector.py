@@ -55,9 +55,8 @@ class ExtensionDetector:
         A library that is not there at all says so itself.
         """
         said = str(error)
-        if said in self._kept or not sys.platform.startswith("linux"):
-            return  # tried again
-        if said == f"{library}{_ABSENT}":
+        is_known = said in self._kept or said == f"{library}{_ABSENT}"  # it is tried again
+        if is_known or not sys.platform.startswith("linux"):
             return
         # The loader names the file of a library that was found by its name.
         path = library if os.sep in library else said.partition(": ")[0]

@@ -205,8 +205,7 @@ def import_provider(request: Request, needed: tuple[str, ...]) -> Iterator[Outco
 # They catch any error to show it to the user, for whom it is the end.
 _SHOW_ERRORS = ("IPython", "ipykernel", "_pytest", "pluggy", "unittest", "multiprocessing")
 _LONGEST_ENTRY = 10  # bytes of code from a call of __enter__ to the body of its `with`
-# The place that was last found to keep errors, and how many frames away: who has caught one may
-# well try again.
+# The place that kept an error, and how many frames away: who has caught one may well try again.
 _last_catch: tuple[CodeType | None, int, int] = None, 0, 0
 
 
@@ -219,13 +218,12 @@ def ends_program() -> bool:
     if sys.version_info < (3, 11):
         return False
     code, at, depth = _last_catch
-    if code is not None:
-        try:
-            frame: FrameType | None = sys._getframe(depth)
-        except own_errors(ValueError):  # there are not so many
-            frame = None
-        if frame is not None and frame.f_code is code and frame.f_lasti == at:
-            return False
+    try:
+        frame: FrameType | None = sys._getframe(depth)
+    except own_errors(ValueError):  # there are not so many
+        frame = None
+    if frame is not None and frame.f_code is code and frame.f_lasti == at:
+        return False
     frame = caller_frame()
     while frame is not None:
         if module_of(frame).partition(".")[0] in _SHOW_ERRORS:
@@ -258,8 +256,6 @@ def _is_import_from_c(frame: FrameType) -> bool:
 
 def _catches(code: CodeType, at: int) -> bool:
     """Return True if a handler around an instruction may keep an error."""
-    if code is _last_catch[0] and at == _last_catch[1]:
-        return True
     from opcode import opmap
 
     entries = list(_entries(code))

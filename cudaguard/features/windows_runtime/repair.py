@@ -15,7 +15,7 @@ from cudaguard.core.request import Done, Refused, WouldDo
 from cudaguard.features.windows_runtime import facts, findings
 from cudaguard.features.windows_runtime.facts import NEWEST_FOR_ALL, RuntimeCopy, newest
 from cudaguard.files import own_errors
-from cudaguard.system.modules import has_ctypes
+from cudaguard.kernel import has_ctypes
 from cudaguard.system.pe import is_too_old, read_pe
 
 TYPE_CHECKING = False
