@@ -175,8 +175,8 @@ def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[int] | None]":
             map(add, words[first + 1 : end : 7], words[first + 4 : end : 7]), default=0
         ):
             return b"", None
-        if 2 not in kinds:
-            return b"", []
+        if 2 not in kinds or end > len(words):
+            return b"", [] if end <= len(words) else None
         at = first + 7 * kinds.index(2)
         place, size = words[at + 1], words[at + 4]
         section, values, at = start[place : place + size], words, place // 8
