@@ -25,7 +25,6 @@ _LIBRARIES = frozenset(watched.LIBRARIES)
 _BROUGHT, _PARTS, _MAY_BE_GLOBAL = map(tuple, (watched.BROUGHT, watched.PARTS, watched.GLOBAL))
 # Bring nothing that matters, and load nothing.
 _OF_SYSTEM = ("libc.so", "libm.so", "libpthread.so", "libdl.so", "librt.so", "libgcc_s.so", "ld-")
-_Z = ord("Z")
 _UNLIKE = (LookupError, TypeError, ValueError)  # of reading what is not as it should be
 _OWN_RUNTIME = b"2idE\0"  # how the name of a variable of a C++ runtime ends
 _NEEDED = 1
@@ -98,8 +97,7 @@ def why_extension(spec: "ModuleSpec", name: str, file: str) -> str:
 def judged(path: str) -> "tuple[str, tuple[str, ...] | None]":
     """Return what the file of an extension has for the guard, in words, and what it needs.
 
-    For most, there are no words. None where a closer look has to tell what it needs. Quick once it
-    is known.
+    For most, no words. None where a closer look has to tell what it needs. Quick once known.
     """
     try:
         state = _stat(path)
@@ -137,7 +135,7 @@ def _judge(path: str) -> "tuple[str, tuple[str, ...] | None, bool]":
             if not why and name.startswith(_BROUGHT):
                 why = f"needs {name}"
     # A letter is found quickly, or not; names in C hardly have it.
-    if _Z not in names or _OWN_RUNTIME not in names:
+    if ord("Z") not in names or _OWN_RUNTIME not in names:
         return why, needed, is_alone
     is_own = "libstdc++.so.6" not in needed
     return why or ("has a C++ runtime of its own" if is_own else ""), None, is_alone
@@ -158,8 +156,7 @@ def run_path(path: str) -> str:
 def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[int] | None]":
     """Return the names of an ELF file, and where of them those are of a tag.
 
-    None if it is cut short, or not as those that the loader of this machine maps; then it may raise
-    one of `_UNLIKE`, too.
+    None if it is cut short, or not as those that this machine's loader maps; or `_UNLIKE` is raised.
     """
     file = _open(path, FLAGS)
     try:

@@ -207,10 +207,13 @@ def _loaded_by(core: Dispatch, load: NativeLoad | None, since: str) -> tuple[str
     if load is None:
         # The extension that is being mapped, from within which another load has come.
         step: FrameType | None = sys._getframe() if since == "unseen" else None
-        codes = [one.ours.__code__ for one in core.kernel.stand_ins[:1]]  # for extensions
-        while step is not None and step.f_code not in codes:
+        guarded, by = core.extensions.load.__code__, ""
+        passed = [one.ours.__code__ for one in core.kernel.stand_ins[:1]]
+        while step is not None and not by:
+            its = step.f_locals if step.f_code is guarded or step.f_code in passed else {}
+            if its.get("mapping") or its.get("core", core) is None:  # what comes before is over
+                by = getattr(its["spec"], "name", "")
             step = step.f_back
-        by = getattr(step.f_locals["spec"], "name", "") if step is not None else ""
         return by, f"came with {by}, which was just being imported" if by else SINCE[since]
     frame = caller_frame()
     place, outside = describe(frame) or "somewhere", describe(frame_outside(frame))
