@@ -156,7 +156,7 @@ def run_path(path: str) -> str:
 def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[int] | None]":
     """Return the names of an ELF file, and where of them those are of a tag.
 
-    None if it is cut short, or not as those that this machine's loader maps; or `_UNLIKE` is raised.
+    None if it is cut short, or not as this machine's loader maps them; or `_UNLIKE` is raised.
     """
     file = _open(path, FLAGS)
     try:
