@@ -32,23 +32,7 @@ if TYPE_CHECKING:
     from cudaguard.core.rule import Names
     from cudaguard.core.rule import Rule as Rule
     from cudaguard.elf.forecast import ExtensionCheck as ExtensionCheck
-    from cudaguard.errors import ArrayInterfaceError as ArrayInterfaceError
-    from cudaguard.errors import ArrayInterfaceWarning as ArrayInterfaceWarning
-    from cudaguard.errors import ConfigError as ConfigError
-    from cudaguard.errors import ContextError as ContextError
-    from cudaguard.errors import ContextWarning as ContextWarning
-    from cudaguard.errors import CudaGuardError as CudaGuardError
-    from cudaguard.errors import CudaGuardWarning as CudaGuardWarning
-    from cudaguard.errors import ExtensionError as ExtensionError
-    from cudaguard.errors import ExtensionWarning as ExtensionWarning
-    from cudaguard.errors import ForkWarning as ForkWarning
-    from cudaguard.errors import GraphError as GraphError
-    from cudaguard.errors import GraphWarning as GraphWarning
-    from cudaguard.errors import ImportOrderError as ImportOrderError
-    from cudaguard.errors import ImportOrderWarning as ImportOrderWarning
-    from cudaguard.errors import LateEnvironmentWarning as LateEnvironmentWarning
-    from cudaguard.errors import RuleError as RuleError
-    from cudaguard.errors import SymbolScopeWarning as SymbolScopeWarning
+    from cudaguard.errors import *  # noqa: F403  # all of them are public
     from cudaguard.features.array_interface.functions import normalize as normalize
     from cudaguard.features.array_interface.functions import validate as validate
     from cudaguard.features.cuda_graphs.functions import graph_safe as graph_safe

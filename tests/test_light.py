@@ -38,34 +38,11 @@ ALLOWED = {
     "posixpath",
     "stat",
 }
-HEAVY = {
-    "collections",
-    "contextlib",
-    "ctypes",
-    "dataclasses",
-    "enum",
-    "functools",
-    "importlib",  # who forgets to import its parts would find them there under the guard only
-    "importlib.abc",
-    "importlib.metadata",
-    "importlib.util",
-    "importlib_metadata",
-    "inspect",
-    "json",
-    "logging",
-    "packaging",
-    "pathlib",
-    "pynvml",
-    "re",
-    "subprocess",
-    "threading",
-    "tomli",
-    "tomllib",
-    "torch",
-    "traceback",
-    "typing",
-    "wrapt",
-}
+HEAVY = {"collections", "contextlib", "ctypes", "dataclasses", "enum", "functools",
+         "importlib",  # who forgets to import its parts would find them there under the guard only
+         "importlib.abc", "importlib.metadata", "importlib.util", "importlib_metadata", "inspect",
+         "json", "logging", "packaging", "pathlib", "pynvml", "re", "subprocess", "threading",
+         "tomli", "tomllib", "torch", "traceback", "typing", "wrapt"}  # fmt: skip
 
 
 def added(child, code: str, **how) -> set[str]:

@@ -48,7 +48,8 @@ class Detection:
 
         self.has_begun = True
         news = self._list = LoaderNews.everything  # another thread may forget it meanwhile
-        news.counters = self._core.kernel.counters
+        if known is not None:
+            news.counters = lambda: known.counters()  # noqa: PLW0108  # it becomes another one
         if known is not None and known.last:
             news.begin_at(known.last, known.counted[2])
         self._news = news.look()
@@ -75,7 +76,7 @@ class Detection:
         What a detector raises on purpose goes out.
         """
         answers = []
-        for entry in self._listeners(event):
+        for entry in self._ready.get(event) or self._listeners(event):
             answer = self._tell(entry, event, *details)
             if answer is not None:
                 answers.append(answer)
@@ -155,11 +156,11 @@ class Detection:
         self._ready = {}
 
     def _tell(self, entry: str, event: str, *details: Any) -> Any:
-        if entry in self._made and self._made[entry] is None:
-            return None
         try:
-            one = self._made.get(entry)
-            if one is None:
+            one = self._made.get(entry, self)
+            if one is None:  # it has failed
+                return None
+            if one is self:
                 # Threads that come here at once get the same one.
                 one = self._made.setdefault(entry, self._table.resolve(entry)(self._core))
                 self._ready = {}

@@ -165,7 +165,7 @@ class Dispatch:
 
     def callbacks_for(self, name: str) -> ImportCallbacks:
         """Return what is to happen around the import of a watched module."""
-        if not self.is_installed:  # uninstalled while the import was on its way
+        if self.reporter.mode == "off":  # uninstalled while the import was on its way
             return NOTHING
         self.seen.add(name)
         callbacks = self._callbacks.get(name)
@@ -195,7 +195,7 @@ class Dispatch:
         if any(one.does for one in own):
             before += self.repairs.before(name)
             after += self.repairs.after(name)
-        if self._plain.around or name in table.index.INITIALIZERS or not (own or orders):
+        if self._plain.around or name in table.initializers or not (own or orders):
             around.append(self.watch_import)
         if name == "ctypes" and RTLD_GLOBAL:
             after.append(self.ctypes_comes)
@@ -223,13 +223,14 @@ class Dispatch:
         if self.journal.is_written:
             where = describe(caller_frame())
         self.journal.note("import", spec.name, where, details)
-        self.kernel.patch()  # ctypes was half imported when we were installed
+        if "ctypes" in sys.modules:
+            self.kernel.patch()  # it was half imported when we were installed
         if spec.name == "ctypes":
             return  # which others try without needing it, and would do without
         if self.pending_context and self.reporter.channel.is_main_process():
             device, self.pending_context = self.pending_context, ""
             self.create_context(device)
-        if spec.name in self.registry.by_module:
+        if self.reporter.deferred and spec.name in self.registry.by_module:
             self.reporter.raise_deferred(spec.name, spec.origin)
 
     def create_context(self, device: str) -> None:
@@ -240,7 +241,6 @@ class Dispatch:
     def watch_import(self, spec: ModuleSpec) -> Close | None:
         """Watch an import: what it does to the CUDA driver, and how it fails."""
         name = spec.name
-        is_watched = name in self.kernel.watched  # otherwise a part of a watched package
         if not self.is_looking and self._is_asked_for(name):
             self.look()
         closes = self.detection.publish("around_import", spec) if self.is_looking else []
@@ -248,17 +248,19 @@ class Dispatch:
         def close(error: BaseException | None) -> None:
             for one in reversed(closes):
                 one(error)
-            detection = self.made("detection")
-            if detection is not None and error is None:
+            detection = vars(self).get("detection")
+            if detection is None:
+                return
+            if error is None:
                 detection.imported(name)
-            if detection is not None and (error is None or is_watched):
+            if error is None or name in self.kernel.watched:  # else a part of a watched package
                 detection.error_passes(error)
 
         return close
 
     def _is_asked_for(self, name: str) -> bool:
         """Return True if the module is watched for what it does to the driver, not for a rule."""
-        if name in table.index.INITIALIZERS:
+        if name in table.initializers:
             package = name.partition(".")[0]
             file, text = table.index.BUILT_WITHOUT.get(package, ("", ""))
             folders: Any = peek(sys.modules.get(package), "__path__") if file else None
@@ -327,8 +329,7 @@ class Dispatch:
 
     def scan_missed_loads(self) -> None:
         """Look at what has changed so far, which is nobody's doing who comes later."""
-        self._look_at_news()
-        if self.is_looking:
+        if self._is_looking_now():
             self.detection.before_load()
 
     def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], None]] | None:
@@ -344,8 +345,7 @@ class Dispatch:
             return
         if self.journal.is_written:
             self.recording.ended(library)
-        self._look_at_news()
-        if self.is_looking:
+        if self._is_looking_now():
             by, is_global = self.flags.set_by if extension else ("", ""), bool(flags & RTLD_GLOBAL)
             self.detection.loaded(library, extension, is_global=is_global, flags_by=by)
 
@@ -372,7 +372,7 @@ class Dispatch:
         if self.journal.is_written:
             self.journal.note("failed", spec.origin or "")
         answers = self.detection.publish("refused", spec, error) if self.is_installed else []
-        return next(iter(answers), None)
+        return answers[0] if answers else None
 
     def error_passes(self, error: BaseException | None, *, is_printed: bool = False) -> None:
         """Look at an error that leaves a guarded block, or ends the program, if one does."""
@@ -403,16 +403,16 @@ class Dispatch:
     def ctypes_comes(self, *_: object) -> None:
         """Watch and use what the program has imported."""
         self.kernel.patch()
-        self._look_at_news()
-        if self.is_looking:
+        if self._is_looking_now():
             self.detection.publish("ctypes_comes")
 
-    def _look_at_news(self) -> None:
-        """Begin to look, if there is something to see."""
+    def _is_looking_now(self) -> bool:
+        """Return True if the detectors look, which they begin to if there is something to see."""
         if not self.is_looking:
             self.kernel.patch()  # it may have come past us
-            if self.kernel.has_news():
+            if self.kernel.of_loads().has_news():
                 self.look()
+        return self.is_looking
 
     def look(self) -> None:
         """Begin to look: who owns what in the global symbol scope, who initializes CUDA; may raise.

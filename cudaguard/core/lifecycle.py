@@ -79,7 +79,7 @@ class Activation:
             self._look_for_plugins(wanted, at_boot=False)
             self._install_hooks(wanted)
         self._follow(wanted, "off")
-        if kernel.has_news():
+        if kernel.of_loads().has_news():
             core.look()
         self._load_late_plugins()
 
@@ -241,7 +241,7 @@ class Activation:
     def _watch(self, names: Mapping[str, object]) -> None:
         if self.core.is_traced or "*" in names:
             names = self._finders().EveryTopLevel(names)
-        self.core.kernel.watched = self.core.extensions.watched = names
+        self.core.kernel.watched = names
 
     def _uninstall_hooks(self) -> None:
         """Put back everything that can be put back."""
@@ -251,9 +251,15 @@ class Activation:
         kernel = core.kernel
         self._finders().remove(kernel)
         kernel.core = kernel.asked = None
-        kernel.watched = core.extensions.watched = {}
-        for what in kernel.unpatch():
-            core.reporter.changed(passes_through(what), stays=True)
+        kernel.watched = {}
+        stand_ins, kernel.stand_ins, kernel.cdll = kernel.stand_ins, [], None
+        kernel.of_loads().loader.forget()
+        for one in stand_ins:
+            one.is_installed = False
+            if getattr(one.owner, one.name) is one.ours:
+                setattr(one.owner, one.name, one.original)
+            else:  # someone else has patched on top, and ours passes through
+                core.reporter.changed(passes_through(one.what), stays=True)
         if core.made("replacements"):
             core.replacements.follow(Registry((), {}))  # what a call asked for holds until `clear`
         for one in filter(None, map(core.made, ("lazy", "end"))):
@@ -305,7 +311,7 @@ class Activation:
     def _report_late(self, *, at_start: bool) -> None:
         """Tell of rules that came too late, and of what is in the global symbol scope already."""
         core = self.core
-        if core.kernel.has_news() or any(map(is_imported, table.index.INITIALIZERS)):
+        if core.kernel.of_loads().has_news() or any(map(is_imported, table.index.INITIALIZERS)):
             core.look()
         self._load_late_plugins()
         if any(is_imported(name) for name in core.registry.by_module):

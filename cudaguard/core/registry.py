@@ -41,12 +41,13 @@ else:
 
 
 BUILT_IN = "built-in"
+_MACHINE = os.uname().machine if hasattr(os, "uname") else ""
 
 
 class RuleEntry:
     """A rule that may not have been made yet."""
 
-    __slots__ = ("_rule", "_when", "does", "grade", "id", "needs", "watch")
+    __slots__ = ("_rule", "_when", "asked", "does", "grade", "id", "needs", "watch")
 
     def __init__(
         self,
@@ -62,11 +63,11 @@ class RuleEntry:
     ) -> None:
         self.id, self.grade, self.watch, self.needs, self.does = id, grade, watch, needs, does
         self._rule, self._when = rule, when
+        self.asked: tuple[str, tuple[str, ...]] = "", ()  # a repair, and the verbs that it does
 
     def applies(self) -> bool | None:
         """Return True if all conditions of the rule hold here; None if others are to be asked."""
-        machine = os.uname().machine if hasattr(os, "uname") else ""
-        is_so = holds(self._when, sys.platform, machine, os.environ)
+        is_so = holds(self._when, sys.platform, _MACHINE, os.environ)
         return None if is_so and "more" in self._when else is_so
 
     @property
@@ -101,14 +102,16 @@ def entry_of(rule: Rule) -> RuleEntry:
 
 def holds(when: Mapping[str, Any], platform: str, machine: str, environ: Mapping[str, str]) -> bool:
     """Return True if those conditions hold that concern nothing that is installed."""
-    for key, actual in (("platform", platform), ("machine", machine)):
-        wanted = when.get(key, actual)
-        if actual not in ((wanted,) if isinstance(wanted, str) else wanted):
-            return False
-    for variable, wanted in when.get("env", {}).items():
-        value = environ.get(variable, "")
-        if (bool(value) if isinstance(wanted, bool) else value) != wanted:
-            return False
+    for key, wanted in when.items():
+        if key in ("platform", "machine"):
+            actual = platform if key == "platform" else machine
+            if actual != wanted and (isinstance(wanted, str) or actual not in wanted):
+                return False
+        elif key == "env":
+            for variable, asked in wanted.items():
+                value = environ.get(variable, "")
+                if (bool(value) if isinstance(asked, bool) else value) != asked:
+                    return False
     return "driver" not in when or has_kernel_driver()
 
 

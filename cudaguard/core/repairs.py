@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.registry import Registry
+from cudaguard.core.registry import Registry, made_once
 from cudaguard.files import fixed_part, matches, os
 from cudaguard.hooks.dlopen import NOT_FOUND, RTLD_GLOBAL
 from cudaguard.hooks.loader import is_imported, is_under_way
@@ -18,7 +18,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from importlib.machinery import ModuleSpec
-    from typing import Any
 
     from cudaguard.core.registry import RuleEntry
     from cudaguard.core.replace import Replacements
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from cudaguard.core.table import FeatureTable
 
 # What the loader says of a library that is older than the one that others were built with.
-_OUTDATED = (": undefined symbol: ", "' not found (required by ")
+_UNDEFINED, _OUTDATED = ": undefined symbol: ", "' not found (required by "
 
 
 class Repairs:
@@ -104,10 +103,10 @@ class Repairs:
 
         It is given a `Request` for each rule, and `more`.
         """
-        return sum(
-            self.tell(request, self.table.resolve(entry)(request, *more))
-            for request in self.requests(entry, entries, name, path, can_raise=can_raise)
-        )
+        done = 0
+        for request in self.requests(entry, entries, name, path, can_raise=can_raise):
+            done += self.tell(request, self.table.resolve(entry)(request, *more))
+        return done
 
     def requests(
         self,
@@ -121,14 +120,18 @@ class Repairs:
         its = self.table.index.VERBS
         for one in entries:
             if self.reporter.mode != "off" and _applies(one):
-                verbs = tuple(verb for verb, _ in one.does if entry in its[verb].values())
-                yield self.request(one, verbs, name, path, **how)
+                asked = one.asked
+                if asked[0] != entry:
+                    verbs = (verb for verb, _ in one.does if entry in its[verb].values())
+                    asked = one.asked = entry, tuple(verbs)
+                yield self.request(one, asked[1], name, path, **how)
 
-    def request(self, *asked: Any, **more: Any) -> Request:
-        """Return a request, with the arguments of `Request` from the entry on."""
+    @made_once
+    def request(self) -> Callable[..., Request]:
+        """What makes a request, with the arguments of `Request` from the entry on."""
         from cudaguard.core.request import Request
 
-        return Request(self, *asked, **more)
+        return lambda *asked, **more: Request(self, *asked, **more)
 
     def tell(self, request: Request, outcomes: Outcomes | None) -> int:
         """Tell the outcomes; return how much was done."""
@@ -181,22 +184,26 @@ class NativeRepairs:
 
     def __init__(self, repairs: Repairs) -> None:
         self._repairs = repairs
+        self._of_no_concern: set[tuple[str, ...]] = set()  # what extensions need
         self._native: dict[str, tuple[tuple[RuleEntry, str, str], ...]] = {}
         self._starts: dict[str, tuple[str, ...]] = {}  # moment: fixed parts of the verbs' values
         self._first: list[tuple[RuleEntry, str, str]] | None = None  # what has not been needed yet
 
     def mapping(self, spec: ModuleSpec, needed: tuple[str, ...], masked_for: str) -> None:
         """Have done what is to be done before an extension is mapped."""
-        self.provide(spec, needed)
-        self.choose(spec.origin or "", spec.name, needed)
-        if self._first is None:
-            self._first = list(self._with_moment("first"))
-        due = [item for item in self._first if item[2] in needed]
-        if due:  # on Windows those that come later may need a newer one
-            done = [item for item in due if not item[0].is_for_windows]
-            self._first = [item for item in self._first if item not in done]
-        for one, entry, _ in due:
-            self._map(entry, one, spec)
+        if needed not in self._of_no_concern:
+            self.provide(spec, needed)
+            self.choose(spec.origin or "", spec.name, needed)
+            if self._first is None:
+                self._first = list(self._with_moment("first"))
+            due = [item for item in self._first if item[2] in needed]
+            if due:  # on Windows those that come later may need a newer one
+                done = [item for item in due if not item[0].is_for_windows]
+                self._first = [item for item in self._first if item not in done]
+            elif not any(self._beginning_as(one, needed) for one in ("needing", "choosing")):
+                self._of_no_concern.add(needed)
+            for one, entry, _ in due:
+                self._map(entry, one, spec)
         for one, entry, _ in self._with_moment("masking") if masked_for else ():
             if _covers(one, masked_for):
                 self._map(entry, one, spec)
@@ -230,29 +237,33 @@ class NativeRepairs:
         libraries before it runs anything of them: after such a refusal a second try is a first one.
         An error that the extension's own code lets pass says nothing of this file, or of none.
         """
-        missing, found, _ = str(error).partition(NOT_FOUND)
         refused, file = error.path, spec.origin
         if file is None or not isinstance(refused, str):
             return False
-        if os.path.abspath(refused) != os.path.abspath(file):
+        if refused != file and os.path.abspath(refused) != os.path.abspath(file):
             return False
-        from cudaguard.elf.reader import read_elf
+        if NOT_FOUND in str(error):
+            missing = str(error).partition(NOT_FOUND)[0]
+            from cudaguard.elf.reader import read_elf
 
-        is_news = bool(found) and missing not in read_elf(file).needed
-        return (is_news and self.provide(spec, (missing,))) or self.fetch(file, spec.name, error)
+            if missing not in read_elf(file).needed and self.provide(spec, (missing,)):
+                return True
+        return self.fetch(file, spec.name, error)
 
     def fetch(self, file: str, name: str, error: Exception) -> bool:
         """Have opened what a file, no bare name, was refused for; True if something was done."""
-        missing, found, _ = str(error).partition(NOT_FOUND)
+        said = str(error)
+        missing, found, _ = said.partition(NOT_FOUND)
         if os.sep not in file or (found and os.sep in missing):
             return False
-        if not found and not any(words in str(error) for words in _OUTDATED):
+        if not (found or _UNDEFINED in said or _OUTDATED in said):
             return False
-        return any(
-            self._repairs.do(entry, [one], name, file, missing if found else "", can_raise=True)
-            for one, entry, value in self._with_moment("lacking")
-            if not found or matches(missing, (value,))
-        )
+        missing = missing if found else ""
+        for one, entry, value in self._with_moment("lacking"):
+            is_meant = not found or matches(missing, (value,))
+            if is_meant and self._repairs.do(entry, [one], name, file, missing, can_raise=True):
+                return True
+        return False
 
     def _map(self, entry: str, one: RuleEntry, spec: ModuleSpec, *more: object) -> int:
         return self._repairs.do(entry, [one], spec.name, spec.origin, *more, can_raise=True)

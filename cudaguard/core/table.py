@@ -70,6 +70,7 @@ class FeatureTable:
     def use(self, index: Any) -> None:
         """Take over the index of the features."""
         self.index, self._found = index, {}
+        self.initializers = frozenset(index.INITIALIZERS)
 
     def resolve(self, entry: str) -> Any:
         """Return the object that an entry ``module:name`` stands for, and import its module."""

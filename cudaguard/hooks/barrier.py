@@ -125,9 +125,12 @@ NOTHING = ImportCallbacks()
 
 def callbacks_or_nothing(host: Host, name: str) -> ImportCallbacks:
     """Return the callbacks of a module; a failure of ours leaves its import unguarded."""
-    callbacks: ImportCallbacks = ask(
-        host, f"deciding what to do for {name}", host.callbacks_for, name, default=NOTHING
-    )
+    try:
+        callbacks: ImportCallbacks = host.callbacks_for(name)
+    except BaseException as error:
+        if not swallowed(host, f"deciding what to do for {name}", error):
+            raise
+        return NOTHING
     return callbacks
 
 

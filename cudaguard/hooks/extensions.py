@@ -22,11 +22,12 @@ from cudaguard.hooks.barrier import (
 from cudaguard.hooks.caller import hide_frame, of_import_system
 from cudaguard.hooks.dlopen import getdlopenflags
 from cudaguard.hooks.loader import here
+from cudaguard.kernel.loads import watched_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _frozen_importlib_external import ExtensionFileLoader
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
@@ -38,37 +39,33 @@ _STANDARD_LIBRARY = f"{os.sep}lib-dynload{os.sep}"
 class _Mapping:
     """An extension that is being mapped, and what is to happen around it."""
 
-    __slots__ = ("_has_begun", "_is_absent", "_is_pythons", "_outer", "closes", "copy", "host",
-                 "module", "spec")  # fmt: skip
+    __slots__ = ("_is_absent", "_is_pythons", "closes", "copy", "host", "module", "spec")
 
     def __init__(self, host: Host, spec: ModuleSpec, *, is_pythons: bool = False) -> None:
         self.host, self.spec = host, spec
         self._is_pythons = is_pythons
         self._is_absent = spec.name not in sys.modules
-        self._has_begun = False
-        self._outer: ModuleSpec | None = None
         self.closes: Sequence[Close] = ()
         self.module: ModuleType | None = None  # once a prerequisite has imported this very file
         # What is mapped instead, and what to call then.
         self.copy: tuple[str, Callable[[bool], None]] | None = None
 
     @of_import_system
-    def begin(self, watched: str | None) -> None:
+    def begin(self, watched: str) -> None:
         """Do what comes before, as part of a watched module or for itself."""
         host, spec = self.host, self.spec
-        callbacks = NOTHING if watched is None else callbacks_or_nothing(host, watched)
+        callbacks = callbacks_or_nothing(host, watched) if watched else NOTHING
         # The package of a part has had its turn, and so has what comes through the finder.
-        is_part = watched is not None and spec.name.startswith(watched + ".")
-        if here.__dict__.pop("prepared", None) is not spec and not is_part:
+        is_part = spec.name.startswith(watched + ".")
+        is_ready = here.__dict__.pop("prepared", None) is spec or is_part
+        if callbacks.before and not is_ready:
             call_each(host, callbacks.before, spec)
         self.copy = ask(host, "preparing the load of an extension", host.before_mapping, spec)
         self.module = self.come()
         if self.module is not None:
-            self._let_go(is_mapped=False)
+            self.let_go()
         else:
             self.closes = open_each(host, callbacks, spec)
-            self._outer, here.mapping = getattr(here, "mapping", None), spec
-            self._has_begun = True
 
     @of_import_system
     def map_copy(
@@ -84,12 +81,12 @@ class _Mapping:
             module = original(loader, copy)
         except BaseException as error:
             is_refused = isinstance(error, ImportError) and error.path == path
-            self._let_go(is_mapped=not is_refused)  # otherwise the module itself has raised it
+            self.let_go(is_mapped=not is_refused)  # otherwise the module itself has raised it
             if is_refused:
                 return None
             hide_frame(error)
             raise
-        self._let_go(is_mapped=True)
+        self.let_go(is_mapped=True)
         if getattr(module, "__file__", None) == path:  # set by modules of one phase
             module.__file__ = self.spec.origin
         return module
@@ -103,7 +100,8 @@ class _Mapping:
         vars(copy).update(its_own, origin=self.copy[0])
         return copy
 
-    def _let_go(self, *, is_mapped: bool) -> None:
+    def let_go(self, *, is_mapped: bool = False) -> None:
+        """Say of a copy that is to be mapped instead, if there is one, whether it was mapped."""
         copy, self.copy = self.copy, None
         if copy is not None:
             call_each(self.host, (copy[1],), is_mapped)
@@ -122,29 +120,24 @@ class _Mapping:
     @barrier("looking at a load that has failed")
     def failed(self, error: BaseException) -> ImportError | None:
         """Look at why the load has failed; return an error that is better than the loader's."""
-        self.leave()
+        self.let_go()
         host, better = self.host, None
         if isinstance(error, ImportError) and not self._is_pythons:
             why = "looking at why an extension was not loaded"
             ask(host, why, host.load_failed, error, "", only_loaders=True)
             better = ask(host, why, host.explained, self.spec, error, only_loaders=True)
-        close_each(host, self.closes, error)
+        if self.closes:
+            close_each(host, self.closes, error)
         return better
 
     @barrier("looking at a library that was loaded")
     def ended(self) -> None:
         """Look at what has been loaded."""
-        self.leave()
+        self.let_go()
         close_each(self.host, self.closes, None)
         if not self._is_pythons:
             origin, name = self.spec.origin or "", self.spec.name
             call_each(self.host, (self.host.after_mapping,), origin, name, getdlopenflags())
-
-    def leave(self) -> None:
-        """Have it not taken for being mapped any longer."""
-        self._let_go(is_mapped=False)
-        if self._has_begun:
-            self._has_begun, here.mapping = False, self._outer
 
 
 class ExtensionLoads:
@@ -156,7 +149,6 @@ class ExtensionLoads:
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.watched: Mapping[str, object] = {}
         # Around those of the standard library, which are passed by otherwise.
         self.pythons_own = NOTHING
 
@@ -214,28 +206,15 @@ class ExtensionLoads:
             if is_pythons:
                 mapping.closes = open_each(self.host, self.pythons_own, spec)
             elif not is_refused:
-                mapping.begin(self._watched_name(name))
+                mapping.begin(watched_name(name))
         except BaseException:
-            mapping.leave()
+            mapping.let_go()
             raise
         return mapping
 
     def ended(self, spec: ModuleSpec) -> None:
         """Look at what has come with an extension that the kernel has let pass."""
         _Mapping(self.host, spec).ended()
-
-    def _watched_name(self, name: str) -> str | None:
-        watched = self.watched
-        if name in watched:
-            return name
-        # torch renames a rebuilt extension to name_v1, name_v2 ...
-        stem, _, number = name.rpartition("_v")
-        if number.isdigit() and stem in watched:
-            return stem
-        package = name.rpartition(".")[0]
-        while package and package not in watched:
-            package = package.rpartition(".")[0]
-        return package or None
 
 
 def _is_same_file(module: ModuleType, spec: ModuleSpec) -> bool:

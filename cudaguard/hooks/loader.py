@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 # `prepared`: the spec of the extension that this thread's GuardLoader hands to the real
 # create_module, which is patched as well (see `hooks.extensions`): once is enough.
-# `mapping`: the spec of the extension that it is mapping, whose own code may import others.
 here = _local()
 _Module: type = type(sys)
 _NO_CLOSES: Sequence[Close] = ()
@@ -142,7 +141,7 @@ class GuardLoader:
         try:
             self._step_aside(module)
             if load.finished_spec is None:
-                callbacks = load.prepare()
+                callbacks = load.callbacks or load.prepare()
                 if callbacks.around:
                     closes = open_each(load.host, callbacks, load.spec)
         except BaseException as error:

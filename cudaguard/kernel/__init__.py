@@ -16,11 +16,6 @@ from _thread import _local
 
 from cudaguard.kernel import watched
 
-if sys.platform == "win32":
-    import nt as _system
-else:
-    import posix as _system
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +27,7 @@ if TYPE_CHECKING:
 
     Function = TypeVar("Function")
 
-SYSTEM = _system
+SYSTEM: "Any" = sys.modules[os.name]  # `posix` or `nt`
 # Bound now: what a program puts into `os` later is its own.
 _open, _close, _read = SYSTEM.open, SYSTEM.close, SYSTEM.read
 _listdir, _access = SYSTEM.listdir, SYSTEM.access
@@ -44,7 +39,6 @@ _MODES = dict.fromkeys(("fix", "1", "on", "true"), "fix")
 _MODES.update((word, word) for word in ("observe", "warn", "strict"))
 _WATCHED = dict.fromkeys(watched.WATCHED + (watched.WINDOWS if sys.platform == "win32" else []))
 _END_OF_CTYPES = "ctypes._endian"  # what ctypes imports last, when all else of it is there
-PAST_US = "mapped past Python's importer"
 # Whose frames are those of reading and importing.
 _BOOTSTRAP = "<frozen importlib._bootstrap"
 _READING = tuple(f"{_BOOTSTRAP}{end}>" for end in ("", "_external", f", {__name__}"))
@@ -122,9 +116,8 @@ def failures() -> "tuple[type[BaseException], ...]":
 def contained() -> "tuple[type[BaseException], ...]":
     """Return what `failures` does, and have the guard tell of one that it should not have."""
     error: Any = sys.exc_info()[1]
-    if _is_refusal(error) or not _is_own(error):
-        return (Exception,) if _is_refusal(error) else ()
-    if not kernel.has_failed:
+    found = failures()
+    if found and not _is_refusal(error) and not kernel.has_failed:
         kernel.has_failed = True
         try:
             wake("a failure of the kernel").broken("watching imports and loads", error)
@@ -132,7 +125,7 @@ def contained() -> "tuple[type[BaseException], ...]":
             kernel.asked, kernel.watched = None, {}  # all passes through
             if sys.stderr is not None:
                 print(f"cudaguard: {type(error).__name__}: {error}", file=sys.stderr)
-    return (Exception,)
+    return found
 
 
 class GuardFinder:
@@ -145,14 +138,11 @@ class GuardFinder:
         self.asked: tuple[str | None, bool] | None = None
         self.core: Any = None  # awake: that of the guard
         # The mode of the variable CUDAGUARD and the process, when it was put up.
-        self.mode, self.pid = "", 0
+        self.mode, self.pid, self.has_failed = "", 0, False
         self.loads: Any = None  # `cudaguard.kernel.loads`, once it is needed
-        self.has_failed = False
         self.cdll: object = None  # what was in ctypes by that name at the last look
         self.retired: type | None = None  # of a finder that has had our place
-        # .busy: the modules that it is looking for; .mapping: the spec of the extension that it has
-        # the loader map, unguarded.
-        self.thread = _local()
+        self.thread = _local()  # .busy: the modules that it is looking for
         self.stand_ins: list[StandIn] = []
 
     @of_import_system
@@ -161,14 +151,21 @@ class GuardFinder:
     ) -> "ModuleSpec | None":
         """Return the spec the other finders give for a watched module, with the guard's loader."""
         try:
-            if name not in self.watched or not self._is_searched(name, target):
+            if name not in self.watched:
+                return None
+            # Asleep, ctypes is watched for its time only.
+            if self.asked and name.startswith("ctypes") and (target is None or name != "ctypes"):
+                if name == _END_OF_CTYPES:
+                    watch_ctypes()
                 return None
             # Per thread and per name: another hook that delegates may call back here, while
             # another thread's import of the same module must not pass unguarded.
             busy: set[str] = self.thread.__dict__.setdefault("busy", set())
             if name in busy:
                 return None
-            behind = self._behind()
+            first, *behind = sys.meta_path
+            if first is not self or self.retired is not None:
+                behind = self._behind()
             busy.add(name)
         except contained():
             return None  # the other finders are asked without us
@@ -191,23 +188,15 @@ class GuardFinder:
             raise
         finally:
             busy.discard(name)
-        core = None if spec is None else core_for(str, f"import of {name}")
-        if core is not None:
+        is_asleep = spec is not None and self.asked is not None
+        core = core_for(str, f"import of {name}") if is_asleep else self.core
+        if spec is not None and core is not None:
             core.stand_before(spec)
         return spec
-
-    def _is_searched(self, name: str, target: object) -> bool:
-        """Return False for what is watched asleep for its time only."""
-        if name == _END_OF_CTYPES:
-            watch_ctypes()
-            return False
-        return self.asked is None or name != "ctypes" or target is not None
 
     def _behind(self) -> "list[Any]":
         """Return who is asked after this finder; those in front have been asked already."""
         finders: list[Any] = list(sys.meta_path)
-        if self.retired is None and finders[0] is self:
-            return finders[1:]
         places = (place for place, one in enumerate(finders, 1) if one is self)
         return [one for one in finders[next(places, 0) :] if type(one) is not self.retired]
 
@@ -222,35 +211,14 @@ class GuardFinder:
 
     def of_loads(self) -> "Any":
         """Return the module for loads, which is imported for the first one."""
-        if self.loads is None:
-            self.loads = _found(f"{__name__}.loads")
+        self.loads = self.loads or _found(f"{__name__}.loads")
         return self.loads
-
-    def counters(self) -> "tuple[int, ...]":
-        """Return what the dynamic loader counts; it changes with all that is mapped. Empty: no."""
-        loader = self.loads and self.loads.loader
-        return loader.counters() if loader and loader.place else ()
-
-    def has_news(self) -> bool:
-        """Return True if what the loader has mapped concerns a detector, or if that is not known.
-
-        What does is news until `LoaderList` has begun at what was known before.
-        """
-        is_unknown = not self.counters() and has_ctypes()
-        return bool(self.of_loads().why_mapped("mapped")) or is_unknown
 
     @staticmethod
     def has_plugins() -> bool:
         """Return True if a distribution has rules of its own; which, the guard finds out."""
         files = (f"{one}/entry_points.txt" for one in distributions(list(sys.path)))
         return any(b"[cudaguard.rules]" in start_of(file) for file in files if _access(file, 0))
-
-    def unpatch(self) -> "list[str]":
-        """Put them back; return those that someone else has patched on top, and ours passes."""
-        stand_ins, self.stand_ins, self.cdll = self.stand_ins, [], None
-        if self.loads is not None:
-            self.loads.loader.forget()
-        return [stand_in.what for stand_in in stand_ins if not stand_in.restore()]
 
 
 kernel = GuardFinder()
@@ -264,8 +232,6 @@ class StandIn:
     def __init__(self, what: str, owner: "Any", name: str) -> None:
         self.what, self.owner, self.name = what, owner, name
         self.original: Any = getattr(owner, name)
-        self.ours: Any = None
-        self.is_installed = False
 
     def put(self, ours: "Any") -> None:
         """Put ours there, looking like the original."""
@@ -273,17 +239,10 @@ class StandIn:
             for attribute in ("__module__", "__qualname__", "__doc__"):
                 setattr(ours, attribute, getattr(self.original, attribute, None))
             vars(ours)["__wrapped__"] = self.original  # inspect.signature follows it
-        self.ours, self.is_installed = ours, True
+        self.ours: Any = ours
+        self.is_installed = True
         kernel.stand_ins.append(self)
         setattr(self.owner, self.name, ours)
-
-    def restore(self) -> bool:
-        """Put the original back; False if someone else has patched on top."""
-        self.is_installed = False
-        is_clean = getattr(self.owner, self.name) is self.ours
-        if is_clean:
-            setattr(self.owner, self.name, self.original)
-        return is_clean
 
 
 def wake(reason: str) -> "Any":
@@ -329,17 +288,6 @@ def core_for(judge: "Callable[..., str]", *args: object) -> "Any":
         return None
 
 
-def look_after(how: str, tell: "Callable[[Any], None]") -> None:
-    """Look at what a load has brought that was let pass, and have the guard told if need be."""
-    try:
-        loads = kernel.loads
-        why = (loads and loads.why_mapped(how)) if may_wake() else "a load within another one"
-        if why and (kernel.asked or kernel.core):
-            tell(wake(why))
-    except contained():
-        return
-
-
 def _patch_extensions() -> None:
     what = "importlib.machinery.ExtensionFileLoader.create_module"
     stand_in = StandIn(what, ExtensionFileLoader, "create_module")
@@ -356,15 +304,10 @@ def _patch_extensions() -> None:
             if core is not None:
                 return core.extensions.load(original, loader, spec)
             try:
-                here = kernel.thread.__dict__
-                outer, here["mapping"] = here.get("mapping"), spec if is_asleep else None
-                try:
-                    module = original(loader, spec)
-                finally:
-                    here["mapping"] = outer
+                module = original(loader, spec)
             except ImportError as error:
                 if is_asleep:
-                    core = core_for(_why_refused, spec)
+                    core = core_for(_why_extension, spec, True)
                 if core is None:
                     raise
                 hide_frame(error)
@@ -372,35 +315,21 @@ def _patch_extensions() -> None:
         except BaseException as error:
             hide_frame(error)
             raise
-        if is_asleep:
+        if is_asleep and kernel.loads is not None and kernel.loads.loader.alone is not spec:
             name = getattr(spec, "name", "")
-            look_after(f"mapped by {name}", lambda core: core.extensions.ended(spec))
+            kernel.loads.look_after(f"mapped by {name}", lambda core: core.extensions.ended(spec))
         return module
 
     stand_in.put(create_module)
 
 
-def _why_extension(spec: "ModuleSpec") -> str:
-    """Return what concerns the guard in an extension that is about to be mapped, in words."""
+def _why_extension(spec: "ModuleSpec", is_refused: bool = False) -> str:
+    """Return what concerns the guard in an extension to be mapped, or just refused, in words."""
     name, file = getattr(spec, "name", None), getattr(spec, "origin", None)
     if type(name) is not str or type(file) is not str or _STANDARD_LIBRARY in file:
         return ""
-    stem, _, number = name.rpartition("_v")  # torch renames a rebuilt extension
-    package = stem if number.isdigit() and stem in kernel.watched else name
-    while package:
-        if package in kernel.watched:
-            return f"extension {name}"
-        package = package.rpartition(".")[0]
-    watch_ctypes()  # it may have come past us
-    why: str = kernel.of_loads().why_mapped(PAST_US) or kernel.loads.judged(file)[0]
-    return f"extension {name}, which {why}" if why.startswith(("needs", "is", "has")) else why
-
-
-def _why_refused(spec: "ModuleSpec") -> str:
-    """Return the same of an extension that the loader has just refused."""
-    name, file = getattr(spec, "name", None), getattr(spec, "origin", None)
-    is_pythons = type(file) is str and _STANDARD_LIBRARY in file
-    return "" if is_pythons else f"extension {name}, which was refused"
+    why = "" if is_refused else kernel.of_loads().why_extension(spec, name, file)
+    return f"extension {name}, which was refused" if is_refused else why
 
 
 class _SetFlags:
@@ -439,8 +368,7 @@ class _SetFlags:
 
 
 def _why_flags(args: "tuple[Any, ...]", kwargs: "dict[str, Any]") -> str:
-    is_plain = len(args) == 1 and type(args[0]) is int and not kwargs
-    is_local = is_plain and not args[0] & RTLD_GLOBAL
+    is_local = len(args) == 1 and type(args[0]) is int and not (kwargs or args[0] & RTLD_GLOBAL)
     return "" if is_local else "sys.setdlopenflags(), which makes extensions global"
 
 
@@ -452,10 +380,11 @@ def has_ctypes() -> bool:
 
 def watch_ctypes() -> None:
     """Watch the loads of ctypes, if it is there; again if it was reloaded."""
-    if RTLD_GLOBAL and has_ctypes():
-        ctypes: Any = sys.modules["ctypes"]
-        there = vars(ctypes).get("CDLL")
-        if there is not kernel.cdll:  # otherwise nothing has come, or taken its place
+    ctypes = sys.modules.get("ctypes")
+    if ctypes is not None and RTLD_GLOBAL:
+        there = object.__getattribute__(ctypes, "__dict__").get("CDLL")
+        # Otherwise nothing has come, or taken its place.
+        if there is not kernel.cdll and has_ctypes():
             kernel.cdll = there
             why = kernel.of_loads().watch(ctypes)
             if why and may_wake():
@@ -531,8 +460,7 @@ def install_kernel(mode: "str | None", *, is_alone: bool = False) -> str:
         return f"{min(early)}, which was imported before"
     if kernel.has_plugins():
         return "a rule plug-in"
-    kernel.asked, kernel.mode = (mode, is_alone), _MODES.get(word, "")
-    kernel.pid = SYSTEM.getpid()
+    kernel.asked, kernel.mode, kernel.pid = (mode, is_alone), _MODES.get(word, ""), SYSTEM.getpid()
     kernel.watched = {**_WATCHED, "ctypes": None, _END_OF_CTYPES: None}
     sys.meta_path.insert(0, kernel)
     kernel.patch()
@@ -561,7 +489,8 @@ def start_of(path: str) -> bytes:
             return b""
         file = _open(path, FLAGS)
         try:
-            return _read(file, 1 << 20)
+            data: bytes = _read(file, 1 << 20)
+            return data
         finally:
             _close(file)
     except failures():

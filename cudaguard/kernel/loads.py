@@ -6,7 +6,7 @@ has been mapped, the names of the files. Nothing is loaded for it and nothing ch
 
 import os
 import sys
-from _operator import add  # light: `operator` is not
+from _operator import add, sub  # light: `operator` is not
 
 from cudaguard import kernel as base
 from cudaguard.kernel import FLAGS, SYSTEM, failures, start_of, watched
@@ -14,19 +14,19 @@ from cudaguard.kernel import FLAGS, SYSTEM, failures, start_of, watched
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from importlib.machinery import ModuleSpec
     from typing import Any
 
 _open, _close, _listdir = SYSTEM.open, SYSTEM.close, SYSTEM.listdir
-_fstat, _stat = SYSTEM.fstat, SYSTEM.stat
+_seek, _stat = SYSTEM.lseek, SYSTEM.stat
 _pread: "Any" = getattr(SYSTEM, "pread", None)  # Windows has neither
 _confstr: "Any" = getattr(SYSTEM, "confstr", None)
 _LIBRARIES = frozenset(watched.LIBRARIES)
 _BROUGHT, _PARTS, _MAY_BE_GLOBAL = map(tuple, (watched.BROUGHT, watched.PARTS, watched.GLOBAL))
-# Of names, so that these are looked for in C: nearly no extension has them.
-_OWN_RUNTIME = b"2idE\0"
-_MARKS = (_OWN_RUNTIME, *sorted({name[:5].encode() for name in (*_BROUGHT, *watched.FIRST)}))
-_SMALL = 1 << 13  # bytes
-_DYNAMIC = 2
+# Bring nothing that matters, and load nothing.
+_OF_SYSTEM = ("libc.so", "libm.so", "libpthread.so", "libdl.so", "librt.so", "libgcc_s.so", "ld-")
+_UNLIKE = (LookupError, TypeError, ValueError)  # of reading what is not as it should be
+_OWN_RUNTIME = b"2idE\0"  # how the name of a variable of a C++ runtime ends
 _NEEDED = 1
 _RUN_PATHS = (29, 15)  # the second where there is not the first
 _START = 1 << 14  # bytes; headers and names of most extensions lie there
@@ -36,6 +36,7 @@ _PAGE = 1 << 12
 _AT_BASE = 7
 _LOCKS = ([0, 0, 1, 0, 0], [0, 1, 0, 0, 0])  # end of a re-entrant one that is open, of 40, 48 bytes
 _UNKNOWN = "a dynamic loader that is not known"
+_PAST_US = "mapped past Python's importer"
 _UNREADABLE = "a list of libraries that cannot be read"
 _known: "dict[tuple[int, ...], tuple[str, tuple[str, ...] | None]]" = {}  # files, see `judged`
 
@@ -54,120 +55,149 @@ class Loader:
         # Returns what it counts: additions, libraries, members of the global scope, and where
         # these are listed; or nothing.
         self.counters: Callable[[], tuple[int, ...]] = _counters
+        self.read: tuple[bytes, tuple[int, ...]] = (b"", ())  # where that stands, and that
         # At the last look; and the entries of the global scope then.
         self.counted: tuple[int, ...] = ()
         self.members: frozenset[int] = frozenset()
         self.known: dict[int, bytes] = {}  # address of an entry -> how it begins
+        self.paths: set[str] = set()  # of these, and of extensions that were let pass
+        # The last one of these, if nothing else comes with it, and how many entries are to be seen.
+        self.alone: ModuleSpec | None = None
+        self.pending = 0
+
+
+def watched_name(name: str) -> str:
+    """Return the watched module that an extension is, or is part of; empty if there is none."""
+    watched, package = base.kernel.watched, name
+    while package and package not in watched:
+        package = package.rpartition(".")[0]
+    stem, _, number = name.rpartition("_v")  # torch renames a rebuilt extension
+    return stem if stem in watched and number.isdigit() else package
+
+
+def why_extension(spec: "ModuleSpec", name: str, file: str) -> str:
+    """Return what concerns the guard in an extension that is about to be mapped, in words."""
+    loader.alone = None
+    if watched_name(name):
+        return f"extension {name}"
+    if "ctypes" in sys.modules:
+        base.watch_ctypes()  # it may have come past us
+    why = why_mapped(_PAST_US)
+    if why:
+        return why
+    why, _, is_alone = _judge(file)
+    if why:
+        return f"extension {name}, which {why}"
+    if is_alone and file not in loader.paths:
+        loader.paths.add(file)
+        loader.alone, loader.pending = spec, 1
+    return ""
 
 
 def judged(path: str) -> "tuple[str, tuple[str, ...] | None]":
     """Return what the file of an extension has for the guard, in words, and what it needs.
 
-    For most, there are no words. None where a closer look has to tell what it needs; asleep, nobody
-    asks for that. Quick once it is known.
+    For most, no words. None where a closer look has to tell what it needs. Quick once known.
     """
-    is_awake = base.kernel.asked is None
     try:
         state = _stat(path)
+        key = state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
+        if key not in _known:
+            if len(_known) >= _MOST_FILES:
+                _known.clear()
+            is_regular = state.st_mode & 0xF000 == 0x8000
+            _known[key] = _judge(path)[:2] if is_regular else ("", ())
+        return _known[key]
     except failures():  # the loader has its own words
         return "", ()
-    key = state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, is_awake
-    if key not in _known:
-        if len(_known) >= _MOST_FILES:
-            _known.clear()
-        is_regular = state.st_mode & 0xF000 == 0x8000
-        _known[key] = _judge(path, is_awake=is_awake) if is_regular else ("", ())
-    return _known[key]
 
 
-def _judge(path: str, *, is_awake: bool) -> "tuple[str, tuple[str, ...] | None]":
+def _judge(path: str) -> "tuple[str, tuple[str, ...] | None, bool]":
+    """Return that, and whether nothing else that matters can be mapped together with it."""
     if sys.platform != "linux":
-        return "is for Windows" if sys.platform == "win32" else "", ()
-    why, names, tags, values = _read(path)
-    if why:
-        return why, None
-    if not is_awake and len(names) < _SMALL and max(map(names.find, _MARKS)) < 0:
-        return "", ()
-    places = (value for tag, value in zip(tags, values) if tag == _NEEDED)
-    texts = (names[place : names.find(b"\0", place)] for place in places)
-    needed = tuple(text.decode("utf-8", "replace") for text in texts)
-    for name in needed:
-        if not why and name.startswith(_BROUGHT):
-            why = f"needs {name}"
-        elif not why and name in watched.FIRST and _is_in_environment(name):
-            why = f"needs {name}, which the environment has"
-    if _OWN_RUNTIME not in names:
-        return why, needed
+        return "is for Windows" if sys.platform == "win32" else "", (), False
+    try:
+        names, places = _read(path)
+    except failures() as error:  # if it cannot be opened, the loader has its own words
+        names, places = b"", None if isinstance(error, _UNLIKE) else []
+    if places is None:
+        return "is cut short, or unlike others", None, False
+    needed: tuple[str, ...] = ()
+    why, is_alone = "", bool(names) and not names.partition(b"dlopen")[1]
+    for place in places:
+        name = names[place : names.find(0, place)].decode("utf-8", "replace")
+        needed = (*needed, name)
+        if name in watched.FIRST:
+            if not why and _is_in_environment(name):
+                why = f"needs {name}, which the environment has"
+        elif not name.startswith(_OF_SYSTEM):
+            is_alone = False
+            if not why and name.startswith(_BROUGHT):
+                why = f"needs {name}"
+    # A letter is found quickly, or not; names in C hardly have it.
+    if ord("Z") not in names or _OWN_RUNTIME not in names:
+        return why, needed, is_alone
     is_own = "libstdc++.so.6" not in needed
-    return why or ("has a C++ runtime of its own" if is_own else ""), None
+    return why or ("has a C++ runtime of its own" if is_own else ""), None, is_alone
 
 
 def run_path(path: str) -> str:
     """Return the folders in which what a library needs is looked for, as it names them."""
-    return _read(path, _RUN_PATHS)[1].partition(b"\0")[0].decode("utf-8", "replace")
+    for tag in _RUN_PATHS:
+        try:
+            names, places = _read(path, tag)
+        except failures():
+            break
+        for place in places or ():
+            return names[place : names.find(0, place)].decode("utf-8", "replace")
+    return ""
 
 
-def _read(path: str, only: "tuple[int, ...]" = ()) -> "tuple[str, bytes, list[int], list[int]]":
-    """Return what is odd about a file, its names, and its dynamic section: tags, and their values.
+def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[int] | None]":
+    """Return the names of an ELF file, and where of them those are of a tag.
 
-    With `only`, just the text of the first of these tags that it has.
+    None if it is cut short, or not as this machine's loader maps them; or `_UNLIKE` is raised.
     """
+    file = _open(path, FLAGS)
     try:
-        file = _open(path, FLAGS)
-    except failures():  # the loader has its own words
-        return "", b"", [], []
-    try:
-        start = _pread(file, _START, 0)
-        segments = _segments(start)
-        if segments is None or segments[0] > _fstat(file).st_size:
-            return "is cut short, or unlike others", b"", [], []
-        _, kinds, offsets, addresses, sizes = segments
-        if _DYNAMIC not in kinds:
-            return "", b"", [], []
-        index = kinds.index(_DYNAMIC)
-        section = _part(file, start, offsets[index], min(sizes[index], _MOST))
-        words = memoryview(section)[: len(section) // 16 * 16].cast("Q")
-        tags, values = words[::2].tolist(), words[1::2].tolist()
-        if 0 not in tags or 5 not in tags or 10 not in tags:
-            return "is unlike others", b"", [], []
-        del tags[tags.index(0) :]
-        names, address = b"", values[tags.index(5)]
-        for kind, offset, first, length in zip(kinds, offsets, addresses, sizes):
-            if kind == 1 and first <= address < first + length:
-                place, size = offset + address - first, values[tags.index(10)]
-                if only:
-                    index = next((tags.index(tag) for tag in only if tag in tags), -1)
-                    place += min(values[index], size)
-                    size = _PAGE if index >= 0 else 0
-                names = _part(file, start, place, size)
-                break
+        start, size = _pread(file, _START, 0), _seek(file, 0, 2)
+        if start[:6] != b"\x7fELF\2\1" or len(start) < 64 or start[54] != 56:
+            return b"", None if start[:4] == b"\x7fELF" else []
+        words = memoryview(start[: len(start) // 8 * 8]).cast("Q")
+        first = words[4] // 8  # of seven words about each segment
+        end = first + 7 * start[56]
+        kinds = start[8 * first : 8 * end : 56]  # the lowest byte of them
+        # Most end with their table of sections.
+        if words[5] + 64 * start[60] != size and size < max(
+            map(add, words[first + 1 : end : 7], words[first + 4 : end : 7]), default=0
+        ):
+            return b"", None
+        if 2 not in kinds or end > len(words):
+            return b"", [] if end <= len(words) else None
+        at = first + 7 * kinds.index(2)
+        place, size = words[at + 1], words[at + 4]
+        section, values, at = start[place : place + size], words, place // 8
+        if place + size > len(start):
+            section = _pread(file, min(size, _MOST), place)
+            values, at = memoryview(section).cast("Q"), 0
+        tags = section[::16]
+        address, size = values[at + 2 * tags.index(5) + 1], values[at + 2 * tags.index(10) + 1]
+        places: list[int] = []
+        number = -1
+        for _ in range(tags.count(tag)):
+            number = tags.index(tag, number + 1)
+            if values[at + 2 * number] == tag:
+                places.append(values[at + 2 * number + 1])
+        for number, kind in enumerate(kinds):
+            at = first + 7 * number
+            if kind == 1 and 0 <= address - words[at + 2] < words[at + 4]:
+                place = words[at + 1] + address - words[at + 2]
+                if place + size <= len(start):
+                    return start[place : place + size], places
+                return _pread(file, min(size, _MOST << 8), place), places
     finally:
         _close(file)
-    return "", names, tags, values
-
-
-def _part(file: int, start: bytes, place: int, length: int) -> bytes:
-    """Return a part of a file, of which the start has been read."""
-    if place + length <= len(start):
-        return start[place : place + length]
-    found: bytes = _pread(file, min(length, _MOST << 8), place)
-    return found
-
-
-def _segments(start: bytes) -> "tuple[int, list[int], list[int], list[int], list[int]] | None":
-    """Return where a file has to end, and kind, offset, address and size of its ELF segments.
-
-    None if it is not as the loader's of this machine are; what is no ELF file has no segments.
-    """
-    if start[:4] != b"\x7fELF":
-        return 0, [], [], [], []
-    place, count = int.from_bytes(start[32:40], "little"), int.from_bytes(start[56:58], "little")
-    table = memoryview(start)[place : place + 56 * count]
-    if start[4:6] != b"\2\1" or start[54:56] != b"\x38\0" or len(table) < 56 * count:
-        return None
-    words = table.cast("Q").tolist()
-    kinds, offsets, sizes = table.cast("I")[::14].tolist(), words[1::7], words[4::7]
-    return max(map(add, offsets, sizes), default=0), kinds, offsets, words[2::7], sizes
+    return b"", None
 
 
 def _is_in_environment(name: str) -> bool:
@@ -212,11 +242,11 @@ def _find() -> str:
         vector = _words(start_of("/proc/self/auxv"))
         there = dict(zip(vector[::2], vector[1::2])).get(_AT_BASE, 0)
         memory = _open("/proc/self/mem", FLAGS)
-        segments = _segments(_pread(memory, _PAGE, there)) if there else None
-        if segments is not None:
-            _, kinds, _, addresses, sizes = segments
-            parts = zip(kinds, addresses, sizes)
-            _, at, size = max(part for part in parts if part[0] == 1)  # that is the last one
+        if there:
+            words = _words(_pread(memory, _PAGE, there))
+            table = words[words[4] // 8 :][: 7 * (words[7] & 0xFFFF)]
+            parts = zip(table[::7], table[2::7], table[4::7])
+            _, at, size = max(part for part in parts if part[0] % 2**32 == 1)  # the last one
             loader.place = _found_in(memory, there + at, min(size, _MOST))
     except failures():  # another C library does not know the question; or there is no /proc
         pass
@@ -254,13 +284,18 @@ def _counters() -> "tuple[int, ...]":
     try:
         memory = _open("/proc/self/mem", FLAGS)
         try:
-            words = memoryview(_pread(memory, loader.adds + 8, loader.place)).cast("Q")
-            place, count = memoryview(_pread(memory, 16, loader.scope)).cast("Q")
+            data = _pread(memory, loader.adds + 8, loader.place) + _pread(memory, 16, loader.scope)
         finally:
             _close(memory)
     except failures():
         return ()
-    return words[-1] & 0xFFFFFFFF, words[1] & 0xFFFFFFFF, count & 0xFFFFFFFF, place
+    known, numbers = loader.read
+    if data != known:
+        words = memoryview(data).cast("Q")
+        counts = words[-3] & 0xFFFFFFFF, words[1] & 0xFFFFFFFF, words[-1] & 0xFFFFFFFF
+        numbers = (*counts, words[-2])
+        loader.read = data, numbers
+    return numbers
 
 
 def why_mapped(how: str) -> str:
@@ -269,16 +304,52 @@ def why_mapped(how: str) -> str:
     What does is not taken note of: to the guard it is new, too. At the first look all is looked at
     that is there, and what of it is global. `how` follows the name of a library.
     """
-    why = "" if loader.place else _find()
-    if not loader.place:  # what can be done about it, the guard does once the program has ctypes
-        return why if base.has_ctypes() else ""
+    if not loader.place:
+        why = _find()
+        if not loader.place:  # what can be done, the guard does once the program has ctypes
+            return why if base.has_ctypes() else ""
     before, now = loader.counted, loader.counters()
+    pending, loader.pending = loader.pending, 0
     if now == before:
         return "" if now else _UNREADABLE
+    if pending and tuple(map(sub, now, before)) == (1, 1, 0, 0):
+        loader.counted = now  # that is the extension's own
+        return ""
+    if now[1:] == before[1:] and _is_at_end():  # what has come has gone
+        loader.counted = now
+        return ""
     # Behind the last one, if that is still there; all, if others are gone.
     is_whole = now[2:] != before[2:]
     found = _why_new(how, now, is_whole=is_whole)
     return (_why_new(how, now, is_whole=True) if found is None else found) or ""
+
+
+def has_news() -> bool:
+    """Return True if what has been mapped concerns a detector, or if that is not known."""
+    return bool(why_mapped("mapped")) or (not loader.place and base.has_ctypes())
+
+
+def look_after(how: str, tell: "Callable[[Any], None]") -> None:
+    """Look at what a load has brought that was let pass, and have the guard told if need be."""
+    try:
+        why = why_mapped(how) if base.may_wake() else "a load within another one"
+        if why and (base.kernel.asked or base.kernel.core):
+            tell(base.wake(why))
+    except base.contained():
+        return
+
+
+def _is_at_end() -> bool:
+    """Return True if there is nothing behind the last entry known."""
+    try:
+        memory = _open("/proc/self/mem", FLAGS)
+        try:
+            data = _pread(memory, 32, loader.last)
+        finally:
+            _close(memory)
+        return bool(data == loader.known[loader.last] + bytes(8))
+    except failures():  # it has gone
+        return False
 
 
 def _why_new(how: str, now: "tuple[int, ...]", *, is_whole: bool) -> "str | None":
@@ -305,7 +376,9 @@ def _why_new(how: str, now: "tuple[int, ...]", *, is_whole: bool) -> "str | None
             found[entry] = data[:24]
             is_new = known.get(entry) != data[:24]
             if is_new or (entry in members and entry not in loader.members):
-                _, slash, name = _path_at(memory, text).rpartition("/")
+                path = _path_at(memory, text)
+                loader.paths.add(path)
+                _, slash, name = path.rpartition("/")
                 # What the program was started with was mapped before all else: no extension.
                 is_library = name.startswith(("lib", "ld-")) and entry in members
                 is_from_start &= is_library or not slash
@@ -322,7 +395,8 @@ def _why_new(how: str, now: "tuple[int, ...]", *, is_whole: bool) -> "str | None
             _close(memory)
     if is_whole:
         loader.known = found
-    elif len(found) != now[1] - before[1]:
+        loader.paths = loader.paths if len(loader.paths) < _MOST else set()  # of those that go
+    elif len(known) + len(found) != now[1]:
         return None
     else:
         known.update(found)
@@ -403,7 +477,8 @@ def _patch_ctypes(cdll: "Any", default_mode: int) -> None:
                 try:
                     original(self, *args)
                 except OSError as error:
-                    load = _load_if_refused(original, error, name) if is_asleep else None
+                    if is_asleep:
+                        load = _load_of_guard(_why_refused, original, error, name)
                     if load is None:
                         raise
             if load is not None:
@@ -414,7 +489,7 @@ def _patch_ctypes(cdll: "Any", default_mode: int) -> None:
             raise
         if is_asleep:
             how = f"loaded by ctypes as {name}"
-            base.look_after(how, lambda core: core.ctypes.ended(name, mode))
+            look_after(how, lambda core: core.ctypes.ended(name, mode))
 
     stand_in.put(__init__)
 
@@ -434,14 +509,10 @@ def _load_of_guard(judge: "Callable[..., str]", *args: object) -> "Any":
     return None if core is None else core.ctypes.load
 
 
-def _load_if_refused(original: "Any", error: OSError, name: str) -> "Any":
-    """Return the same for a library that has just been refused; None if it is simply not there."""
-    try:
-        if _is_raised_in(original, error) and not is_absent(error, name):
-            return _load_of_guard(str, f"{name}, which was refused to ctypes")
-    except base.contained():
-        pass
-    return None
+def _why_refused(original: "Any", error: OSError, name: str) -> str:
+    """Return that a library has just been refused, in words; nothing if it is simply not there."""
+    is_meant = _is_raised_in(original, error) and not is_absent(error, name)
+    return f"{name}, which was refused to ctypes" if is_meant else ""
 
 
 def _why_library(name: "Any", mode: "Any") -> str:
@@ -454,4 +525,4 @@ def _why_library(name: "Any", mode: "Any") -> str:
         return f"{name}, loaded by ctypes"
     why, _ = judged(name) if os.sep in name else ("", ())
     is_meant = why.startswith(("is", "needs"))  # a runtime concerns extensions alone
-    return f"{name}, which {why}" if is_meant else why_mapped(base.PAST_US)
+    return f"{name}, which {why}" if is_meant else why_mapped(_PAST_US)

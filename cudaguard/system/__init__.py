@@ -5,8 +5,6 @@ Here is what is known at once: attributes of imported modules, a driver.
 
 from __future__ import annotations
 
-import sys
-
 from cudaguard.files import os, own_errors
 
 TYPE_CHECKING = False
@@ -26,11 +24,6 @@ def peek(module: object, name: str) -> Any:
         return object.__getattribute__(module, "__dict__").get(name)
     except own_errors(AttributeError):
         return None
-
-
-def has_ctypes() -> bool:
-    """Return True if the program has imported ctypes, and completely."""
-    return peek(sys.modules.get("ctypes"), "pythonapi") is not None
 
 
 def has_kernel_driver() -> bool:

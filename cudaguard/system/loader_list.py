@@ -11,11 +11,12 @@ Source: ``link.h``; ``proc(5)``.
 
 from __future__ import annotations
 
+import sys
 from _thread import RLock
 
 from cudaguard.elf.process import ENTRY, Library, Memory, entries, first_entry, rendezvous
 from cudaguard.files import os, own_errors
-from cudaguard.system import has_ctypes
+from cudaguard.system import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class LoaderList:
         try:
             self._first, self._scope_at = rendezvous(memory)
         except own_errors(OSError):
-            if not has_ctypes():
+            if peek(sys.modules.get("ctypes"), "pythonapi") is None:
                 raise
             self._first = first_entry()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import cudaguard
+from cudaguard import errors
 
 PACKAGE = Path(cudaguard.__file__).parent
 
@@ -16,11 +17,13 @@ def names_for_type_checkers() -> dict[str, str]:
     """Return public name -> module, as a type checker sees them."""
     tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
     return {
-        alias.asname: node.module.partition(".")[2]
+        name: node.module.partition(".")[2]
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.module != "__future__"
         for alias in node.names
-        if alias.asname == alias.name  # "X as X" is what re-exports
+        if alias.name in (alias.asname, "*")  # "X as X" is what re-exports, and "*"
+        for name in (vars(errors) if alias.name == "*" else [alias.name])
+        if isinstance(vars(errors).get(name, Path), type) and not name.startswith("_")
     }
 
 

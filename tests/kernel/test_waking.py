@@ -51,6 +51,17 @@ static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "using", 0, -1, 0};
 PyMODINIT_FUNC PyInit_using(void) { return PyModule_Create(&definition); }
 """
 ANSWER = "int answer(void) { return 42; }\n"
+OPENING = (
+    USING.replace("using", "opening")
+    .replace(
+        "int answer(void);",
+        """
+#include <dlfcn.h>
+int answer(void) { return 42; }
+""",
+    )
+    .replace("return PyModule", 'dlopen("./libcudart.so.12", RTLD_NOW); return PyModule')
+)
 PAST_US = "import _ctypes; _ctypes.dlopen({!r}, {})\n"
 TRY = "try: {}\nexcept (ImportError, OSError) as error: print(type(error).__name__)\n"
 GLOBAL = "os.RTLD_NOW | os.RTLD_GLOBAL"
@@ -60,9 +71,9 @@ INSTALL = "cudaguard.install()\n"
 INSTALL_FIRST = "import cudaguard\ncudaguard.install()\n"  # before ctypes
 # A kernel that nothing wakes but the look at what was found.
 SLEEP = """
-import cudaguard.kernel as kernel
-kernel.core_for = lambda *_: None
-kernel.look_after = lambda *_: None
+from cudaguard import kernel
+kernel.may_wake = lambda: False
+kernel.kernel.of_loads().look_after = lambda *_: None
 """
 SHOW = """
 import json
@@ -103,6 +114,14 @@ CASES = {
         "extension using_cudart, which needs libcudart.so.12", "import using_cudart", (),
         ("choosing",),
     ),
+    "extension that opens one of CUDA's": Case(
+        "libcudart.so.12, mapped by opening", "import plain, opening", (), ("mapped",)
+    ),
+    "library that is mapped past us behind an extension that nothing comes with": Case(
+        "libcudart.so.12, mapped past Python's importer",
+        "import plain\n" + PAST_US.format("./libcudart.so.12", "os.RTLD_NOW") + "import runtime",
+        (), ("unseen",),
+    ),
     "library of which there should be one": Case(
         "libomp.so, loaded by ctypes as ./libomp.so",
         "ctypes.CDLL('./libomp.so'); ctypes.CDLL('./libiomp5.so')", ("CG842",),
@@ -119,8 +138,8 @@ CASES = {
     ),
     "library that is made global past us": Case(
         "libtaker.so, which is global, mapped past Python's importer",
-        PAST_US.format("./libtaker.so", GLOBAL) + f"ctypes.CDLL('libm.so.6'); {USE}", ("CG812",),
-        ("unseen",),
+        f"import plain\n{PAST_US.format('./libtaker.so', GLOBAL)}ctypes.CDLL('libm.so.6'); {USE}",
+        ("CG812",), ("unseen",),
     ),
     "library that is cut short": Case(
         "./libcut.so, which is cut short, or unlike others",
@@ -166,6 +185,7 @@ def libraries(compiler, tmp_path_factory):
                          str(gone)), "libusing.so")  # fmt: skip
     for name, source, *flags in (
         ("runtime", OWN_RUNTIME),
+        ("opening", OPENING),
         ("using_c10", USING.replace("using", "using_c10"), str(c10)),
         ("using_cudart", USING.replace("using", "using_cudart"), str(cudart),
          f"-Wl,-rpath,{folder}"),

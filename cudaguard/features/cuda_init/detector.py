@@ -27,7 +27,8 @@ from cudaguard.hooks.caller import (
     may_look_at_threads,
     module_of,
 )
-from cudaguard.system import has_ctypes, peek
+from cudaguard.kernel import has_ctypes
+from cudaguard.system import peek
 from cudaguard.system.driver import ABSENT, NOWHERE, Driver, DriverState
 
 TYPE_CHECKING = False

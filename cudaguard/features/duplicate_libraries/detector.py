@@ -6,12 +6,13 @@ of their own ask for.
 
 from __future__ import annotations
 
+import sys
+
 from cudaguard.elf.process import Image, Memory, entries, first_entry, identity, library_path
 from cudaguard.elf.reader import DT_RPATH, DT_RUNPATH
 from cudaguard.elf.search_path import Place
 from cudaguard.files import os, own_errors
 from cudaguard.hooks.caller import caller_frame, describe, frame_outside, module_of
-from cudaguard.hooks.loader import here
 from cudaguard.system import has_kernel_driver
 from cudaguard.system.loader_list import LoaderNews, Turn
 from cudaguard.system.runtimes import IN_PARTS, LIBRARY_PATH, Copy, Stray, first_of_each, stem_of
@@ -19,6 +20,7 @@ from cudaguard.system.runtimes import IN_PARTS, LIBRARY_PATH, Copy, Stray, first
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from types import FrameType
 
     from cudaguard.core.detection import NativeLoad
     from cudaguard.core.dispatch import Dispatch
@@ -204,8 +206,14 @@ def _loaded_by(core: Dispatch, load: NativeLoad | None, since: str) -> tuple[str
     """Return the module that loads what is new, if that was seen, and words that follow a path."""
     if load is None:
         # The extension that is being mapped, from within which another load has come.
-        mapping = getattr(here, "mapping", None) or getattr(core.kernel.thread, "mapping", None)
-        by = getattr(mapping, "name", "") if since == "unseen" else ""
+        step: FrameType | None = sys._getframe() if since == "unseen" else None
+        guarded, by = core.extensions.load.__code__, ""
+        passed = [one.ours.__code__ for one in core.kernel.stand_ins[:1]]
+        while step is not None and not by:
+            its = step.f_locals if step.f_code is guarded or step.f_code in passed else {}
+            if its.get("mapping") or its.get("core", core) is None:  # what comes before is over
+                by = getattr(its["spec"], "name", "")
+            step = step.f_back
         return by, f"came with {by}, which was just being imported" if by else SINCE[since]
     frame = caller_frame()
     place, outside = describe(frame) or "somewhere", describe(frame_outside(frame))

@@ -57,11 +57,12 @@ class ExtensionDetector:
         A library that is not there at all says so itself.
         """
         said = str(error)
-        if not sys.platform.startswith("linux") or said == f"{library}{_ABSENT}":
+        is_known = said in self._kept or said == f"{library}{_ABSENT}"  # it is tried again
+        if is_known or not sys.platform.startswith("linux"):
             return
         # The loader names the file of a library that was found by its name.
         path = library if os.sep in library else said.partition(": ")[0]
-        if said not in self._kept and (os.sep in path or _TLS in said):  # else tried again
+        if os.sep in path or _TLS in said:
             from cudaguard.features.extensions.refusals import library_refused
 
             self._keep(library_refused(path, said))

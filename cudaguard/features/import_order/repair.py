@@ -203,7 +203,8 @@ def import_provider(request: Request, needed: tuple[str, ...]) -> Iterator[Outco
 # They catch any error to show it to the user, for whom it is the end.
 _SHOW_ERRORS = ("IPython", "ipykernel", "_pytest", "pluggy", "unittest", "multiprocessing")
 _LONGEST_ENTRY = 10  # bytes of code from a call of __enter__ to the body of its `with`
-_last_catch: tuple[CodeType | None, int] = None, 0  # the place that was last found to keep errors
+# The place that kept an error, and how many frames away: who has caught one may well try again.
+_last_catch: tuple[CodeType | None, int, int] = None, 0, 0
 
 
 def ends_program() -> bool:
@@ -211,7 +212,15 @@ def ends_program() -> bool:
 
     Where code in C imports modules, it may catch what comes of that: then False, as in any doubt.
     """
+    global _last_catch  # noqa: PLW0603
     if sys.version_info < (3, 11):
+        return False
+    code, at, depth = _last_catch
+    try:
+        frame: FrameType | None = sys._getframe(depth)
+    except own_errors(ValueError):  # there are not so many
+        frame = None
+    if frame is not None and frame.f_code is code and frame.f_lasti == at:
         return False
     frame = caller_frame()
     while frame is not None:
@@ -222,6 +231,10 @@ def ends_program() -> bool:
             if _is_import_from_c(frame):
                 return False
         elif _catches(frame.f_code, frame.f_lasti):
+            depth = 0
+            while sys._getframe(depth) is not frame:
+                depth += 1
+            _last_catch = frame.f_code, frame.f_lasti, depth
             return False
         elif outer is None:
             return is_outermost(frame)
@@ -241,9 +254,6 @@ def _is_import_from_c(frame: FrameType) -> bool:
 
 def _catches(code: CodeType, at: int) -> bool:
     """Return True if a handler around an instruction may keep an error."""
-    global _last_catch  # noqa: PLW0603  # who has caught one may well try again
-    if code is _last_catch[0] and at == _last_catch[1]:
-        return True
     from opcode import opmap
 
     entries = list(_entries(code))
@@ -271,7 +281,6 @@ def _catches(code: CodeType, at: int) -> bool:
                 for place in range(handler, max(cleanup, handler), 2):
                     is_over = raw[place] == opmap["POP_EXCEPT"]
                     if is_over and raw[place + 2] != opmap["RERAISE"]:
-                        _last_catch = code, at
                         return True
                 if cleanup < handler:
                     return True

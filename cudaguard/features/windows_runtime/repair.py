@@ -18,7 +18,7 @@ from cudaguard.elf.process import mapped_files
 from cudaguard.features.windows_runtime import findings
 from cudaguard.features.windows_runtime.findings import RuntimeCopy
 from cudaguard.files import names_in, os, own_errors
-from cudaguard.system import has_ctypes
+from cudaguard.kernel import has_ctypes
 from cudaguard.system.pe import in_wheels, is_too_old, read_pe, system_folder
 
 TYPE_CHECKING = False
