@@ -238,7 +238,7 @@ class Host:
 
 host = Host()
 host.extensions, host.stand_before = ExtensionLoads(host), lambda spec: stand_before(host, spec)
-kernel.watched = host.extensions.watched = dict.fromkeys(("target", "second"))
+kernel.watched = dict.fromkeys(("target", "second"))
 kernel.core = host
 sys.meta_path.insert(0, kernel)
 

@@ -54,7 +54,7 @@ class Everything(dict):
         return True
 cudaguard.install().mode  # which wakes it
 core = activation.core
-core.kernel.watched = core.extensions.watched = Everything()
+core.kernel.watched = Everything()
 """
 # With a journal the loader stays until the end of each import, to note how it went.
 JOURNALLED = EVERY + "core.journal.write_to('/dev/null')\n"
