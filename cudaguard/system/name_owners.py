@@ -60,8 +60,12 @@ _NAMES: tuple[tuple[str, NameOwner], ...] = (
      NameOwner(OTHER, "libglib-2.0", "GLib")),
     (r"_ZNK?4llvm|LLVM[A-Z]", NameOwner(OTHER, "libLLVM", "LLVM")),
     (r"_ZNK?6google8protobuf", NameOwner(OTHER, "libprotobuf", "protobuf")),
-    (r"_ZNK?4absl", NameOwner(OTHER, "libabsl", "Abseil")),
-    (r"_ZNK?5arrow", NameOwner(OTHER, "libarrow", "Arrow")),
+    *((rf"_Z(?:T[VIS])?NK?{len(space)}{space}", NameOwner(OTHER, library, title))
+      for space, library, title in (
+        ("absl", "libabsl", "Abseil"), ("arrow", "libarrow", "Arrow"), ("tbb", "libtbb", "oneTBB"),
+        ("cv", "libopencv_core", "OpenCV"), ("boost", "libboost", "Boost"),
+        ("grpc", "libgrpc", "gRPC"), ("nvinfer1", "libnvinfer", "TensorRT"),
+        ("tensorflow", "libtensorflow_framework", "TensorFlow"))),
     (r"MPI_|ompi_", NameOwner(OTHER, "libmpi", "MPI")),
     (r"Xml|xml[A-Z]", NameOwner(OTHER, "libxml2", "libxml2")),
 )  # fmt: skip

@@ -116,6 +116,8 @@ def test_what_was_found_is_named():
         found = cudaguard.explain(f"ImportError: /x/_ext.so: undefined symbol: {name}")
         assert found.id == "CG871"
         assert "linked without the object file" in found.what
+    opencv = cudaguard.explain("ImportError: /x/_ext.so: undefined symbol: _ZN2cv3MatC1Ev")
+    assert opencv.remedy.startswith("install OpenCV")
     assert "GLIBCXX_3.4.30" in cudaguard.explain(MESSAGES["CG870"]).what
     missing = "ImportError: /x/_ext.so: undefined symbol: _ZN3c104cuda9SetDeviceEi"
     assert cudaguard.explain(missing).command.endswith(" /x/_ext.so")

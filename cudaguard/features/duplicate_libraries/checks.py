@@ -78,14 +78,13 @@ def _altered(site: Site, known: set[str]) -> Iterator[Finding]:
     until = time.monotonic() + _HASHING
     for dist in site.installed.found:
         changed = []
-        installed_at = _written_at(os.path.join(dist.metadata, "RECORD"))
         for name, digest, size in listed_files(dist) if dist.key not in condas else ():
             path = os.path.join(dist.folder, name)
             if not digest or not is_shared_object(name) or f"{dist.folder}/{name}" in known:
                 continue
             try:
-                now = os.stat(path)
-                if now.st_mtime_ns <= installed_at:
+                now, record = os.stat(path), os.stat(os.path.join(dist.metadata, "RECORD"))
+                if now.st_mtime_ns <= record.st_mtime_ns:
                     continue
                 if size.isdecimal() and now.st_size != int(size):
                     changed.append(f"{path}: {now.st_size} bytes, not {size}")
@@ -97,13 +96,6 @@ def _altered(site: Site, known: set[str]) -> Iterator[Finding]:
                 continue
         if changed:
             yield wording.altered(dist, changed)
-
-
-def _written_at(path: str) -> int:
-    try:
-        return os.stat(path).st_mtime_ns
-    except OSError:
-        return 0
 
 
 def _hash_of(path: str) -> str:

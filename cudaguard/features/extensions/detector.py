@@ -107,16 +107,15 @@ class ExtensionDetector:
     def goes_on(self) -> None:
         """Tell of the refusals that a warning has quoted since; Python's note of it is read."""
         if self._kept:
-            modules = [peek(module, "__warningregistry__") for module in list(sys.modules.values())]
-            noted = [entry for one in modules if isinstance(one, dict) for entry in list(one)]
-            texts = [str(entry[0]) for entry in noted if isinstance(entry, tuple)]
+            noted = [peek(one, "__warningregistry__") for one in list(sys.modules.values())]
+            entries = [entry for one in noted if isinstance(one, dict) for entry in list(one)]
+            texts = [str(entry[0]) for entry in entries if isinstance(entry, tuple)]
             self._tell_quoted("\n".join(texts), "The package goes on without it.")
 
     def _tell_quoted(self, texts: str, consequence: str = "") -> None:
         for said in [said for said in list(self._kept) if said in texts]:
             _, finding, place, _, is_carried = self._kept.pop(said)
-            if consequence:
-                finding = finding.replace(consequence=consequence)
+            finding = finding.replace(consequence=consequence or finding.consequence)
             try:
                 self._core.reporter.found(finding, place, carried_by_error=is_carried)
             except ON_PURPOSE as warning:  # the program's own error is the one to be raised
