@@ -100,9 +100,9 @@ class GuardLoader:
     @of_import_system
     def create_module(self, spec: Any) -> ModuleType | None:
         """Run the prerequisites, then let the real loader create the module for a spec."""
-        load = self._load
-        real = load.real
         try:
+            load = self._load
+            real = load.real
             # A LazyLoader around us only registers the module; its time is exec_module.
             # An extension, however, is mapped here, lazy or not.
             if spec.loader is self or isinstance(real, ExtensionFileLoader):
@@ -121,9 +121,9 @@ class GuardLoader:
                 if not callbacks.after and not callbacks.around:
                     self._step_aside(None)
         except BaseException as error:
-            if not swallowed(load.host, "preparing an import", error):
+            if not swallowed(self._load.host, "preparing an import", error):
                 raise
-        create = getattr(real, "create_module", None)
+        create = getattr(self._load.real, "create_module", None)
         if create is None:
             raise ImportError("loaders that define exec_module() must also define create_module()")
         try:
@@ -136,18 +136,17 @@ class GuardLoader:
     @of_import_system
     def exec_module(self, module: ModuleType) -> None:
         """Run the module's code by its real loader, with the callbacks open around it."""
-        load = self._load
-        callbacks, closes = NOTHING, _NO_CLOSES
         try:
+            load, callbacks, closes = self._load, NOTHING, _NO_CLOSES
             self._step_aside(module)
             if load.finished_spec is None:
                 callbacks = load.callbacks or load.prepare()
                 if callbacks.around:
                     closes = open_each(load.host, callbacks, load.spec)
         except BaseException as error:
+            load, callbacks, closes = self._load, NOTHING, _NO_CLOSES
             if not swallowed(load.host, "preparing an import", error):
                 raise
-            callbacks, closes = NOTHING, _NO_CLOSES
         if load.finished_spec is not None:
             # importlib has put the new spec on a module that was complete already.
             module.__spec__ = load.finished_spec

@@ -175,7 +175,7 @@ class Supervisor:
         with suppress(Exception):  # no such call here, or a sandbox: then a parent tells, or nobody
             self._pause = Watch(self._record, self._signals).wait
         is_late = not self._wait(start + (self._timeout or inf))
-        seconds = monotonic() - start
+        seconds = self._timeout if is_late else monotonic() - start
         if is_late:
             self._end_all()
         status = CANNOT_START if self._status is None else self._status
