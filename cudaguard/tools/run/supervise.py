@@ -151,7 +151,7 @@ class Supervisor:
         self._prctl = load_prctl()
         self._sent: set[int] = set()
         self._pid = 0
-        self._pause: Callable[[float], float] = lambda seconds: seconds  # how much is left
+        self._pause: Callable[[float], float] = float  # returns how much is left
         self._status: int | None = None
 
     def run(self, environment: Mapping[str, str]) -> ProgramEnd:
@@ -177,6 +177,7 @@ class Supervisor:
         is_late = not self._wait(start + (self._timeout or inf))
         seconds = self._timeout if is_late else monotonic() - start
         if is_late:
+            self._pause = float  # what we end ourselves is nobody's death to be told
             self._end_all()
         status = CANNOT_START if self._status is None else self._status
         return ProgramEnd(self._pid, status, is_late, frozenset(self._sent), seconds)
