@@ -281,7 +281,7 @@ class LazyFilter:
             return
         previous = self._previous = sys.get_lazy_imports_filter()  # type: ignore[attr-defined]  # 3.15
 
-        # A new one each time: an older one may be called by whoever has set a filter since.
+        # A new function each time: a later filter may still call the older one.
         def may_be_lazy(importer: str | None, name: str, fromlist: Any = None) -> bool:
             try:
                 is_meant = self._ours is may_be_lazy and name.partition(".")[0] in self.roots

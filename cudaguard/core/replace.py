@@ -97,7 +97,7 @@ class Replacements:
 
         What the request (see `cudaguard.core.request`) reports from now on concerns a call, and may
         be raised from it; its permit is the one that is switched. The owner of a module that was
-        loaded anew is another one. `make` returns the new attribute, and can raise.
+        loaded again is a new one. `make` returns the new attribute, and can raise.
         Return True if it was replaced now.
         """
         rule: Rule = request.rule

@@ -131,7 +131,7 @@ class ScopeDetector:
 
 # --- Extensions linked with -static-libstdc++, that show this runtime to everyone ----------------
 # The loader keeps one ``std::...::id`` for the process (STB_GNU_UNIQUE), by which the facets of a
-# locale are numbered, and of the rest of the runtime there are two. Whoever comes second writes no
+# locale are numbered, and of the rest of the runtime there are two. The second one writes no
 # numbers. So the extension is mapped from a copy in memory in which these objects are its own: as a
 # compiler makes them that knows no such binding (clang, or GCC with -fno-gnu-unique).
 # Source: ``elf/dl-lookup.c`` of glibc (``do_lookup_unique``); ``memfd_create(2)``.
@@ -177,7 +177,7 @@ class RuntimeDetector:
             except own_errors(OSError, AttributeError, ImportError) as error:
                 why = str(error)
             if not why:
-                # A path that nobody has used: the loader goes by what it has mapped by a path.
+                # An unused path: the loader returns what it has already mapped by a path.
                 path = f"/proc/self/{'./' * next(_numbers)}fd/{copy}"
 
                 def ended(is_mapped: bool) -> None:
