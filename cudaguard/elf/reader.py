@@ -240,9 +240,21 @@ class ElfFile(ElfObject):
         self.budget.spend(len(data))
         return data
 
-    def whole(self) -> bytes:
-        """Return all that is in the file."""
-        return os.pread(self._file, os.fstat(self._file).st_size, 0)
+    @property
+    def mapped_size(self) -> int:
+        """Bytes that the loader maps of it."""
+        return sum(size for _, _, size in self._loads)
+
+    def copy_mapped(self, to: int) -> None:
+        """Write what the loader maps into another file, each part where it stands in this one."""
+        for start, _, size in self._loads:
+            os.lseek(to, start, os.SEEK_SET)
+            done = 0
+            while done < size:
+                sent = os.sendfile(to, self._file, start + done, size - done)
+                if not sent:
+                    raise UnreadableError("it ends too early")
+                done += sent
 
     def unique_ids(self) -> tuple[str, ...]:
         """Return its unique definitions that are called ``std::...::id``, as the linker writes."""

@@ -162,23 +162,49 @@ def test_module_comes_again(run):
     assert (done.stdout.splitlines(), done.stderr) == ([RIGHT] * 3, "")
 
 
-def test_library_that_its_own_folder_has(run, child):
-    """A copy leads nowhere, and what it needs, opened first, would not see its names."""
-    for name, source, *flags in (
-        ("libbeside.so", "int beside() { return 1; }", "-Wl,-soname,libbeside.so"),
-        ("leading.so", SOURCE.replace("out <<", "int beside(); out << (beside() == 1 ?").replace(
-            '"all "', '"all " : "")'), STATIC, "libbeside.so", "-Wl,-rpath,$ORIGIN"),
-    ):  # fmt: skip
-        file = child.write(f"{name}.cpp", source)
+BESIDE = SOURCE.replace("out <<", "int beside(); out << (beside() ?").replace(
+    '"all "', '"all " : "")'
+)
+# As an unwinder does that is linked in.
+WALKS = "dl_iterate_phdr([](dl_phdr_info *, size_t, void *) { return 0; }, nullptr); "
+WALKING = BESIDE.replace("int beside();", "int beside(); " + WALKS).replace(
+    "#include <sst", "#include <link.h>\n#include <sst"
+)
+OPENING = SOURCE.replace("out <<", 'if (dlopen("libbeside.so", RTLD_LAZY)) out <<').replace(
+    "#include <sst", "#include <dlfcn.h>\n#include <sst"
+)
+
+
+@pytest.mark.parametrize(
+    ("library", "source", "flags", "why"),
+    [
+        ("int beside() { return 1; }", BESIDE, ["libbeside.so"], ""),
+        ("int beside() { return 1; }", WALKING, ["libbeside.so", "-static-libgcc"], ""),
+        (
+            'extern "C" int PyInit_leading(); int beside() { return (long)PyInit_leading != 1; }',
+            BESIDE,
+            ["libbeside.so"],
+            "libbeside.so, which it needs, uses its PyInit_leading",
+        ),
+        ("int beside;", OPENING, [], "it may open libbeside.so, which its own folder has"),
+    ],
+)
+def test_library_that_its_own_folder_has(run, child, library, source, flags, why):
+    """A copy lies elsewhere: what it needs is opened first, where that changes nothing else."""
+    for name, text, *more in (
+        ("libbeside.so", library, "-Wl,-soname,libbeside.so"),
+        ("leading.so", source, STATIC, *flags, "-ldl", "-Wl,-rpath,$ORIGIN"),
+    ):
+        file = child.write(name.replace(".so", ".cpp"), text)
         command = [COMPILER, "-shared", "-fPIC", f"-I{sysconfig.get_path('include')}"]
-        command += ["-DNAME=leading", "-o", name, file, *flags]
+        command += ["-DNAME=leading", "-o", name, file, *more]
         subprocess.run([str(part) for part in command], check=True, timeout=120, cwd=child.folder)
     code = texts("shared", "leading")
     red, _ = run(code)
     assert red.stdout.splitlines()[1] == WRONG
     done, _ = run("import cudaguard; cudaguard.install()\n" + code)
-    assert done.stdout == red.stdout
-    assert "not repaired: libbeside.so, which it needs, is found from its own folder" in done.stderr
+    assert done.stdout == (red.stdout if why else f"{RIGHT}\n{RIGHT}\n")
+    assert f"not repaired: {why}" in done.stderr if why else not done.stderr
 
 
 def test_extension_is_mapped_as_it_is_where_no_copy_can_be_made(run):

@@ -1,8 +1,9 @@
-"""Two faults of order that nobody has reported, found by importing packages in any order.
+"""Faults of order that were found by importing packages in any order.
 
 usearch puts numkong, its library for distances, into the global symbol scope: simsimd, from which
 numkong comes, calls three functions of it that have other arguments there. And usearch exports its
-own C++ runtime: onnxruntime, when it comes later, crashes in ``std::regex``.
+own C++ runtime: onnxruntime, when it comes later, crashes in ``std::regex``. xllamacpp
+crashes itself where another C++ came first (https://github.com/xorbitsai/xllamacpp/pull/119).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pytest
 from .pins import OURS
 
 PINS = ("usearch==2.26.6", "numkong==7.8.6", "simsimd==6.5.16", "onnxruntime==1.32.0", "numpy")
+LLAMA = ("xllamacpp==0.2.13", "scipy", "numpy")
 
 pytestmark = [
     pytest.mark.incidents,
@@ -43,9 +45,9 @@ SAID = "print(*sorted(found.id for found in cudaguard.status().findings))\n"
 def run(child, root, cached_environment):
     """Runs a program there, in a mode of the guard."""
 
-    def run(mode, *code):
+    def run(mode, *code, pins=PINS):
         install = f"import cudaguard\ncudaguard.install({mode!r})\n"
-        python = cached_environment(*PINS, *OURS)
+        python = cached_environment(*pins, *OURS)
         env = {"PYTHONPATH": str(root)}
         return child.command(python, "-c", install + "".join(code), env=env, check=False)
 
@@ -70,3 +72,11 @@ def test_runtime_that_is_shown_to_everybody(run):
         assert (sorted(green.stdout.split()), green.stderr) == (["42", "CPU"], "")
     told = run("warn", SEARCH, SAID)
     assert told.stdout.splitlines()[-1] == "CG813"
+
+
+def test_large_extension_with_libraries_of_its_own(run):
+    code = ("import scipy.special\n", "import xllamacpp\nprint(len(xllamacpp.get_system_info()))\n")
+    assert run("off", *code, pins=LLAMA).returncode == -signal.SIGSEGV
+    for order in (code, code[::-1]):
+        green = run("fix", *order, SAID, pins=LLAMA)
+        assert (green.returncode, green.stderr) == (0, "")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from cudaguard.elf.process import Memory, at_start, uses_glibc
 from cudaguard.elf.reader import SYMBOL_KIND, ElfFile, is_runtime_id
 from cudaguard.errors import ImportOrderError
-from cudaguard.files import os, own_errors, read_start
+from cudaguard.files import names_in, os, own_errors, read_start
 from cudaguard.hooks.barrier import NOTHING, ImportCallbacks
 from cudaguard.hooks.caller import caller_frame, describe
 from cudaguard.system.loader_list import LoaderNews
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.elf.interposition import Scope
     from cudaguard.elf.process import Library
+    from cudaguard.elf.symbols import SharedObject
     from cudaguard.features.symbol_scope.findings import Stranger
     from cudaguard.features.symbol_scope.strangers import Victims
 
@@ -138,10 +139,11 @@ class ScopeDetector:
 
 _OF_RUNTIMES = "CG813"
 _PRIVATE = "mapped from a copy in memory, in which its C++ runtime is its own"
-_LARGEST = 1 << 24  # bytes of an extension: they are copied, and stay
+_LARGEST = 1 << 27  # bytes of an extension that are mapped: they are copied, and stay
 _GLOBAL = 1 << 4
 # Who asks for these may look for files beside its own, and a copy lies nowhere.
-_ASKS_WHERE = frozenset((b"dladdr", b"dladdr1", b"dlinfo", b"dlopen", b"dl_iterate_phdr"))
+_ASKS_WHERE = frozenset((b"dladdr", b"dladdr1", b"dlinfo"))
+_OF_UNWINDER = b"dl_iterate_phdr"  # so calls one that is linked in
 _paths: dict[object, str] = {}  # file -> the path by which its copy was mapped in this process
 _numbers = iter(range(1 << 30))
 
@@ -172,11 +174,10 @@ class RuntimeDetector:
                 key = library, state.st_ino, state.st_mtime_ns, state.st_size
                 if key in _paths:
                     return _paths[key], lambda _: None
-                why = _why_not(library, state.st_size)
-                copy = -1 if why else _copied(library)
+                copy = _copied(library)
             except own_errors(OSError, AttributeError, ImportError) as error:
-                why = str(error)
-            if not why:
+                why = str(error) or type(error).__name__
+            else:
                 # An unused path: the loader returns what it has already mapped by a path.
                 path = f"/proc/self/{'./' * next(_numbers)}fd/{copy}"
 
@@ -194,49 +195,73 @@ class RuntimeDetector:
         return None
 
 
-def _why_not(library: str, size: int) -> str:
-    """Return why a copy would not do; empty if it does. An OSError: the file cannot be read."""
-    from cudaguard.elf.search_path import SearchPath
+def _copied(library: str) -> int:
+    """Return the descriptor of a copy; an OSError says why there is none."""
+    with ElfFile(library) as file:
+        why = _why_not(library, file)
+        if why:
+            raise OSError(why)
+        copy = os.memfd_create(os.path.basename(library)[:200])
+        try:
+            if copy <= 2:  # whoever writes errors there would write into it
+                raise OSError("no standard input, output or error is open")
+            file.copy_mapped(copy)
+            for place, name in file.unique():
+                if is_runtime_id(
+                    name.replace(b"_ZGVN", b"_ZN")
+                ):  # or a guard of its initialization
+                    kind = file.at(place + SYMBOL_KIND, 1)[0]
+                    os.pwrite(copy, bytes([_GLOBAL | (kind & 0xF)]), place + SYMBOL_KIND)
+        except BaseException:
+            os.close(copy)
+            raise
+    return copy
+
+
+def _why_not(library: str, file: ElfFile) -> str:
+    """Return why a copy would not do; empty if it does. An OSError: a file cannot be read.
+
+    What it needs from its own folders is opened here: a copy lies elsewhere.
+    """
+    from cudaguard.elf.search_path import Place, SearchPath
     from cudaguard.elf.symbols import SharedObject
-    from cudaguard.system.preload import is_mapped
+    from cudaguard.system.preload import is_mapped, open_all
 
     if not uses_glibc():
         return "this C library is not glibc"
     if is_mapped(library):
         return "it is mapped already"
-    if size > _LARGEST:
+    if file.mapped_size > _LARGEST:
         return f"it has more than {_LARGEST >> 20} MB"
     lines = read_start("/proc/self/limits", 1 << 12).splitlines()
     if not any(line.startswith(b"Max file size") and b"unlimited" in line for line in lines):
         return "the size of files is limited"
-    with ElfFile(library) as file:
-        wanted = SharedObject(file).wanted()
-        asking = next((one.name.decode() for one in wanted if one.name in _ASKS_WHERE), "")
-        search = SearchPath()
-        alone = [name for name in file.needed if not is_mapped(name) and not search.find(name)]
-    if alone:
-        return f"{alone[0]}, which it needs, is found from its own folder only"
-    return f"it calls {asking}(), and may look for files beside its own" if asking else ""
+    itself, place, search = SharedObject(file), Place(library, file, None), SearchPath()
+    called = {one.name for one in itself.wanted()}
+    asking = called & _ASKS_WHERE
+    if "libgcc_s.so.1" in file.needed:
+        asking |= called & {_OF_UNWINDER}
+    if asking:
+        return f"it calls {min(asking).decode()}(), and may look for files beside its own"
+    beside = [name for name in file.needed if not is_mapped(name) and not search.find(name)]
+    files = {name: search.find(name, place) for name in beside}
+    for name, path in files.items():
+        with ElfFile(path) as needed:
+            taken = _name_taken(SharedObject(needed), itself)
+        if taken:
+            return f"{name}, which it needs, uses its {taken}"
+    _, error = open_all(files.values())
+    for folder in (place.runpath or place.rpath) if b"dlopen" in called else ():
+        for name in names_in(folder):
+            if ".so" in name and name != os.path.basename(library) and not is_mapped(name):
+                return f"it may open {name}, which its own folder has"
+    return str(error or "")
 
 
-def _copied(library: str) -> int:
-    """Return the descriptor of a copy; an OSError says that there is no room for it."""
-    with ElfFile(library) as file:
-        # With the variables that guard their initialization.
-        unique = [(place, name.replace(b"_ZGVN", b"_ZN")) for place, name in file.unique()]
-        places = [place for place, name in unique if is_runtime_id(name)]
-        data = bytearray(file.whole())
-    for place in places:
-        data[place + SYMBOL_KIND] = _GLOBAL | (data[place + SYMBOL_KIND] & 0xF)
-    copy = os.memfd_create(os.path.basename(library)[:200])
-    try:
-        if copy <= 2:  # whoever writes errors there would write into it
-            raise OSError("no standard input, output or error is open")
-        with memoryview(data) as rest:
-            done = 0
-            while done < len(rest):
-                done += os.write(copy, rest[done:])
-    except BaseException:
-        os.close(copy)
-        raise
-    return copy
+def _name_taken(library: SharedObject, extension: SharedObject) -> str:
+    """Return a name that a library looks up, and would find in the extension that needs it."""
+    own = library.references_to_itself()
+    both = library.named(library.codes() & extension.codes())
+    names = [name for index, name, _ in both if index in own]
+    names += [one.name for one in library.wanted() if extension.defines(one)]
+    return names[0].decode("utf-8", "replace") if names else ""
