@@ -28,7 +28,7 @@ BROUGHT = (
     "libcusparse libnccl.so libnvJitLink.so libnvrtc.so libnvshmem libtorch.so libtorch_cpu.so "
     "libtorch_cuda.so libtorch_python.so"
 ).split()
-FIRST = "libstdc++.so.6".split()
+FIRST = "libgomp.so.1 libstdc++.so.6 libtbb.so.12".split()
 LIBRARIES = (
     "libcublas libcublasLt libcuda libcudart libcudnn libcufft libcupti libcurand libcusolver "
     "libcusparse libcusparseLt libiomp5 libnccl libnvJitLink libnvrtc libomp"

@@ -176,8 +176,23 @@ def newer_in_environment(soname: str, files: Iterable[str], asking: str) -> str:
     except own_errors(OSError):
         found = SearchPath().find(soname)
     version, newest = max(own)
-    serving = version_of(found, soname) if found else (0,)
-    return newest if serving and serving < version else ""
+    if not found:
+        return newest if version else ""
+    serving = version_of(found, soname)
+    if serving and version and serving != version:
+        return newest if serving < version else ""
+    return newest if _has_more(newest, found) else ""
+
+
+def _has_more(file: str, other: str) -> bool:
+    """Return True if a library has all names of another one, and more."""
+    try:
+        with ElfFile(file) as first, ElfFile(other) as second:
+            one, two = SharedObject(first), SharedObject(second)
+            had, lacked = one.codes() - two.codes(), two.codes() - one.codes()
+            return bool(one.named(had)) and not two.named(lacked)
+    except own_errors(OSError):
+        return False
 
 
 def led_to(soname: str, libraries: Iterable[str]) -> list[str]:

@@ -169,14 +169,17 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         id="CG047",
-        title="the system's libstdc++ is mapped before the newer one of a conda environment",
+        title="an older libstdc++, libgomp or oneTBB is mapped before the newer one of the environment",
         watch=("torch", "tensorflow", "jaxlib", "nvidia.dali"),
         when={"platform": "linux"},
-        # libstdc++ keeps the names of all its releases: the newest is right for everybody.
-        actions=({"preload_newest": "libstdc++.so.6"},),
-        why="The first libstdc++.so.6 in a process is used by all. If a pip package loads the "
-        "system's older one, conda packages that need a newer one fail with \"version "
-        "`GLIBCXX_3.4.30' not found\".",
+        # They keep the names of all their releases: the newest is right for everybody.
+        actions=tuple(
+            {"preload_newest": soname}
+            for soname in ("libstdc++.so.6", "libgomp.so.1", "libtbb.so.12")
+        ),
+        why="The first libstdc++.so.6 in a process is used by all, and so are libgomp.so.1 and "
+        "libtbb.so.12. If a pip package loads an older one, packages that need a newer one fail "
+        "with \"version `GLIBCXX_3.4.30' not found\" or an undefined symbol.",
         links=github(
             "NVIDIA/DALI/issues/4369",
             "pytorch/pytorch/issues/115138",

@@ -165,6 +165,21 @@ def test_an_older_one_of_the_environment_is_let_be(scene):
     assert scene.run("import pip_one" + MAPPED).stdout == "system\n"
 
 
+@pytest.mark.parametrize(("older", "newer"), [("system", "conda/lib"), ("conda/lib", "system")])
+def test_their_names_tell_where_their_files_do_not(scene, older, newer):
+    """As of libgomp.so.1.0.0, and of a libtbb.so.12 that a wheel brings."""
+    files = [scene.folder / "conda/lib" / SHIM, scene.folder / "system" / SHIM]
+    one, two = (file.resolve() for file in files)
+    for file, source in zip(files, (one, two) if newer == "conda/lib" else (two, one)):
+        source.rename(scene.folder / f"{file.parent.name}.so")
+        file.unlink()
+    for file in files:
+        (scene.folder / f"{file.parent.name}.so").rename(file)
+    code = "import pip_one\nprint(pip_one.ask())" + MAPPED
+    assert scene.run(code, "off").stdout.splitlines()[-1] == "system"
+    assert scene.run(code).stdout.splitlines() == ["1", newer.rpartition("/")[2]]
+
+
 def test_folder_of_the_variable_is_what_somebody_wants(scene):
     done = scene.run("import pip_one" + MAPPED, LD_LIBRARY_PATH=str(scene.old.parent))
     assert done.stdout == "system\n"
