@@ -308,6 +308,7 @@ class Dispatch:
         from cudaguard.elf.reader import read_elf
 
         elf = read_elf(file)
+        self.detection.publish("may_bind_runtime", file)
         return elf.needed, elf.runtime, elf.is_truncated
 
     def before_load(self, library: str, mode: int) -> None:

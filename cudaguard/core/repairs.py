@@ -202,8 +202,8 @@ class NativeRepairs:
                 self._first = [item for item in self._first if item not in done]
             elif not any(self._beginning_as(one, needed) for one in ("needing", "choosing")):
                 self._of_no_concern.add(needed)
-            for one, entry, _ in due:
-                self._map(entry, one, spec)
+            for one, entry, name in due:
+                self._map(entry, one, spec, name)
         for one, entry, _ in self._with_moment("masking") if masked_for else ():
             if _covers(one, masked_for):
                 self._map(entry, one, spec)

@@ -26,7 +26,8 @@ _BROUGHT, _PARTS, _MAY_BE_GLOBAL = map(tuple, (watched.BROUGHT, watched.PARTS, w
 # Bring nothing that matters, and load nothing.
 _OF_SYSTEM = ("libc.so", "libm.so", "libpthread.so", "libdl.so", "librt.so", "libgcc_s.so", "ld-")
 _UNLIKE = (LookupError, TypeError, ValueError)  # of reading what is not as it should be
-_OWN_RUNTIME = b"2idE\0"  # how the name of a variable of a C++ runtime ends
+_CXX_RUNTIME, _OWN_RUNTIME = "libstdc++.so.6", b"2idE\0"  # how a variable of its names ends
+_PART = b"13random_device"  # is another one in each release, and newer compilers add it
 _NEEDED = 1
 _RUN_PATHS = (29, 15)  # the second where there is not the first
 _START = 1 << 14  # bytes; headers and names of most extensions lie there
@@ -134,11 +135,12 @@ def _judge(path: str) -> "tuple[str, tuple[str, ...] | None, bool]":
             is_alone = False
             if not why and name.startswith(_BROUGHT):
                 why = f"needs {name}"
-    # A letter is found quickly, or not; names in C hardly have it.
-    if ord("Z") not in names or _OWN_RUNTIME not in names:
-        return why, needed, is_alone
-    is_own = "libstdc++.so.6" not in needed
-    return why or ("has a C++ runtime of its own" if is_own else ""), None, is_alone
+    if ord("Z") in names:  # a letter is found quickly, or not; names in C hardly have it
+        if _OWN_RUNTIME in names and _CXX_RUNTIME not in needed:
+            return why or "has a C++ runtime of its own", None, is_alone
+        if _PART in names and not any(path.endswith(_CXX_RUNTIME) for path in loader.paths):
+            return why or "may have parts of the C++ runtime", None, is_alone
+    return why, needed, is_alone
 
 
 def run_path(path: str) -> str:
@@ -524,5 +526,5 @@ def _why_library(name: "Any", mode: "Any") -> str:
     if name.startswith(_BROUGHT):
         return f"{name}, loaded by ctypes"
     why, _ = judged(name) if os.sep in name else ("", ())
-    is_meant = why.startswith(("is", "needs"))  # a runtime concerns extensions alone
+    is_meant = why.startswith(("is", "needs", "may"))  # its own runtime concerns extensions alone
     return f"{name}, which {why}" if is_meant else why_mapped(_PAST_US)

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from cudaguard.elf.reader import SYMBOL_KIND, ElfFile
+
 COMPILER = shutil.which("g++")
 
 pytestmark = [
@@ -205,6 +207,53 @@ def test_library_that_its_own_folder_has(run, child, library, source, flags, why
     done, _ = run("import cudaguard; cudaguard.install()\n" + code)
     assert done.stdout == (red.stdout if why else f"{RIGHT}\n{RIGHT}\n")
     assert f"not repaired: {why}" in done.stderr if why else not done.stderr
+
+
+PART = 'unsigned part() asm("_ZNSt13random_device9_M_getvalEv"); unsigned part() { return 7; }'
+OWN_NEW = """
+#include <cstdlib>
+void *operator new(std::size_t size) { return malloc(size); }
+void operator delete(void *block) noexcept { free(block); }
+"""
+
+
+IMPORT, OPEN = "import leading", "import ctypes; ctypes.CDLL({file!r})"
+
+
+@pytest.mark.parametrize(
+    ("load", "more", "flags", "is_first"),
+    [
+        (IMPORT, PART, (), True),
+        (OPEN, PART, (), True),
+        (IMPORT, PART + OWN_NEW, (), False),
+        (IMPORT, "", (), False),
+        (IMPORT, "", (STATIC,), True),
+    ],
+)
+def test_shared_runtime_is_not_bound_to_parts_of_it(run, child, load, more, flags, is_first):
+    """The loader asks who needs libstdc++ before libstdc++ itself, if it maps both together."""
+    file = child.folder / "leading.so"
+    needing = child.write("needing.cpp", "#include <iostream>\nvoid say() { std::cout << 1; }")
+    source = child.write("leading.cpp", f"{SOURCE}{more}\nvoid say(); void both() {{ say(); }}")
+    command = [COMPILER, "-shared", "-fPIC", f"-I{sysconfig.get_path('include')}"]
+    for built, *parts in (("needing.so", needing), (file, source, *flags, "./needing.so")):
+        made = [*command, "-DNAME=leading", "-o", built, *parts, "-Wl,-rpath,$ORIGIN"]
+        subprocess.run([str(part) for part in made], check=True, timeout=120, cwd=child.folder)
+    if flags:  # as older compilers write: no object is one for all
+        data = bytearray(file.read_bytes())
+        with ElfFile(str(file)) as elf:
+            for place, _ in elf.unique():
+                data[place + SYMBOL_KIND] = 0x21
+        file.write_bytes(data)
+    code = f"{load.format(file=str(file))}\nprint(cudaguard.status().changes[4:])\n"
+    said = {}
+    for mode in ("off", "fix"):
+        install = f"import cudaguard; cudaguard.install({mode!r})\n"
+        done, _ = run(install + code, LD_DEBUG="bindings")
+        bound = f"libstdc++.so.6 [0] to {file} [0]" in done.stderr
+        said[mode] = bound, "which has parts of it by CG813" in done.stdout
+    assert said["off"] == (bool(more or flags), False)
+    assert said["fix"] == ((False, True) if is_first else said["off"])
 
 
 def test_extension_is_mapped_as_it_is_where_no_copy_can_be_made(run):

@@ -17,6 +17,7 @@ from .pins import OURS
 
 PINS = ("usearch==2.26.6", "numkong==7.8.6", "simsimd==6.5.16", "onnxruntime==1.32.0", "numpy")
 LLAMA = ("xllamacpp==0.2.13", "scipy", "numpy")
+GEOS = ("shapely==1.8.5.post1", "duckdb==0.6.1", "numpy<2")
 
 pytestmark = [
     pytest.mark.incidents,
@@ -80,3 +81,15 @@ def test_large_extension_with_libraries_of_its_own(run):
     for order in (code, code[::-1]):
         green = run("fix", *order, SAID, pins=LLAMA)
         assert (green.returncode, green.stderr) == (0, "")
+
+
+def test_first_library_with_a_part_of_the_runtime(run):
+    """https://github.com/shapely/shapely/issues/1616: whoever comes later gets a mixture."""
+    code = (
+        "import shapely.geometry\n",
+        "import duckdb\nprint(duckdb.query('select 42').fetchall())\n",
+    )
+    assert run("off", *code, pins=GEOS).returncode == -signal.SIGSEGV
+    for order in (code, code[::-1]):
+        green = run("fix", *order, SAID, pins=GEOS)
+        assert (green.stdout.split()[0], green.stderr) == ("[(42,)]", "")

@@ -43,6 +43,10 @@ __asm__(".type _ZNSt7collateIcE2idE, @gnu_unique_object");
 static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "runtime", 0, -1, 0};
 PyMODINIT_FUNC PyInit_runtime(void) { return PyModule_Create(&definition); }
 """
+PART = OWN_RUNTIME.replace("7collateIcE2id", "13random_device7_M_fini").replace(
+    '"runtime"', '"part"'
+)
+PART = PART.replace("PyInit_runtime", "PyInit_part")
 USING = """
 #include <Python.h>
 int answer(void);
@@ -101,6 +105,10 @@ CASES = {
     "own runtime": Case(
         "extension runtime, which has a C++ runtime of its own", "import runtime", (),
         ("runtime_exported",),
+    ),
+    "part of the shared runtime": Case(
+        "extension part, which may have parts of the C++ runtime", "import part", (),
+        ("may_bind_runtime",),
     ),
     "extension that is cut short": Case(
         "extension cut, which is cut short, or unlike others", TRY.format("import cut"),
@@ -185,6 +193,7 @@ def libraries(compiler, tmp_path_factory):
                          str(gone)), "libusing.so")  # fmt: skip
     for name, source, *flags in (
         ("runtime", OWN_RUNTIME),
+        ("part", PART),
         ("opening", OPENING),
         ("using_c10", USING.replace("using", "using_c10"), str(c10)),
         ("using_cudart", USING.replace("using", "using_cudart"), str(cudart),

@@ -13,6 +13,8 @@ import sys
 from cudaguard.core.request import Done
 from cudaguard.files import names_in, os, own_errors
 
+CXX_RUNTIME = "libstdc++.so.6"
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,28 +22,30 @@ if TYPE_CHECKING:
     from cudaguard.core.request import Outcome, Request
 
 
-def preload_newest(request: Request) -> Iterator[Outcome]:
-    """Open the environment's copy of a library where the loader would take an older one."""
+def preload_newest(request: Request, soname: str = CXX_RUNTIME) -> Iterator[Outcome]:
+    """Open the environment's copy of a library where the loader would take an older one.
+
+    An extension needs it, or a package comes: all of these need a C++ runtime.
+    """
     if not request.permit.acts:  # nothing is known to fail yet
         return
     path = request.path or ""
     folder = os.path.dirname(path)
-    for soname in request.values:
-        files = [*_below(f"{sys.prefix}/lib", soname), *_below(f"{sys.base_prefix}/lib", soname)]
-        if os.path.basename(path) == "__init__.py":  # what a package's own libraries lead to
-            own = [file for file in _below(f"{folder}/lib", "") if ".so" in file[len(folder) :]]
-            own = [file for file in own if _may_lead_to(soname, file)]
-            if own:
-                from cudaguard.system.newer_copies import led_to
+    files = [*_below(f"{sys.prefix}/lib", soname), *_below(f"{sys.base_prefix}/lib", soname)]
+    if os.path.basename(path) == "__init__.py":  # what a package's own libraries lead to
+        own = [file for file in _below(f"{folder}/lib", "") if ".so" in file[len(folder) :]]
+        own = [file for file in own if _may_lead_to(soname, file)]
+        if own:
+            from cudaguard.system.newer_copies import led_to
 
-                files += led_to(soname, own)
-        if files:
-            from cudaguard.system.newer_copies import newer_in_environment
-            from cudaguard.system.preload import open_all
+            files += led_to(soname, own)
+    if files:
+        from cudaguard.system.newer_copies import newer_in_environment
+        from cudaguard.system.preload import open_all
 
-            file = newer_in_environment(soname, [*dict.fromkeys(files)], path)
-            if file and open_all((file,))[0]:
-                yield Done(file, f"loaded before {request.name}, as the newest copy")
+        file = newer_in_environment(soname, [*dict.fromkeys(files)], path)
+        if file and open_all((file,))[0]:
+            yield Done(file, f"loaded before {request.name}, as the newest copy")
 
 
 def preload_needed(request: Request, soname: str) -> Iterator[Outcome]:

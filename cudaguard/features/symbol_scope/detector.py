@@ -5,8 +5,10 @@ Nothing else is read before a library is in that scope that does not belong ther
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from cudaguard.elf.process import Memory, at_start, uses_glibc
-from cudaguard.elf.reader import SYMBOL_KIND, ElfFile, is_runtime_id
+from cudaguard.elf.reader import CXX_RUNTIME, SYMBOL_KIND, ElfFile, is_runtime_id
 from cudaguard.errors import ImportOrderError
 from cudaguard.files import names_in, os, own_errors, read_start
 from cudaguard.hooks.barrier import NOTHING, ImportCallbacks
@@ -139,6 +141,8 @@ class ScopeDetector:
 
 _OF_RUNTIMES = "CG813"
 _PRIVATE = "mapped from a copy in memory, in which its C++ runtime is its own"
+_UNBOUND = "loaded before {}, which has parts of it"
+_PART = b"_ZNSt13random_device"
 _LARGEST = 1 << 27  # bytes of an extension that are mapped: they are copied, and stay
 _GLOBAL = 1 << 4
 # Who asks for these may look for files beside its own, and a copy lies nowhere.
@@ -193,6 +197,46 @@ class RuntimeDetector:
         stop = ImportOrderError(finding.as_error(), name=extension, path=library)
         self._core.reporter.found(finding, frame, stop=stop)
         return None
+
+    def may_bind_runtime(self, library: str) -> None:
+        """Open libstdc++ before the first library that needs it, if that has parts of it.
+
+        Mapped together, libstdc++ itself would use these parts, whoever asks for it later.
+        """
+        from cudaguard.system.preload import is_mapped, open_all
+
+        if self._core.permit().acts and uses_glibc() and not is_mapped(CXX_RUNTIME):
+            try:
+                runtime = _bound_runtime(library)
+            except own_errors(OSError, AttributeError, ImportError):  # the loader has its own words
+                return
+            if runtime and open_all((runtime,))[0]:
+                how = _UNBOUND.format(os.path.basename(library))
+                self._core.reporter.repaired(_OF_RUNTIMES, "first_runtime", runtime, how)
+
+
+def _bound_runtime(library: str) -> str:
+    """Return the libstdc++ that the loader would map for a library, and bind to parts of that."""
+    from cudaguard.elf.forecast import Load
+    from cudaguard.elf.resident import Resident
+
+    with ExitStack() as opened:
+        resident = opened.enter_context(Resident())
+        load = Load(library, opened.enter_context(ElfFile(library)), resident, opened)
+        load.map_libraries()
+        paths = [os.path.basename(one.path) for one in load.objects]
+        if CXX_RUNTIME not in paths:
+            return ""
+        runtime = load.objects[paths.index(CXX_RUNTIME)]
+        has_parts = False
+        for one in load.objects[: paths.index(CXX_RUNTIME)]:
+            both = one.symbols.named(one.symbols.codes() & runtime.symbols.codes())
+            ids = any(is_runtime_id(name) for _, name, _ in both)
+            # An `operator new` of its own, not of such a runtime: what it frees, it has made.
+            if not ids and one.symbols.has_global(b"_Znwm"):
+                return ""
+            has_parts |= ids or any(name.startswith(_PART) for _, name, _ in both)
+        return runtime.path if has_parts else ""
 
 
 def _copied(library: str) -> int:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cudaguard.core.request import Outcome, Request
 
 
-def load_newest(request: Request) -> Iterator[Outcome]:
+def load_newest(request: Request, *_: object) -> Iterator[Outcome]:
     """Load the newest copy of the runtime; tell if an older one was first, or if all are old."""
     if not (request.permit.acts or has_ctypes() or _client(request)):
         return  # looking takes ctypes, whose import is a change
