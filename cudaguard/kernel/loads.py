@@ -129,8 +129,8 @@ def _judge(path: str) -> "tuple[str, tuple[str, ...] | None, bool]":
         name = names[place : names.find(0, place)].decode("utf-8", "replace")
         needed = (*needed, name)
         if name in watched.FIRST:
-            if not why and _is_in_environment(name):
-                why = f"needs {name}, which the environment has"
+            if not why and _is_in_environment(name, path):
+                why = f"needs {name}, of which there may be two copies"
         elif not name.startswith(_OF_SYSTEM):
             is_alone = False
             if not why and name.startswith(_BROUGHT):
@@ -202,9 +202,10 @@ def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[int] | None]":
     return b"", None
 
 
-def _is_in_environment(name: str) -> bool:
-    """Return True if the folder of Python's environment has a library of that name."""
-    for folder in (f"{sys.prefix}/lib", f"{sys.base_prefix}/lib"):
+def _is_in_environment(name: str, path: str) -> bool:
+    """Return True if the folder of Python's environment has a library, or one that a file names."""
+    own = run_path(path).replace("$ORIGIN", path.rpartition("/")[0]).split(":")
+    for folder in (f"{sys.prefix}/lib", f"{sys.base_prefix}/lib", *filter(None, own)):
         try:
             if any(one.startswith(name) for one in _listdir(folder)):
                 return True

@@ -161,27 +161,29 @@ def _had(file: str, lacks: Iterable[Lack]) -> set[Lack]:
 
 
 def newer_in_environment(soname: str, files: Iterable[str], asking: str) -> str:
-    """Return the environment's copy of a library where the loader would take an older one.
+    """Return a newer copy of a library where the loader would take an older one.
 
     Empty where the library is mapped, or a folder of LD_LIBRARY_PATH has it: somebody wants that
-    one. The environment has the `files`; who is `asking`, if no library, names no folders.
+    one. The environment has the `files`, and the system may have one; who is `asking`, if no
+    library, names no folders.
     """
-    own = [(version_of(file, soname), file) for file in files if read_elf(file).soname == soname]
     is_wanted = any(os.path.exists(os.path.join(folder, soname)) for folder in library_path())
-    if not own or is_wanted or is_mapped(soname):
+    if is_wanted or is_mapped(soname):
         return ""
+    found = of_system = SearchPath().find(soname)
     try:
         with ElfFile(asking) as file:
             found = SearchPath().find(soname, Place(asking, file, None))
     except own_errors(OSError):
-        found = SearchPath().find(soname)
-    version, newest = max(own)
-    if not found:
-        return newest if version else ""
-    serving = version_of(found, soname)
+        pass
+    own = [(version_of(file, soname), file) for file in files if read_elf(file).soname == soname]
+    if of_system and of_system != found:
+        own.append((version_of(of_system, soname), of_system))
+    version, newest = max(own, default=((), ""))
+    serving = version_of(found, soname) if found else (0,)
     if serving and version and serving != version:
         return newest if serving < version else ""
-    return newest if _has_more(newest, found) else ""
+    return newest if newest and found and _has_more(newest, found) else ""
 
 
 def _has_more(file: str, other: str) -> bool:

@@ -1,9 +1,8 @@
-"""The environment's copy of a library, opened before an older one of the system.
+"""The newest copy of a library, opened before an older one: the environment's or the system's.
 
-Called in every process with an extension in C++: where the environment has no such library, which
-is everywhere but with conda, nothing is imported for it. Before a package that was built with
-another compiler than the system's, as by Spack, it is the copy that the package's own libraries
-lead to.
+Called where an extension in C++ comes and the environment has a copy, as conda's do, or a folder of
+its own has one. Before a package that was built with another compiler than the system's, as by
+Spack, it is the copy that the package's own libraries lead to.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def preload_newest(request: Request, soname: str = CXX_RUNTIME) -> Iterator[Outcome]:
-    """Open the environment's copy of a library where the loader would take an older one.
+    """Open the newest copy of a library where the loader would take an older one.
 
     An extension needs it, or a package comes: all of these need a C++ runtime.
     """
@@ -39,7 +38,7 @@ def preload_newest(request: Request, soname: str = CXX_RUNTIME) -> Iterator[Outc
             from cudaguard.system.newer_copies import led_to
 
             files += led_to(soname, own)
-    if files:
+    if files or _may_lead_to(soname, path):
         from cudaguard.system.newer_copies import newer_in_environment
         from cudaguard.system.preload import open_all
 

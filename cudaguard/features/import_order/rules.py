@@ -169,7 +169,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         id="CG047",
-        title="an older libstdc++, libgomp or oneTBB comes before the environment's newer one",
+        title="an older libstdc++, libgomp or oneTBB comes before a newer one",
         watch=("torch", "tensorflow", "jaxlib", "nvidia.dali"),
         when={"platform": "linux"},
         # They keep the names of all their releases: the newest is right for everybody.
@@ -178,7 +178,7 @@ RULES: tuple[Rule, ...] = (
             for soname in ("libstdc++.so.6", "libgomp.so.1", "libtbb.so.12")
         ),
         why="The first libstdc++.so.6 in a process is used by all, and so are libgomp.so.1 and "
-        "libtbb.so.12. If a pip package loads an older one, packages that need a newer one fail "
+        "libtbb.so.12. If a package contains an older one, packages that need a newer one fail "
         'with "version `GLIBCXX_3.4.30\' not found" or an undefined symbol.',
         links=github(
             "NVIDIA/DALI/issues/4369",

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from cudaguard.elf.reader import CXX_RUNTIME
+
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or not platform.libc_ver()[0].startswith("glibc"),
     reason="which library is found is tested with the loader of glibc",
@@ -188,3 +190,34 @@ def test_folder_of_the_variable_is_what_somebody_wants(scene):
 def test_what_is_mapped_stays(scene):
     code = f"import ctypes\nctypes.CDLL({str(scene.old)!r})\nimport pip_one" + MAPPED
     assert scene.run(code).stdout == "system\n"
+
+
+def test_package_that_brings_an_old_copy_of_its_own(child, compiler):
+    """As wheels do that bring libstdc++.so.6 by that name; the system's is newer."""
+    names = "GLIBCXX_3.4 { global: _ZSt4endlIcSt11char_traitsIcEERSt13basic_ostreamIT_T0_ES6_; };"
+    script = child.write("names.map", names)
+    source = 'void endl(void) __asm__("{}"); void endl(void) {{}}\n'
+    source = source.format(names.split()[3].rstrip(";"))
+    flags = (f"-Wl,-soname,{CXX_RUNTIME}", f"-Wl,--version-script={script}")
+    old = compiler.library(CXX_RUNTIME, source, *flags)
+    (child.folder / "bringing").mkdir()
+    shutil.copy(old, child.folder / "bringing")
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    for name, more in (
+        ("bringing", ("-Wl,--no-as-needed", str(old), "-Wl,-rpath,$ORIGIN/bringing")),
+        ("modern", ("-Wl,--no-as-needed", "-l:libstdc++.so.6")),
+    ):
+        source = EXTENSION.format(name=name, function="getpid")
+        flags = (f"-I{sysconfig.get_path('include')}", *more)
+        shutil.copy(compiler.library(name + suffix, source, *flags), child.folder / (name + suffix))
+    program = "import cudaguard; cudaguard.install(MODE)\nimport bringing, modern\n"
+    program += (
+        "print([line.split()[-1] for line in open('/proc/self/maps') if 'libstdc++' in line][0])"
+    )
+    off, fix = (
+        child.command(sys.executable, "-c", program.replace("MODE", repr(mode)))
+        for mode in ("off", "fix")
+    )
+    assert off.stdout.strip() == f"{child.folder}/bringing/{CXX_RUNTIME}"
+    assert fix.stdout.strip() not in ("", off.stdout.strip())
+    assert fix.stderr == ""
