@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     Frame = dict[str, Any]
 
 # What other actions are about (arrays, graphs, builds, defaults) does not kill.
-_DEADLY = ("load_local", "preload", "provide_libraries", "replace_module")
+_DEADLY = ("load_local", "preload", "replace_module")
 # Errors that only say that another process has ended.
 _OF_OTHERS = (
     *("BrokenProcessPool", "CalledProcessError", "ChildFailedError", "ProcessExitedException"),
