@@ -284,32 +284,32 @@ class Dispatch:
         self.scan_missed_loads()
         if spec.origin is None:
             return None
-        needed, runtime, is_truncated = self._looked_into(spec.origin)
+        needed, runtime, is_truncated, copies = self._looked_into(spec.origin)
         if is_truncated:
             self.detection.publish("truncated", spec.origin, spec.name)
         self.native.mapping(spec, needed, self.flags.masked_for)
         if self.journal.is_written:
             self.recording.begins(spec.origin, spec.name)
         more = (spec.name, spec.origin, runtime)
-        copies = self.detection.publish("runtime_exported", *more) if runtime else []
+        copies += self.detection.publish("runtime_exported", *more) if runtime else []
         if self.is_looking:
             self.detection.publish("mapping", copies[0][0] if copies else spec.origin, spec.name)
         return copies[0] if copies else None
 
-    def _looked_into(self, file: str) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
-        """Return what a library needs, of what runtime it is, and whether it is cut short."""
+    def _looked_into(self, file: str) -> tuple[tuple[str, ...], tuple[str, ...], bool, list[Any]]:
+        """Return what a library needs, of what runtime it is, if it is cut short, and copies."""
         if sys.platform == "win32":
             from cudaguard.system import pe
 
-            return pe.needed_by(file), (), False
+            return pe.needed_by(file), (), False, []
         _, needed = self.kernel.of_loads().judged(file)
         if needed is not None:
-            return needed, (), False
+            return needed, (), False, []
         from cudaguard.elf.reader import read_elf
 
         elf = read_elf(file)
-        self.detection.publish("may_bind_runtime", file)
-        return elf.needed, elf.runtime, elf.is_truncated
+        copies = self.detection.publish("closer_look", file)
+        return elf.needed, elf.runtime, elf.is_truncated, copies
 
     def before_load(self, library: str, mode: int) -> None:
         """Look at a library, and at how things are, before it is loaded by ctypes."""
@@ -319,7 +319,7 @@ class Dispatch:
             if why.startswith("is"):
                 self.detection.publish("truncated", library, None)
             elif why:
-                needed, _, _ = self._looked_into(library)
+                needed, _, _, _ = self._looked_into(library)
                 self.native.choose(library, os.path.basename(library), needed)
         elif self.is_installed and not mode & RTLD_NOLOAD:
             self.native.choose("", library, (library,))

@@ -195,7 +195,7 @@ def _machine(header: bytes) -> str:
     return f"{_MACHINES.get(number, f'machine {number}')}{width}"
 
 
-class _Object:
+class LoadedObject:
     """A library in a file: the loader would map it, or it is to be taken for mapped."""
 
     def __init__(self, path: str, file: ElfFile, loader: Place | None, *, is_new: bool) -> None:
@@ -223,35 +223,36 @@ class Load:
         self._budget = file.budget  # for all of it
         self._count = 0
         # The closest to the extension first.
-        self.objects: list[_Object] = []
+        self.objects: list[LoadedObject] = []
         self.handles = [resident.program]
         # By the names under which libraries are asked for: a handle, or an object.
-        self._served: dict[str, int | _Object | None] = {}
-        self._given: dict[str, _Object] = {}
+        self._served: dict[str, int | LoadedObject | None] = {}
+        self._given: dict[str, LoadedObject] = {}
         self._symbols: dict[int, SharedObject] = {}  # of what is mapped
         program = self._program()
         self._search, self._program_place = SearchPath(program), program[0]
         self._take_for_loaded(given)
-        self._root = _Object(path, file, self._program_place, is_new=True)
+        self._root = LoadedObject(path, file, self._program_place, is_new=True)
 
-    def _open(self, path: str, loader: Place | None, *, is_new: bool) -> _Object:
+    def open(self, path: str, loader: Place | None, *, is_new: bool) -> LoadedObject:
+        """Return a library in a file; it stays open as long as the others."""
         self._count += 1
         if self._count > _MOST_FILES:
             raise UnreadableError("it needs more libraries than can be looked at")
         file = self._opened.enter_context(ElfFile(path, self._budget))
-        return _Object(path, file, loader, is_new=is_new)
+        return LoadedObject(path, file, loader, is_new=is_new)
 
     def _program(self) -> tuple[Place, ...]:
         """Return the program, and the library that Python is in if that is one of its own."""
         exe = os.path.realpath("/proc/self/exe")
-        program = self._open(exe, None, is_new=False).place
+        program = self.open(exe, None, is_new=False).place
         library = self._resident.owner(self._resident.program, b"Py_Initialize")
         if ".so" not in library:
             return (program,)
-        return self._open(library, program, is_new=False).place, program
+        return self.open(library, program, is_new=False).place, program
 
     def _take_for_loaded(self, files: Iterable[str]) -> None:
-        waiting = [self._open(path, self._program_place, is_new=False) for path in files]
+        waiting = [self.open(path, self._program_place, is_new=False) for path in files]
         for one in waiting:
             for name in (one.file.soname, os.path.basename(one.path)):
                 if name:
@@ -262,7 +263,7 @@ class Load:
                     continue
                 path = self._search.find(name, one.place)
                 if path:
-                    found = self._open(path, one.place, is_new=False)
+                    found = self.open(path, one.place, is_new=False)
                     self._given[name] = found
                     self._given.setdefault(found.file.soname or name, found)
                     waiting.append(found)
@@ -315,7 +316,7 @@ class Load:
         self.objects += [one for one in self._global if one not in self.objects]
         return lacking
 
-    def _serve(self, name: str, one: _Object) -> int | _Object | None:
+    def _serve(self, name: str, one: LoadedObject) -> int | LoadedObject | None:
         """Return what the loader would take for a library that an object needs."""
         for text in one.place.expanded(name):
             handle = self._resident.handle(text)
@@ -335,9 +336,9 @@ class Load:
         for other in self.objects:
             if os.path.samefile(other.path, path):
                 return other
-        return self._open(path, one.place, is_new=True)
+        return self.open(path, one.place, is_new=True)
 
-    def _missing_versions(self, one: _Object) -> list[Lack]:
+    def _missing_versions(self, one: LoadedObject) -> list[Lack]:
         found = []
         for need in one.symbols.requirements():
             server = self._served.get(need.library.decode("utf-8", "replace"))
@@ -348,15 +349,17 @@ class Load:
                 found.append(Lack(version, one.path, self._file_of(server)))
         return found
 
-    def _missing_symbols(self, new: list[_Object], settled: dict[object, Settled]) -> list[Lack]:
+    def _missing_symbols(
+        self, new: list[LoadedObject], settled: dict[object, Settled]
+    ) -> list[Lack]:
         found: list[Lack] = []
-        scope: list[int | _Object] = [*self.handles, *self.objects]
+        scope: list[int | LoadedObject] = [*self.handles, *self.objects]
         there = {self._identity(one) for one in scope}
         for one in new:
             known = settled.get(self._identity(one))
             if known is not None and known <= there:
                 continue
-            owners: set[int | _Object] = set()
+            owners: set[int | LoadedObject] = set()
             missing: list[Lack] = []
             hidden: list[tuple[str, SharedObject]] = []
             for symbol in one.symbols.wanted():
@@ -373,7 +376,7 @@ class Load:
             found += missing
         return found
 
-    def _hidden(self, one: _Object) -> Iterator[tuple[str, SharedObject]]:
+    def _hidden(self, one: LoadedObject) -> Iterator[tuple[str, SharedObject]]:
         """Yield the libraries that an object would find, and does not: others came by their names.
 
         Each as the file that is there, and the symbols of the one that would be.
@@ -384,22 +387,22 @@ class Load:
             if path and isinstance(served, int):
                 there = self._resident.path(served)
                 if not os.path.samefile(path, there):
-                    yield there, self._open(path, one.place, is_new=False).symbols
+                    yield there, self.open(path, one.place, is_new=False).symbols
 
-    def _symbols_of(self, server: int | _Object) -> SharedObject:
+    def _symbols_of(self, server: int | LoadedObject) -> SharedObject:
         if not isinstance(server, int):
             return server.symbols
         if server not in self._symbols:
             self._symbols[server] = self._resident.object(server)
         return self._symbols[server]
 
-    def _file_of(self, one: int | _Object) -> str:
+    def _file_of(self, one: int | LoadedObject) -> str:
         return self._resident.path(one) if isinstance(one, int) else one.path
 
-    def _identity(self, one: int | _Object) -> object:
+    def _identity(self, one: int | LoadedObject) -> object:
         return identity(self._file_of(one))
 
-    def _owner(self, wanted: Wanted, likely: list[int | _Object]) -> int | _Object | None:
+    def _owner(self, wanted: Wanted, likely: list[int | LoadedObject]) -> int | LoadedObject | None:
         """Return what has a symbol, or has brought it, None where nothing has.
 
         Of all `likely` to have it the last owner comes first, and is put there: names of one

@@ -256,6 +256,13 @@ class ElfFile(ElfObject):
                     raise UnreadableError("it ends too early")
                 done += sent
 
+    def places_of(self, name: str) -> list[int]:
+        """Return where in the file a name stands, as its own or that of a library it needs."""
+        table = self.address(DT_STRTAB)
+        starts = [*self._starts, *(self.tags[tag] for tag in (DT_SONAME,) if tag in self.tags)]
+        shift = next(o - a for o, a, size in self._loads if a <= table < a + size)
+        return [table + start + shift for start in starts if self._text(start) == name]
+
     def unique_ids(self) -> tuple[str, ...]:
         """Return its unique definitions that are called ``std::...::id``, as the linker writes."""
         size, strings = self.value(DT_STRSZ), self.address(DT_STRTAB)

@@ -240,6 +240,13 @@ class SharedObject:
         """Return True if the loader would take this object's definition of a symbol."""
         return any(self._fits(index, wanted) for index in self._candidates(wanted.name))
 
+    def taken_from(self, other: SharedObject) -> str:
+        """Return a name that it looks up and would find in another object, if asked first."""
+        own = self.references_to_itself()
+        names = [n for i, n, _ in self.named(self.codes() & other.codes()) if i in own]
+        names += [one.name for one in self.wanted() if other.defines(one)]
+        return names[0].decode("utf-8", "replace") if names else ""
+
     def has_global(self, name: bytes) -> bool:
         """Return True if it defines a name, and not only weakly."""
         return any(

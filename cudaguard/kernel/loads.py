@@ -62,6 +62,8 @@ class Loader:
         self.members: frozenset[int] = frozenset()
         self.known: dict[int, bytes] = {}  # address of an entry -> how it begins
         self.paths: set[str] = set()  # of these, and of extensions that were let pass
+        self.names: dict[str, str] = {}  # of the files of libraries -> the first path
+        self.looked_at: set[str] = set()  # see `_namesake`
         # The last one of these, if nothing else comes with it, and how many entries are to be seen.
         self.alone: ModuleSpec | None = None
         self.pending = 0
@@ -135,12 +137,47 @@ def _judge(path: str) -> "tuple[str, tuple[str, ...] | None, bool]":
             is_alone = False
             if not why and name.startswith(_BROUGHT):
                 why = f"needs {name}"
+    if not is_alone:
+        name = _namesake(path, needed)
+        if name:
+            return why or f"needs {name}, as another package does", None, False
     if ord("Z") in names:  # a letter is found quickly, or not; names in C hardly have it
         if _OWN_RUNTIME in names and _CXX_RUNTIME not in needed:
             return why or "has a C++ runtime of its own", None, is_alone
         if _PART in names and not any(path.endswith(_CXX_RUNTIME) for path in loader.paths):
             return why or "may have parts of the C++ runtime", None, is_alone
     return why, needed, is_alone
+
+
+def _namesake(path: str, needed: "tuple[str, ...]") -> str:
+    """Return a library that is needed and is there already from elsewhere, and needs others there.
+
+    It is looked for in the folders that the file names, as are those that need it.
+    """
+    folders = run_path(path).replace("$ORIGIN", path.rpartition("/")[0]).split(":")
+    names, looked_at = list(needed), set()
+    for name in names:  # which grows
+        for folder in folders if "-" in name else ():  # auditwheel has named it
+            own = f"{folder}/{name}"
+            if folder and own not in loader.looked_at:
+                looked_at.add(own)
+                try:
+                    mine, there = _needed_by(own), loader.names.get(name)
+                    if there is None:
+                        names += mine
+                    elif {*mine} - {*_needed_by(there)}:
+                        return name
+                except OSError:
+                    pass
+    loader.looked_at |= looked_at
+    return ""
+
+
+def _needed_by(path: str) -> "list[str]":
+    names, places = _read(path)
+    return [
+        names[place : names.find(0, place)].decode("utf-8", "replace") for place in places or ()
+    ]
 
 
 def run_path(path: str) -> str:
@@ -382,6 +419,7 @@ def _why_new(how: str, now: "tuple[int, ...]", *, is_whole: bool) -> "str | None
                 path = _path_at(memory, text)
                 loader.paths.add(path)
                 _, slash, name = path.rpartition("/")
+                loader.names.setdefault(name, path)
                 # What the program was started with was mapped before all else: no extension.
                 is_library = name.startswith(("lib", "ld-")) and entry in members
                 is_from_start &= is_library or not slash

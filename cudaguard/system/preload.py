@@ -12,13 +12,16 @@ from __future__ import annotations
 import sys
 from glob import escape, glob
 
+from cudaguard.elf.process import uses_glibc
 from cudaguard.elf.reader import ElfFile, read_elf
-from cudaguard.files import LARGEST, os, own_errors, read_bytes
+from cudaguard.files import LARGEST, os, own_errors, read_bytes, read_start
 from cudaguard.system import has_kernel_driver
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from cudaguard.elf.symbols import SharedObject
 
 # Where the wheels that bring CUDA's libraries have them, below a folder of sys.path.
 CUDA_FOLDERS = os.path.join("nvidia", "*", "lib")
@@ -178,7 +181,7 @@ def open_all(files: Iterable[str]) -> tuple[tuple[str, ...], OSError | None]:
     import _ctypes
 
     opened, error = [], None
-    for file in _needed_first(tuple(files)):
+    for file in needed_first(tuple(files)):
         try:
             _ctypes.dlopen(file, os.RTLD_NOW)
             opened.append(file)
@@ -187,7 +190,58 @@ def open_all(files: Iterable[str]) -> tuple[tuple[str, ...], OSError | None]:
     return tuple(opened), error
 
 
-def _needed_first(files: tuple[str, ...]) -> list[str]:
+# --- Copies in memory, of which some bytes are changed --------------------------------------------
+# Source: ``memfd_create(2)``.
+
+_LARGEST_COPY = 1 << 27  # bytes that are mapped of a library: they are copied, and stay
+# Who asks for these may look for files beside its own, and a copy lies nowhere.
+_ASKS_WHERE = frozenset((b"dladdr", b"dladdr1", b"dlinfo"))
+_OF_UNWINDER = b"dl_iterate_phdr"  # so calls one that is linked in
+
+
+def why_no_copy(file: ElfFile, symbols: SharedObject) -> str:
+    """Return why a copy of a library would not do; empty if it does."""
+    if not uses_glibc():
+        return "this C library is not glibc"
+    if file.mapped_size > _LARGEST_COPY:
+        return f"it has more than {_LARGEST_COPY >> 20} MB"
+    lines = read_start("/proc/self/limits", 1 << 12).splitlines()
+    if not any(line.startswith(b"Max file size") and b"unlimited" in line for line in lines):
+        return "the size of files is limited"
+    called = {one.name for one in symbols.wanted()}
+    asking = called & _ASKS_WHERE
+    if "libgcc_s.so.1" in file.needed:
+        asking |= called & {_OF_UNWINDER}
+    if asking:
+        return f"it calls {min(asking).decode()}(), and may look for files beside its own"
+    return ""
+
+
+def copy_of(file: ElfFile, name: str, changed: Iterable[tuple[int, int]]) -> int:
+    """Return the descriptor of a copy with other bytes at some places; or an OSError is raised."""
+    copy = os.memfd_create(name[:200])
+    try:
+        if copy <= 2:  # whoever writes errors there would write into it
+            raise OSError("no standard input, output or error is open")
+        file.copy_mapped(copy)
+        for place, byte in changed:
+            os.pwrite(copy, bytes((byte,)), place)
+    except BaseException:
+        os.close(copy)
+        raise
+    return copy
+
+
+def path_of_copy(copy: int) -> str:
+    """Return an unused path: the loader returns what it has already mapped by a path."""
+    return f"/proc/self/{'./' * next(_numbers)}fd/{copy}"
+
+
+_numbers = iter(range(1 << 30))
+
+
+def needed_first(files: tuple[str, ...]) -> list[str]:
+    """Return libraries in an order in which what others of them need comes first."""
     elves = {file: read_elf(file) for file in files}
     by_name = {elf.soname or os.path.basename(file): file for file, elf in elves.items()}
     ordered: dict[str, None] = {}

@@ -17,6 +17,19 @@ from .pins import OURS
 
 PINS = ("usearch==2.26.6", "numkong==7.8.6", "simsimd==6.5.16", "onnxruntime==1.32.0", "numpy")
 LLAMA = ("xllamacpp==0.2.13", "scipy", "numpy")
+NETCDF = ("h5py==3.11.0", "netCDF4==1.7.1.post1", "numpy<2")
+HDF5 = """
+folder = tempfile.mkdtemp()
+with netCDF4.Dataset(f"{folder}/a.nc", "w") as file:
+    file.createDimension("x", 5)
+    file.createVariable("v", "f8", ("x",), zlib=True)[:] = numpy.arange(5.0)
+with h5py.File(f"{folder}/a.h5", "w") as file:
+    file["x"] = file["y"] = numpy.arange(9)
+    file["y"].make_scale("s")
+    file["x"].dims[0].attach_scale(file["y"])
+    scales = len(file["x"].dims[0])
+print(float(netCDF4.Dataset(f"{folder}/a.nc")["v"][:].sum()), scales)
+"""
 GEOS = ("shapely==1.8.5.post1", "duckdb==0.6.1", "numpy<2")
 
 pytestmark = [
@@ -93,3 +106,12 @@ def test_first_library_with_a_part_of_the_runtime(run):
     for order in (code, code[::-1]):
         green = run("fix", *order, SAID, pins=GEOS)
         assert (green.stdout.split()[0], green.stderr) == ("[(42,)]", "")
+
+
+@pytest.mark.parametrize("order", [("h5py", "netCDF4"), ("netCDF4", "h5py")])
+def test_library_that_two_wheels_have_under_one_name(run, order):
+    """https://github.com/Unidata/netcdf4-python/issues/1343: libhdf5_hl, for two libhdf5."""
+    code = "import {}, {}, tempfile, numpy\n{}".format(*order, HDF5)
+    assert run("off", code, pins=NETCDF).stderr.splitlines()[-1].startswith("RuntimeError: ")
+    green = run("fix", code, pins=NETCDF)
+    assert (green.stdout, green.stderr) == ("10.0 1\n", "")

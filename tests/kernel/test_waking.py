@@ -108,7 +108,7 @@ CASES = {
     ),
     "part of the shared runtime": Case(
         "extension part, which may have parts of the C++ runtime", "import part", (),
-        ("may_bind_runtime",),
+        ("closer_look",),
     ),
     "extension that is cut short": Case(
         "extension cut, which is cut short, or unlike others", TRY.format("import cut"),

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from cudaguard.elf.process import Memory, at_start, uses_glibc
 from cudaguard.elf.reader import CXX_RUNTIME, SYMBOL_KIND, ElfFile, is_runtime_id
 from cudaguard.errors import ImportOrderError
-from cudaguard.files import names_in, os, own_errors, read_start
+from cudaguard.files import names_in, os, own_errors
 from cudaguard.hooks.barrier import NOTHING, ImportCallbacks
 from cudaguard.hooks.caller import caller_frame, describe
 from cudaguard.system.loader_list import LoaderNews
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.elf.interposition import Scope
     from cudaguard.elf.process import Library
-    from cudaguard.elf.symbols import SharedObject
     from cudaguard.features.symbol_scope.findings import Stranger
     from cudaguard.features.symbol_scope.strangers import Victims
 
@@ -143,13 +142,8 @@ _OF_RUNTIMES = "CG813"
 _PRIVATE = "mapped from a copy in memory, in which its C++ runtime is its own"
 _UNBOUND = "loaded before {}, which has parts of it"
 _PART = b"_ZNSt13random_device"
-_LARGEST = 1 << 27  # bytes of an extension that are mapped: they are copied, and stay
 _GLOBAL = 1 << 4
-# Who asks for these may look for files beside its own, and a copy lies nowhere.
-_ASKS_WHERE = frozenset((b"dladdr", b"dladdr1", b"dlinfo"))
-_OF_UNWINDER = b"dl_iterate_phdr"  # so calls one that is linked in
 _paths: dict[object, str] = {}  # file -> the path by which its copy was mapped in this process
-_numbers = iter(range(1 << 30))
 
 
 class RuntimeDetector:
@@ -170,6 +164,7 @@ class RuntimeDetector:
             ImportOrderError: in `strict`, where there is none.
         """
         from cudaguard.features.symbol_scope.findings import static_runtime
+        from cudaguard.system.preload import path_of_copy
 
         frame, why = caller_frame(), ""
         if self._core.permit().acts:
@@ -182,8 +177,7 @@ class RuntimeDetector:
             except own_errors(OSError, AttributeError, ImportError) as error:
                 why = str(error) or type(error).__name__
             else:
-                # An unused path: the loader returns what it has already mapped by a path.
-                path = f"/proc/self/{'./' * next(_numbers)}fd/{copy}"
+                path = path_of_copy(copy)
 
                 def ended(is_mapped: bool) -> None:
                     os.close(copy)
@@ -198,7 +192,7 @@ class RuntimeDetector:
         self._core.reporter.found(finding, frame, stop=stop)
         return None
 
-    def may_bind_runtime(self, library: str) -> None:
+    def closer_look(self, library: str) -> None:
         """Open libstdc++ before the first library that needs it, if that has parts of it.
 
         Mapped together, libstdc++ itself would use these parts, whoever asks for it later.
@@ -241,25 +235,17 @@ def _bound_runtime(library: str) -> str:
 
 def _copied(library: str) -> int:
     """Return the descriptor of a copy; an OSError says why there is none."""
+    from cudaguard.system.preload import copy_of
+
     with ElfFile(library) as file:
         why = _why_not(library, file)
         if why:
             raise OSError(why)
-        copy = os.memfd_create(os.path.basename(library)[:200])
-        try:
-            if copy <= 2:  # whoever writes errors there would write into it
-                raise OSError("no standard input, output or error is open")
-            file.copy_mapped(copy)
-            for place, name in file.unique():
-                if is_runtime_id(
-                    name.replace(b"_ZGVN", b"_ZN")
-                ):  # or a guard of its initialization
-                    kind = file.at(place + SYMBOL_KIND, 1)[0]
-                    os.pwrite(copy, bytes([_GLOBAL | (kind & 0xF)]), place + SYMBOL_KIND)
-        except BaseException:
-            os.close(copy)
-            raise
-    return copy
+        # With the variables that guard their initialization.
+        unique = [(place, name.replace(b"_ZGVN", b"_ZN")) for place, name in file.unique()]
+        places = [place + SYMBOL_KIND for place, name in unique if is_runtime_id(name)]
+        changed = [(place, _GLOBAL | (file.at(place, 1)[0] & 0xF)) for place in places]
+        return copy_of(file, os.path.basename(library), changed)
 
 
 def _why_not(library: str, file: ElfFile) -> str:
@@ -269,43 +255,23 @@ def _why_not(library: str, file: ElfFile) -> str:
     """
     from cudaguard.elf.search_path import Place, SearchPath
     from cudaguard.elf.symbols import SharedObject
-    from cudaguard.system.preload import is_mapped, open_all
+    from cudaguard.system.preload import is_mapped, open_all, why_no_copy
 
-    if not uses_glibc():
-        return "this C library is not glibc"
-    if is_mapped(library):
-        return "it is mapped already"
-    if file.mapped_size > _LARGEST:
-        return f"it has more than {_LARGEST >> 20} MB"
-    lines = read_start("/proc/self/limits", 1 << 12).splitlines()
-    if not any(line.startswith(b"Max file size") and b"unlimited" in line for line in lines):
-        return "the size of files is limited"
     itself, place, search = SharedObject(file), Place(library, file, None), SearchPath()
-    called = {one.name for one in itself.wanted()}
-    asking = called & _ASKS_WHERE
-    if "libgcc_s.so.1" in file.needed:
-        asking |= called & {_OF_UNWINDER}
-    if asking:
-        return f"it calls {min(asking).decode()}(), and may look for files beside its own"
+    why = "it is mapped already" if is_mapped(library) else why_no_copy(file, itself)
+    if why:
+        return why
     beside = [name for name in file.needed if not is_mapped(name) and not search.find(name)]
     files = {name: search.find(name, place) for name in beside}
     for name, path in files.items():
         with ElfFile(path) as needed:
-            taken = _name_taken(SharedObject(needed), itself)
+            taken = SharedObject(needed).taken_from(itself)
         if taken:
             return f"{name}, which it needs, uses its {taken}"
     _, error = open_all(files.values())
-    for folder in (place.runpath or place.rpath) if b"dlopen" in called else ():
+    opens = any(one.name == b"dlopen" for one in itself.wanted())
+    for folder in (place.runpath or place.rpath) if opens else ():
         for name in names_in(folder):
             if ".so" in name and name != os.path.basename(library) and not is_mapped(name):
                 return f"it may open {name}, which its own folder has"
     return str(error or "")
-
-
-def _name_taken(library: SharedObject, extension: SharedObject) -> str:
-    """Return a name that a library looks up, and would find in the extension that needs it."""
-    own = library.references_to_itself()
-    both = library.named(library.codes() & extension.codes())
-    names = [name for index, name, _ in both if index in own]
-    names += [one.name for one in library.wanted() if extension.defines(one)]
-    return names[0].decode("utf-8", "replace") if names else ""

@@ -1,0 +1,136 @@
+"""A library that another package has, under the same name and built for other libraries.
+
+auditwheel names what it puts into a wheel by the contents that it had before: libhdf5_hl has one
+name in the wheels of h5py and netCDF4, and needs another libhdf5 in each. The loader takes the
+first file of a name for both packages. The second one then works with two copies of libhdf5, half
+of it with each: "NetCDF: HDF error".
+
+So the second package gets its own file, from a copy in memory that has another name, and those of
+its libraries that need it are copied too, and need it by that name.
+"""
+
+from __future__ import annotations
+
+import _ctypes
+from contextlib import ExitStack
+
+from cudaguard.elf.forecast import Load
+from cudaguard.elf.reader import CXX_RUNTIME, ElfFile, read_elf
+from cudaguard.elf.resident import Resident
+from cudaguard.elf.search_path import SearchPath
+from cudaguard.files import os, own_errors
+from cudaguard.system.preload import copy_of, needed_first, path_of_copy, why_no_copy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from cudaguard.core.dispatch import Dispatch
+    from cudaguard.elf.forecast import LoadedObject
+
+_FIRST_LETTERS = b"LMNOPQRSTUVWXYZ"  # of new names, in place of a small one
+
+
+class NamesakeDetector:
+    """Keeps the libraries of two packages apart."""
+
+    def __init__(self, core: Dispatch) -> None:
+        self._core = core
+
+    def closer_look(self, library: str) -> tuple[str, Callable[[bool], None]] | None:
+        """Give a library that is about to be mapped the files of its own package.
+
+        Return the file to be mapped instead of it, if it has to need them by another name, and what
+        to call when it was mapped, or could not be.
+        """
+        if not self._core.permit().acts:
+            return None
+        try:
+            names, folder, copy = keep_apart(library)
+        except own_errors(OSError, AttributeError, StopIteration):  # the loader has its own words
+            return None
+        if names:
+            how = f"gets its own {names}, not that of {folder}"
+            self._core.reporter.repaired("CG843", "keep_apart", os.path.basename(library), how)
+        return (path_of_copy(copy), lambda _: os.close(copy)) if copy >= 0 else None
+
+
+_renamed: dict[str, str] = {}  # files -> the names that their copies in this process have
+
+
+def keep_apart(library: str) -> tuple[str, str, int]:
+    """Map what a library needs so that it does not get a namesake of another package.
+
+    Return the names that were kept apart, the folder of the other files, and the descriptor of a
+    copy of the library, or -1 if it can be mapped as it is. Nothing is done where it would change
+    more than that. An OSError: a file cannot be read, or not be mapped.
+    """
+    nothing = "", "", -1
+    with ExitStack() as opened:
+        resident = opened.enter_context(Resident())
+        load = Load(library, opened.enter_context(ElfFile(library)), resident, opened)
+        load.map_libraries()
+        root, *new = [one for one in load.objects if one.is_new]
+        own: dict[str, str] = {}  # name -> the file that this package has
+        folder = ""
+        for one in (root, *new):
+            for name in one.file.needed:
+                file, other = _namesakes(name, one, resident)
+                if file:
+                    own[name], folder = file, os.path.dirname(os.path.abspath(other))
+        files = {one.path: one for one in new}
+        for file in own.values():
+            if file not in _renamed:
+                files[file] = load.open(file, root.place, is_new=True)
+        order = needed_first(tuple(files))
+        if not own or any(_changes(files[path], root, files.values()) for path in order):
+            return nothing
+        names = {name: _renamed.get(file) or _unused(name, resident) for name, file in own.items()}
+        copied = [p for p in order if p in own.values() or names.keys() & {*files[p].file.needed}]
+        is_client = not names.keys().isdisjoint(root.file.needed)
+        objects = [*(files[path] for path in copied), *([root] if is_client else ())]
+        if not all(names.values()) or any(why_no_copy(o.file, o.symbols) for o in objects):
+            return nothing
+        for path in order:
+            copy = _copied(files[path], names) if path in copied else -1
+            try:
+                _ctypes.dlopen(path if copy < 0 else path_of_copy(copy), os.RTLD_NOW)
+            finally:
+                if copy >= 0:
+                    os.close(copy)
+        _renamed.update((file, names[name]) for name, file in own.items())
+        return ", ".join(own), folder, _copied(root, names) if is_client else -1
+
+
+def _namesakes(name: str, one: LoadedObject, resident: Resident) -> tuple[str, str]:
+    """Return the file that an object leads to and the one that it gets, if they need others."""
+    handle = resident.handle(name)
+    file = SearchPath().find(name, one.place) if handle else ""
+    other = resident.path(handle) if file else ""
+    if not other or os.path.samefile(file, other):
+        return "", ""
+    return (file, other) if {*read_elf(file).needed} - {*read_elf(other).needed} else ("", "")
+
+
+def _changes(one: LoadedObject, root: LoadedObject, others: Iterable[LoadedObject]) -> bool:
+    """Return True if a library would find other symbols when it is opened by itself."""
+    if os.path.basename(one.path) == CXX_RUNTIME:
+        return False
+    behind = {*one.file.needed}
+    return any(
+        one.symbols.taken_from(other.symbols)
+        for other in (root, *others)
+        if other is not one and not behind & {other.file.soname, os.path.basename(other.path)}
+    )
+
+
+def _unused(name: str, resident: Resident) -> str:
+    """Return a name of the same length that no library has; empty if there is none."""
+    names = (chr(letter) + name[1:] for letter in _FIRST_LETTERS)
+    return next((other for other in names if not resident.handle(other)), "")
+
+
+def _copied(one: LoadedObject, names: dict[str, str]) -> int:
+    """Return the descriptor of a copy that has other names for its libraries, or for itself."""
+    changed = [(p, ord(new[0])) for old, new in names.items() for p in one.file.places_of(old)]
+    return copy_of(one.file, os.path.basename(one.path), changed)

@@ -1,0 +1,95 @@
+"""Libraries of two wheels with one name, built for other libraries: each package gets its own.
+
+`libhl-0a1b2c3d.so` plays libhdf5_hl of h5py and netCDF4, `libbase-...` the libhdf5 of each. The
+extension of the first package needs both, that of the second one only what needs them.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+import sysconfig
+
+import pytest
+
+from ...hooks.conftest import compiler as compiler
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or not platform.libc_ver()[0].startswith("glibc"),
+    reason="which library is found is tested with the loader of glibc",
+)
+
+HL = "libhl-0a1b2c3d.so"
+EXTENSION = """
+#include <Python.h>
+int {0}(void);
+static PyObject *ask(PyObject *self, PyObject *args) {{ return PyLong_FromLong({0}()); }}
+static PyMethodDef methods[] = {{{{"ask", ask, METH_NOARGS, 0}}, {{0}}}};
+static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "{1}", 0, -1, methods}};
+PyMODINIT_FUNC PyInit_{1}(void) {{ return PyModule_Create(&definition); }}
+"""
+CODE = """
+import cudaguard; cudaguard.install({!r})
+import {}, {}
+print(first.ask(), second.ask())
+print(*(one for one in cudaguard.status().changes if "CG843" in one))
+"""
+
+
+@pytest.fixture
+def run(child, compiler):
+    """Builds both packages and runs a program that imports them."""
+
+    def build(package, number, bases, more):
+        folder = child.folder / f"{package}.libs"
+        folder.mkdir()
+
+        def library(name, source, *needed):
+            flags = (f"-Wl,-soname,{name}", "-Wl,--no-as-needed", *map(str, needed))
+            return shutil.copy(compiler.library(name, source, *flags), folder / name)
+
+        name = f"libbase-{bases[number - 1] * 8}.so"
+        low = library(name, f"int base(void) {{ return {number}; }}")
+        high = library(HL, f"{more} int base(void); int high(void) {{ return base(); }}", low)
+        source = "int high(void); int middle(void) { return high(); }"
+        needed = (high, low)
+        if package == "second":
+            needed = (library(f"libmiddle-{'3' * 8}.so", source, high, low),)
+        source = EXTENSION.format("middle" if package == "second" else "high", package)
+        flags = (f"-I{sysconfig.get_path('include')}", "-Wl,--no-as-needed", *map(str, needed))
+        flags += (f"-Wl,-rpath,$ORIGIN/{package}.libs", "-Wl,--disable-new-dtags")
+        flags += (f"-Wl,-rpath-link,{folder}",)
+        file = package + sysconfig.get_config_var("EXT_SUFFIX")
+        shutil.copy(compiler.library(file, source, *flags), child.folder / file)
+
+    def run(mode, *order, bases="12", more=""):
+        if not (child.folder / "first.libs").exists():
+            build("first", 1, bases, more)
+            build("second", 2, bases, more)
+        done = child.command(sys.executable, "-c", CODE.format(mode, *order))
+        assert done.stderr == ""
+        return done.stdout.splitlines()
+
+    return run
+
+
+@pytest.mark.parametrize("order", [("first", "second"), ("second", "first")])
+def test_each_package_gets_its_own(run, order):
+    (red, nothing) = run("off", *order)
+    assert (red, nothing) == ("1 1" if order[0] == "first" else "2 2", "")
+    for mode in ("fix", "strict"):
+        answers, said = run(mode, *order)
+        assert answers == "1 2"
+        assert f"gets its own {HL}, not that of " in said
+    assert run("observe", *order) == [red, ""]
+
+
+def test_namesake_that_needs_the_same_is_shared(run):
+    """As libgfortran of numpy's and scipy's wheels."""
+    assert run("fix", "first", "second", bases="11") == ["1 1", ""]
+
+
+def test_library_that_asks_where_it_lies_is_let_be(run):
+    more = "int dladdr(const void *, void *); void *asks = (void *)dladdr;"
+    assert run("fix", "first", "second", more=more) == ["1 1", ""]
