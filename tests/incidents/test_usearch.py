@@ -7,22 +7,16 @@ own C++ runtime: onnxruntime, when it comes later, crashes in ``std::regex``.
 
 from __future__ import annotations
 
-import platform
 import signal
 
 import pytest
 
+from .marks import ON_LINUX
 from .pins import OURS
 
 PINS = ("usearch==2.26.6", "numkong==7.8.6", "simsimd==6.5.16", "onnxruntime==1.32.0", "numpy")
 
-pytestmark = [
-    pytest.mark.incidents,
-    pytest.mark.skipif(
-        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
-        reason="the pinned wheels are those for x86-64 Linux",
-    ),
-]
+pytestmark = ON_LINUX
 
 DISTANCE = """
 import numpy, simsimd
