@@ -9,11 +9,10 @@ from __future__ import annotations
 import sys
 from _thread import RLock
 
-from cudaguard.core import permit
 from cudaguard.core.dispatch import Dispatch
-from cudaguard.core.permit import REPAIRING
 from cudaguard.core.registry import InForce, Layer, Registry, built_in, entry_of
 from cudaguard.core.reports import LATER, passes_through
+from cudaguard.core.rule import REPAIRING, Permit
 from cudaguard.core.table import table
 from cudaguard.files import os, program_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, ImportCallbacks
@@ -71,7 +70,7 @@ class Activation:
             mode, is_alone = kernel.asked
             core.reporter.home = kernel.pid
             self._base = Layer(mode, alone=is_alone)
-            permit.asked_for = mode or ""
+            Permit.asked_for = mode or ""
             # The environment as it was then: nothing else of it was set.
             rules = (*built_in(), *self._added)
             mode = mode or kernel.mode or "fix"
@@ -174,7 +173,7 @@ class Activation:
                 before = core.reporter.mode
                 layers = [layer for layer in (self._base, *self._blocks) if layer]
                 wanted = self._combined(layers)
-                permit.asked_for = next((one.mode for one in layers[::-1] if one.mode), "")
+                Permit.asked_for = next((one.mode for one in layers[::-1] if one.mode), "")
                 if wanted.mode == "off":
                     self._uninstall_hooks()
                 else:

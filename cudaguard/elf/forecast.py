@@ -14,12 +14,11 @@ from cudaguard.elf.search_path import (
     DT_FLAGS_1,
     Place,
     SearchPath,
-    header_of,
     machine_of,
     own_machine,
 )
 from cudaguard.elf.symbols import SharedObject, Wanted
-from cudaguard.files import os, own_errors
+from cudaguard.files import os, own_errors, read_start
 from cudaguard.model import NamedTuple, Record
 
 TYPE_CHECKING = False
@@ -161,7 +160,7 @@ def problem_of(file: ElfFile) -> tuple[str, str]:
     if len(header) < 64:
         return "truncated", f"it has {len(header)} bytes"
     if machine_of(header) != own_machine():
-        own = _machine(header_of("/proc/self/exe"))
+        own = _machine(read_start("/proc/self/exe", 64))
         return "wrong-machine", f"it is for {_machine(header)}, this is {own}"
     if file.is_truncated:
         return "truncated", "it ends before the parts that its headers name"
