@@ -238,7 +238,8 @@ class SharedObject:
 
     def defines(self, wanted: Wanted) -> bool:
         """Return True if the loader would take this object's definition of a symbol."""
-        return any(self._fits(index, wanted) for index in self._candidates(wanted.name))
+        indices = self._candidates(wanted.name)
+        return bool(indices) and any(self._fits(index, wanted) for index in indices)
 
     def has_global(self, name: bytes) -> bool:
         """Return True if it defines a name, and not only weakly."""

@@ -73,7 +73,7 @@ def _altered(site: Site, known: set[str]) -> Iterator[Finding]:
     until = time.monotonic() + _HASHING
     for dist in site.installed.found:
         changed = []
-        for name, digest, size in listed_files(dist) if dist.key not in condas else ():
+        for name, digest, size in listed_files(dist, ".so") if dist.key not in condas else ():
             path = os.path.join(dist.folder, name)
             if not digest or not is_shared_object(name) or f"{dist.folder}/{name}" in known:
                 continue
