@@ -244,15 +244,15 @@ class ElfFile(ElfObject):
         """Return all that is in the file."""
         return os.pread(self._file, os.fstat(self._file).st_size, 0)
 
-    def section(self, name: bytes) -> bytes:
-        """Return a section by its name; empty where the file tells of none."""
+    def section(self, name: bytes, most: int) -> bytes:
+        """Return a section, or its beginning, by its name; empty where the file tells of none."""
         table = self.at(number(self.header, 40, 8), 64 * number(self.header, 60, 2))
         rows = words(table, 64) if self.segments else []
         own = 8 * number(self.header, 62, 2)  # the section with the names of all
         names = self.at(*rows[own + 3 : own + 5]) if own + 8 <= len(rows) else b""
         for kind, offset, size in zip(rows[::8], rows[3::8], rows[4::8]):
             if names.startswith(name + b"\0", kind & 0xFFFFFFFF):
-                return self.at(offset, size)
+                return self.at(offset, min(size, most))
         return b""
 
     def unique_ids(self) -> tuple[str, ...]:

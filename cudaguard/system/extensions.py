@@ -541,6 +541,6 @@ def _constants(path: str) -> bytes:
     """Return the part of a file that has its constants; empty if it cannot be read."""
     try:
         with ElfFile(path) as file:
-            return file.section(b".rodata") or read_start(path, _MOST)
+            return file.section(b".rodata", _MOST) or read_start(path, _MOST)
     except own_errors(OSError, ValueError):
         return b""
