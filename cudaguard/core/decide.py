@@ -1,6 +1,6 @@
 """From rules, facts and mode to what is done: whether a rule applies, and the order of imports.
 
-Pure functions. Whether something may be done is asked of `cudaguard.core.permit`.
+Pure functions. Whether something may be done is asked of `cudaguard.core.rule`.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.journal import Journal
-from cudaguard.core.permit import permit_for
 from cudaguard.core.registry import Registry, made_once
 from cudaguard.core.reports import Reporter
+from cudaguard.core.rule import permit_for
 from cudaguard.core.table import table
 from cudaguard.files import LARGEST, os, own_errors, read_start
 from cudaguard.hooks.barrier import NOTHING, ImportCallbacks
@@ -30,12 +30,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.core.detection import Detection
-    from cudaguard.core.permit import Permit
     from cudaguard.core.prerequisites import LazyFilter, Prerequisites
     from cudaguard.core.record import Recording
     from cudaguard.core.repairs import NativeRepairs, Repairs
     from cudaguard.core.replace import Replacements
-    from cudaguard.core.rule import Rule
+    from cudaguard.core.rule import Permit, Rule
     from cudaguard.hooks.barrier import Close
     from cudaguard.hooks.last_error import LastError
 

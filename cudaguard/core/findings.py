@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core import permit
+from cudaguard.core.rule import Permit
 from cudaguard.model import KW_ONLY, Record
 
 TYPE_CHECKING = False
@@ -188,7 +188,7 @@ def guarded_command() -> str:
 
 def _asked_for() -> str:
     """Return the mode that the program asks for, if it is not one that repairs."""
-    mode = permit.asked_for
+    mode = Permit.asked_for
     return "" if mode in ("fix", "strict") else mode
 
 

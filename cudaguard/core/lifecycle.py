@@ -9,11 +9,10 @@ from __future__ import annotations
 import sys
 from _thread import RLock
 
-from cudaguard.core import permit
 from cudaguard.core.dispatch import Dispatch
-from cudaguard.core.permit import REPAIRING
 from cudaguard.core.registry import InForce, Layer, Registry, built_in, entry_of
 from cudaguard.core.reports import LATER, passes_through
+from cudaguard.core.rule import REPAIRING, Permit
 from cudaguard.core.table import table
 from cudaguard.files import os, program_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, ImportCallbacks
@@ -71,11 +70,15 @@ class Activation:
             mode, is_alone = kernel.asked
             core.reporter.home = kernel.pid
             self._base = Layer(mode, alone=is_alone)
-            permit.asked_for = mode or ""
+            Permit.asked_for = mode or ""
             # The environment as it was then: nothing else of it was set.
-            rules = (*built_in(), *self._added)
-            mode = mode or kernel.mode or "fix"
-            wanted = InForce(mode, {}, rules, "", True, "none", (), ())
+            if kernel.rules_file:
+                then = {MODE_VARIABLE: kernel.mode, "CUDAGUARD_CONFIG": kernel.rules_file}
+                wanted = self._combined((self._base,), then)
+            else:
+                rules = (*built_in(), *self._added)
+                mode = mode or kernel.mode or "fix"
+                wanted = InForce(mode, {}, rules, "", True, "none", (), ())
             self._look_for_plugins(wanted, at_boot=False)
             self._install_hooks(wanted)
         self._follow(wanted, "off")
@@ -174,7 +177,7 @@ class Activation:
                 before = core.reporter.mode
                 layers = [layer for layer in (self._base, *self._blocks) if layer]
                 wanted = self._combined(layers)
-                permit.asked_for = next((one.mode for one in layers[::-1] if one.mode), "")
+                Permit.asked_for = next((one.mode for one in layers[::-1] if one.mode), "")
                 if wanted.mode == "off":
                     self._uninstall_hooks()
                 else:
@@ -328,10 +331,10 @@ class Activation:
 
         return finder
 
-    def _combined(self, layers: Sequence[Layer]) -> InForce:
+    def _combined(self, layers: Sequence[Layer], env: Mapping[str, str] | None = None) -> InForce:
         from cudaguard.core.settings import combine
 
-        return combine(layers, self._added, self._environment())
+        return combine(layers, self._added, env or self._environment())
 
     def _environment(self) -> Mapping[str, str]:
         """Return the environment as the user left it, without the mode we exported ourselves."""

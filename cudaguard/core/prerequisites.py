@@ -10,8 +10,8 @@ from _thread import _local
 
 from cudaguard.core import findings
 from cudaguard.core.decide import applies, named_versions, plan
-from cudaguard.core.permit import permit_for
 from cudaguard.core.reports import LATER, PREREQUISITE
+from cudaguard.core.rule import permit_for
 from cudaguard.errors import ImportOrderError
 from cudaguard.files import own_errors, program_errors
 from cudaguard.hooks.caller import caller_frame, describe

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cudaguard.core.permit import Permit, permit_for
 from cudaguard.core.reports import passes_through
+from cudaguard.core.rule import Permit, permit_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cudaguard.core.permit import permit_for
 from cudaguard.core.registry import made_once
 from cudaguard.core.reports import LATER
+from cudaguard.core.rule import permit_for
 from cudaguard.errors import ImportOrderError
 from cudaguard.hooks.caller import UserLine, caller_frame, describe, frame_outside_of, module_of
 from cudaguard.model import KW_ONLY, Record
@@ -16,11 +16,10 @@ if TYPE_CHECKING:
     from typing import Any, Union
 
     from cudaguard.core.findings import Finding
-    from cudaguard.core.permit import Permit
     from cudaguard.core.registry import RuleEntry
     from cudaguard.core.replace import Replacements
     from cudaguard.core.reports import Reporter
-    from cudaguard.core.rule import Rule
+    from cudaguard.core.rule import Permit, Rule
 
     Outcome = Union["Done", "WouldDo", "Refused"]
     Outcomes = Iterable[Outcome]

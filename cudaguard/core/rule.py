@@ -1,12 +1,12 @@
-"""What a rule says: one piece of knowledge, as data that cannot be changed."""
+"""What a rule says: one piece of knowledge, as data that cannot be changed; what it permits."""
 
 from __future__ import annotations
 
-from cudaguard.model import KW_ONLY, Record
+from cudaguard.model import GRADES, KW_ONLY, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any, Generic, NoReturn, TypeVar
 
     from cudaguard.model import Grade
@@ -122,3 +122,49 @@ def values_of(rule: Rule, *verbs: str) -> tuple[str, ...]:
 def texts_of(value: str | tuple[str, ...]) -> tuple[str, ...]:
     """Return the texts of a parameter that takes one or several."""
     return (value,) if isinstance(value, str) else value
+
+
+# --- What may be done in a mode, for a rule of a grade: the one place where that is asked ---------
+
+REPAIRING = ("fix", "strict")  # modes
+INSTALL = "cudaguard.install()"
+_, OPT_IN, REPORT = GRADES
+
+
+class Permit:
+    """What a repair may do: one object, switched when mode or rules change, read at every call.
+
+    It `acts` if it may change anything, `looks` as long as its rule is in force, and `tells` what
+    it finds, which is otherwise only recorded.
+    """
+
+    __slots__ = ("acts", "looks", "tells")
+    # The mode that the program asks for by an argument of install() or guard(); empty if none.
+    asked_for = ""
+
+    def __init__(self, *, acts: bool = False, looks: bool = False, tells: bool = False) -> None:
+        self.acts, self.looks, self.tells = acts, looks, tells
+
+    def switch(self, other: Permit | None) -> None:
+        """Allow what another permit allows, nothing for None."""
+        self.acts = other is not None and other.acts
+        self.looks = other is not None and other.looks
+        self.tells = other is not None and other.tells
+
+
+def permit_for(mode: str, grade: str = "automatic") -> Permit:
+    """Return what may be done in a mode for a rule of a grade; the rule is in force."""
+    acts = mode in REPAIRING and grade != "report"
+    return Permit(acts=acts, looks=mode != "off", tells=mode not in ("off", "observe"))
+
+
+def repaired_by(rules: Iterable[Rule], mode: str) -> frozenset[str]:
+    """Return the ids of those rules in force whose fault the guard repairs in a mode."""
+    return frozenset(rule.id for rule in rules if permit_for(mode, rule.grade).acts)
+
+
+def install_call(rule: Rule) -> str:
+    """Return the call that has the guard repair the fault of a rule; empty if it cannot."""
+    if rule.grade == REPORT:
+        return ""
+    return f'cudaguard.install(enable=["{rule.id}"])' if rule.grade == OPT_IN else INSTALL

@@ -108,6 +108,23 @@ def combine(
     )
 
 
+def mode_for_child(asked: str | None, environ: Mapping[str, str]) -> config.Mode:
+    """Return the mode of a program that is to be started under the guard.
+
+    ``CUDAGUARD=off`` in its environment beats the mode `asked` on the command line, of which a
+    ConfigError says that there is none.
+    """
+    said, _ = config.read_environment(environ)
+    chosen = None if asked is None else config.parse_mode(asked, "--mode")
+    chosen = "off" if said.mode == "off" else chosen or said.mode
+    if chosen is None and said.config:
+        try:
+            chosen = config.read_file(said.config).mode
+        except (ConfigError, ImportError):  # the guard of the program tells of it
+            pass
+    return chosen or "fix"
+
+
 def _known_switches(switches: Mapping[str, bool], source: str) -> Mapping[str, bool]:
     """Refuse reserved ids that nobody has; another id may belong to a plug-in not hit yet."""
     for id in switches:

@@ -14,12 +14,11 @@ from cudaguard.elf.search_path import (
     DT_FLAGS_1,
     Place,
     SearchPath,
-    header_of,
     machine_of,
     own_machine,
 )
 from cudaguard.elf.symbols import SharedObject, Wanted
-from cudaguard.files import os, own_errors
+from cudaguard.files import os, own_errors, read_start
 from cudaguard.model import NamedTuple, Record
 
 TYPE_CHECKING = False
@@ -161,7 +160,7 @@ def problem_of(file: ElfFile) -> tuple[str, str]:
     if len(header) < 64:
         return "truncated", f"it has {len(header)} bytes"
     if machine_of(header) != own_machine():
-        own = _machine(header_of("/proc/self/exe"))
+        own = _machine(read_start("/proc/self/exe", 64))
         return "wrong-machine", f"it is for {_machine(header)}, this is {own}"
     if file.is_truncated:
         return "truncated", "it ends before the parts that its headers name"
@@ -361,12 +360,12 @@ class Load:
                 continue
             owners: set[int | LoadedObject] = set()
             missing: list[Lack] = []
-            hidden: list[tuple[str, SharedObject]] = []
+            hidden: list[tuple[str, SharedObject]] | None = None
             for symbol in one.symbols.wanted():
                 self._budget.spend(STEP)
                 owner = self._owner(symbol, scope)
                 if owner is None:
-                    hidden = hidden or list(self._hidden(one))
+                    hidden = [*self._hidden(one)] if hidden is None else hidden
                     older = next((file for file, own in hidden if own.defines(symbol)), "")
                     missing.append(Lack(symbol.name.decode("utf-8", "replace"), one.path, older))
                 else:

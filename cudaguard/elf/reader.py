@@ -263,6 +263,17 @@ class ElfFile(ElfObject):
         shift = next(o - a for o, a, size in self._loads if a <= table < a + size)
         return [table + start + shift for start in starts if self._text(start) == name]
 
+    def section(self, name: bytes, most: int) -> bytes:
+        """Return a section, or its beginning, by its name; empty where the file tells of none."""
+        table = self.at(number(self.header, 40, 8), 64 * number(self.header, 60, 2))
+        rows = words(table, 64) if self.segments else []
+        own = 8 * number(self.header, 62, 2)  # the section with the names of all
+        names = self.at(*rows[own + 3 : own + 5]) if own + 8 <= len(rows) else b""
+        for kind, offset, size in zip(rows[::8], rows[3::8], rows[4::8]):
+            if names.startswith(name + b"\0", kind & 0xFFFFFFFF):
+                return self.at(offset, min(size, most))
+        return b""
+
     def unique_ids(self) -> tuple[str, ...]:
         """Return its unique definitions that are called ``std::...::id``, as the linker writes."""
         size, strings = self.value(DT_STRSZ), self.address(DT_STRTAB)

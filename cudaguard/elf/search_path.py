@@ -101,20 +101,10 @@ class SearchPath:
 def fits(path: str) -> bool:
     """Return True if the loader stops at a file; it passes over those of other machines."""
     try:
-        header = header_of(path)
+        header = read_start(path, 64)
     except own_errors(OSError, ValueError):
         return False
     return header[:4] != b"\x7fELF" or machine_of(header) == own_machine()
-
-
-def header_of(path: str) -> bytes:
-    """Return the first 64 bytes of a file.
-
-    Raises:
-        OSError: It cannot be read.
-        ValueError: That is no path.
-    """
-    return read_start(path, 64)
 
 
 def machine_of(header: bytes) -> tuple[bytes, bytes]:
@@ -125,7 +115,7 @@ def machine_of(header: bytes) -> tuple[bytes, bytes]:
 def own_machine() -> tuple[bytes, bytes]:
     """Return the same for this process."""
     if not _own:
-        _own.append(machine_of(header_of("/proc/self/exe")))
+        _own.append(machine_of(read_start("/proc/self/exe", 64)))
     return _own[0]
 
 

@@ -238,7 +238,8 @@ class SharedObject:
 
     def defines(self, wanted: Wanted) -> bool:
         """Return True if the loader would take this object's definition of a symbol."""
-        return any(self._fits(index, wanted) for index in self._candidates(wanted.name))
+        indices = self._candidates(wanted.name)
+        return bool(indices) and any(self._fits(index, wanted) for index in indices)
 
     def taken_from(self, other: SharedObject) -> str:
         """Return a name that it looks up and would find in another object, if asked first."""

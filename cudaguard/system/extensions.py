@@ -7,7 +7,7 @@ import re
 from cudaguard.elf.forecast import ExtensionCheck, forecast
 from cudaguard.elf.library_facts import readable
 from cudaguard.elf.process import serving_file
-from cudaguard.elf.reader import read_elf
+from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.files import os, own_errors, read_start
 from cudaguard.model import NamedTuple
 from cudaguard.system import name_owners
@@ -540,6 +540,7 @@ def is_for_numpy_1(path: str) -> bool:
 def _constants(path: str) -> bytes:
     """Return the part of a file that has its constants; empty if it cannot be read."""
     try:
-        return read_start(path, _MOST)
+        with ElfFile(path) as file:
+            return file.section(b".rodata", _MOST) or read_start(path, _MOST)
     except own_errors(OSError, ValueError):
         return b""

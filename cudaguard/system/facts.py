@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from packaging.requirements import Requirement
 
+_HEADERS = ("METADATA", "PKG-INFO")
 _METADATA = ("info", ".egg")  # ends of what metadata are called, as in foo-1.0.dist-info
 
 
@@ -120,17 +121,19 @@ def distribution(library: Any, name: str) -> Distribution:
 def bounded(dist: Distribution) -> Distribution:
     """Return a distribution that reads its metadata within bounds, if they are files.
 
-    What should be metadata may be a pipe that nobody feeds, or a link to ``/dev/zero``.
+    What should be metadata may be a pipe that nobody feeds, or a link to ``/dev/zero``. A readme
+    below its headers is left out: parsing it takes longest.
     """
     folder: Any = getattr(dist, "_path", None)
 
     def read_text(filename: str) -> str | None:
         try:
-            return read_bytes(folder.joinpath(filename), LARGEST).decode()
+            text = read_bytes(folder.joinpath(filename), LARGEST).decode()
         except own_errors(
             FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError
         ):
             return None  # as the method that this replaces
+        return text.partition("\n\n")[0] if filename in _HEADERS else text
 
     if isinstance(folder, os.PathLike):  # one in a zip file is none
         vars(dist)["read_text"] = read_text  # all of its properties call it

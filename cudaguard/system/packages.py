@@ -132,9 +132,14 @@ def _source(direct_url: str | None) -> str:
     return unquote(url.path) if is_editable else ""
 
 
-def listed_files(dist: Distribution) -> Iterator[tuple[str, str, str]]:
-    """Yield (path, hash, size) of the files that a distribution lists, as it spells them."""
+def listed_files(dist: Distribution, part: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield (path, hash, size) of the files that a distribution lists, as it spells them.
+
+    What does not have the `part` of a line in its own may be left out.
+    """
     for line in dist.record.splitlines():
+        if part not in line:
+            continue
         path, *rest = line.rsplit(",", 2)  # whatever the name holds: behind it are hash and size
         if path[:1] == '"':
             path = path[1:-1].replace('""', '"')
@@ -154,8 +159,8 @@ def shared_files(dists: Iterable[Distribution]) -> list[SharedFile]:
 
 
 def _shared_objects(dist: Distribution) -> Iterator[str]:
-    for name, *_ in listed_files(dist):
-        if ".so" in name and is_shared_object(name):
+    for name, *_ in listed_files(dist, ".so"):
+        if is_shared_object(name):
             yield os.path.normpath(os.path.join(dist.folder, name))
     count = 0
     for root, folders, names in os.walk(dist.source) if dist.source else ():

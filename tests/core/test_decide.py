@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cudaguard.core.decide import applies, plan
-from cudaguard.core.permit import Permit, permit_for
-from cudaguard.core.rule import Rule
+from cudaguard.core.rule import Permit, Rule, permit_for
 
 
 class HandMade:

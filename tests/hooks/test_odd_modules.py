@@ -6,14 +6,7 @@ import sys
 
 import pytest
 
-FIND = """
-import importlib.machinery, importlib.util, sys
-class Finder:
-    def __init__(self, find): self.find_spec = find
-def spec_of(name, loader=None):
-    path = name.replace(".", "/") + ".py"
-    return importlib.util.spec_from_file_location(name, path, loader=loader)
-"""
+from .conftest import FIND
 
 
 def test_same_spec_handed_out_twice(pair):

@@ -6,14 +6,7 @@ import sys
 
 import pytest
 
-FIND = """
-import importlib.machinery, importlib.util, sys
-class Finder:
-    def __init__(self, find): self.find_spec = find
-def spec_of(name, loader=None):
-    path = name.replace(".", "/") + ".py"
-    return importlib.util.spec_from_file_location(name, path, loader=loader)
-"""
+from .conftest import FIND
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="find_module is not called any more")

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-FIND = """
-import importlib.machinery, importlib.util, sys
-class Finder:
-    def __init__(self, find): self.find_spec = find
-def spec_of(name, loader=None):
-    path = name.replace(".", "/") + ".py"
-    return importlib.util.spec_from_file_location(name, path, loader=loader)
-"""
+from .conftest import FIND
 
 
 def test_finder_of_the_program_keeps_the_first_place(pair):

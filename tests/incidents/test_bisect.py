@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import signal
 
 import pytest
 
 from ..documents import valid
+from .marks import ON_LINUX
 from .pins import OURS, TENSORFLOW, TORCH
 from .test_torch_extension import PROGRAM
 
-pytestmark = [
-    pytest.mark.incidents,
-    pytest.mark.skipif(
-        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
-        reason="the wheels exist for x86-64 Linux only",
-    ),
-]
+pytestmark = ON_LINUX
 
 DECORD = ("decord==0.6.0", "opencv-python-headless==4.10.0.84", "numpy", "pillow==13.0.0", *OURS)
 QUIET = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}

@@ -6,21 +6,12 @@ The extension is a few lines without torch's headers, which compiles in a moment
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 
-import pytest
-
+from .marks import WITH_COMPILER
 from .pins import TORCH
 
-pytestmark = [
-    pytest.mark.incidents,
-    pytest.mark.skipif(
-        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
-        reason="torch's wheels for x86-64 Linux are used",
-    ),
-    pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler"),
-]
+pytestmark = WITH_COMPILER
 
 SOURCE = """
 #include <Python.h>

@@ -6,21 +6,13 @@ As on the login node of a cluster, and in the container where an extension is bu
 from __future__ import annotations
 
 import os
-import platform
-import shutil
 
 import pytest
 
 from ..features.extensions.test_accuracy import JUDGE
+from .marks import WITH_COMPILER
 
-pytestmark = [
-    pytest.mark.incidents,
-    pytest.mark.skipif(
-        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
-        reason="the packages of NVIDIA are those of x86-64 Linux",
-    ),
-    pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler"),
-]
+pytestmark = WITH_COMPILER
 
 SOURCE = """
 #include <torch/extension.h>

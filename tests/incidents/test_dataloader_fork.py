@@ -5,19 +5,12 @@ The torch is a real one without CUDA, the driver is the stub.
 
 from __future__ import annotations
 
-import platform
-
 import pytest
 
+from .marks import ON_LINUX
 from .pins import TORCH
 
-pytestmark = [
-    pytest.mark.incidents,
-    pytest.mark.skipif(
-        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
-        reason="decord 0.6.0, of the shared environment, exists for x86-64 Linux only",
-    ),
-]
+pytestmark = ON_LINUX
 
 
 PROGRAM = '''

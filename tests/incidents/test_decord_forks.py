@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import platform
-
 import pytest
 
-pytestmark = [
-    pytest.mark.incidents,
-    pytest.mark.skipif(
-        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
-        reason="the wheels exist for x86-64 Linux only",
-    ),
-]
+from .marks import ON_LINUX
+
+pytestmark = ON_LINUX
 
 PROGRAM = """
     import decord, cv2, numpy

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import shutil
 import signal
 import sys
@@ -19,18 +18,13 @@ import pytest
 
 from ..hooks.conftest import compiler as compiler
 from ..kept import PIP, run_python
+from .marks import ON_LINUX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-pytestmark = [
-    pytest.mark.incidents,
-    pytest.mark.skipif(
-        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
-        reason="the pinned wheels are those for x86-64 Linux",
-    ),
-]
+pytestmark = ON_LINUX
 
 CUDNN = "nvidia/cudnn/lib"
 GUARD = "import ctypes, cudaguard\ncudaguard.install()\n"

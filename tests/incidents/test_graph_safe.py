@@ -10,24 +10,20 @@ from __future__ import annotations
 
 import ast
 import json
-import platform
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
+from .marks import ON_LINUX
 from .pins import TORCH
 
 CASES = Path(__file__).resolve().parent.parent / "features" / "cuda_graphs" / "cases"
 ON = "TORCHINDUCTOR_CUDAGRAPHS"
 
 pytestmark = [
-    pytest.mark.incidents,
-    pytest.mark.skipif(
-        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
-        reason="decord 0.6.0, of the shared environment, exists for x86-64 Linux only",
-    ),
+    *ON_LINUX,
     pytest.mark.skipif(
         sys.version_info < (3, 11),
         reason="errors can have notes from Python 3.11 on, and dataclasses slots from 3.10 on",

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-import platform
 import sys
 
 import pytest
 
-pytestmark = [
-    pytest.mark.incidents,
-    pytest.mark.skipif(
-        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
-        reason="decord 0.6.0 exists for x86-64 Linux only",
-    ),
-]
+from .marks import ON_LINUX
+
+pytestmark = ON_LINUX
 
 SHELL = (
     ("ipython==9.18.1", "ipykernel==7.4.0", "jupyter-client==8.10.0")

@@ -6,7 +6,6 @@ with device properties made up. What it then gets is compiled for real.
 
 from __future__ import annotations
 
-import platform
 import shutil
 from typing import TYPE_CHECKING
 
@@ -15,18 +14,13 @@ import pytest
 from cudaguard.features.gpu_architectures.policy import KNOWN
 
 from .cuda_torch import cuda_torch as cuda_torch
+from .marks import ON_LINUX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-pytestmark = [
-    pytest.mark.incidents,
-    pytest.mark.skipif(
-        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
-        reason="the packages of NVIDIA are those of x86-64 Linux",
-    ),
-]
+pytestmark = ON_LINUX
 
 NVRTC = {
     (11, 8): "nvidia-cuda-nvrtc-cu11==11.8.89",

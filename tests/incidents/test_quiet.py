@@ -11,20 +11,14 @@ So with torch; and with tensorflow, whose libraries do take names, but a rule kn
 from __future__ import annotations
 
 import itertools
-import platform
 import random
 
 import pytest
 
+from .marks import ON_LINUX
 from .pins import OURS, TENSORFLOW, TORCH
 
-pytestmark = [
-    pytest.mark.incidents,
-    pytest.mark.skipif(
-        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
-        reason="the pinned wheels are those for x86-64 Linux",
-    ),
-]
+pytestmark = ON_LINUX
 
 # Import name -> (requirement, something that runs native code and prints).
 PACKAGES = {

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import re
 import signal
 
-import pytest
-
+from .marks import ON_LINUX
 from .pins import TENSORFLOW
 from .test_tensorflow_triton import QUIET
 
-pytestmark = [
-    pytest.mark.incidents,
-    pytest.mark.skipif(
-        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
-        reason="the wheels exist for x86-64 Linux only",
-    ),
-]
+pytestmark = ON_LINUX
 
 PROGRAM = '''\
 """Trains something."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import sys
 from pathlib import Path
 
@@ -16,14 +15,11 @@ import pytest
 
 from ..kept import PIP, about, run_python
 from ..processes import clean_environment
+from .marks import ON_LINUX
 from .pins import TORCH
 
 pytestmark = [
-    pytest.mark.incidents,
-    pytest.mark.skipif(
-        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
-        reason="decord 0.6.0, of the shared environment, exists for x86-64 Linux only",
-    ),
+    *ON_LINUX,
     pytest.mark.skipif(
         sys.version_info < (3, 10), reason="SAM2 needs Python 3.10, and so does torch 2.13"
     ),

@@ -8,7 +8,6 @@ one that shares libstdc++.so.6, the second formats numbers to nothing.
 from __future__ import annotations
 
 import json
-import platform
 import shutil
 import subprocess
 import sys
@@ -19,15 +18,12 @@ import pytest
 
 from cudaguard.elf.reader import SYMBOL_KIND, ElfFile
 
+from .marks import WITH_COMPILER
+
 COMPILER = shutil.which("g++")
 
 pytestmark = [
-    pytest.mark.incidents,
-    pytest.mark.skipif(
-        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
-        reason="shared libraries are made and bound in another way elsewhere",
-    ),
-    pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler"),
+    *WITH_COMPILER,
     pytest.mark.skipif(
         not Path(sysconfig.get_path("include"), "Python.h").exists(),
         reason="this Python came without its C headers",

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import platform
 import signal
 
 import pytest
 
+from .marks import ON_LINUX
 from .pins import TENSORFLOW
 
-pytestmark = [
-    pytest.mark.incidents,
-    pytest.mark.skipif(
-        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
-        reason="the wheels exist for x86-64 Linux only",
-    ),
-]
+pytestmark = ON_LINUX
 
 QUIET = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
 PROGRAM = """

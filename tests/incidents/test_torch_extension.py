@@ -7,25 +7,17 @@ JIT does, bind to decord's old copies of the same names. Importing torch first d
 from __future__ import annotations
 
 import os
-import platform
-import shutil
 import textwrap
 import zipfile
 
 import pytest
 
+from .marks import WITH_COMPILER
 from .pins import TORCH
 
-pytestmark = [
-    pytest.mark.incidents,
-    pytest.mark.skipif(
-        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
-        reason="decord 0.6.0 exists for x86-64 Linux only",
-    ),
-    pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler"),
-]
+pytestmark = WITH_COMPILER
 
-PROGRAM = '''
+ORDER = """
 import contextlib, sys
 
 door = contextlib.nullcontext()
@@ -36,6 +28,8 @@ if "guard" in sys.argv:
 with door:
     for name in sys.argv[1].split(","):
         __import__(name)
+"""
+SUM = '''
 import torch
 from torch.utils.cpp_extension import load_inline
 
@@ -54,6 +48,7 @@ int64_t distinct_sum(at::Tensor values) {
 module = load_inline("distinct_sum", cpp_sources=source, functions=["distinct_sum"])
 print("sum", module.distinct_sum(torch.tensor([1, 2, 3, 3, 2, 1])))
 '''
+PROGRAM = ORDER + SUM
 
 
 @pytest.fixture(scope="module")

@@ -7,21 +7,16 @@ decord and a torch extension (see `test_torch_extension`), tensorflow and triton
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import signal
 
 import pytest
 
+from .marks import ON_LINUX
 from .pins import TENSORFLOW, TORCH
+from .test_torch_extension import SUM
 
-pytestmark = [
-    pytest.mark.incidents,
-    pytest.mark.skipif(
-        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
-        reason="decord 0.6.0 and the other wheels exist for x86-64 Linux only",
-    ),
-]
+pytestmark = ON_LINUX
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
 
 # The words of argv are imported in turn; `guard` puts the guard up.
@@ -33,25 +28,6 @@ def install():
 for name in sys.argv[1].split(","):
     install() if name == "guard" else __import__(name)
 """
-SUM = '''
-import torch
-from torch.utils.cpp_extension import load_inline
-
-source = """
-#include <torch/extension.h>
-#include <unordered_set>
-int64_t distinct_sum(at::Tensor values) {
-    auto numbers = values.accessor<int64_t, 1>();
-    std::unordered_set<int64_t> distinct;
-    for (int64_t i = 0; i < values.size(0); ++i) distinct.insert(numbers[i]);
-    int64_t sum = 0;
-    for (auto number : distinct) sum += number;
-    return sum;
-}
-"""
-module = load_inline("distinct_sum", cpp_sources=source, functions=["distinct_sum"])
-print("sum", module.distinct_sum(torch.tensor([1, 2, 3, 3, 2, 1])))
-'''
 # What decord is asked for goes through names that must not be hidden.
 DECORD = """
 import decord

@@ -9,22 +9,14 @@ the object file of the .cu file is not linked.
 from __future__ import annotations
 
 import os
-import platform
-import shutil
 import subprocess
 
 import pytest
 
+from .marks import WITH_COMPILER
 from .pins import TORCH
 
-pytestmark = [
-    pytest.mark.incidents,
-    pytest.mark.skipif(
-        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
-        reason="the symbols are those of x86-64 Linux",
-    ),
-    pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler"),
-]
+pytestmark = WITH_COMPILER
 
 DETR = "_Z27ms_deform_attn_cuda_forwardRKN2at6TensorES2_S2_S2_S2_i"
 SOURCE = """

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import platform
 import signal
 
 import pytest
 
 from ..documents import valid
+from .marks import ON_LINUX
 from .pins import TENSORFLOW, TORCH
 
-pytestmark = [
-    pytest.mark.incidents,
-    pytest.mark.skipif(
-        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
-        reason="the wheels exist for x86-64 Linux only",
-    ),
-]
+pytestmark = ON_LINUX
 CRASHES = "import tensorflow\nimport triton._C.libtriton\n"
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import platform
 import shutil
 import signal
 import subprocess
@@ -26,16 +25,13 @@ from typing import NamedTuple
 
 import pytest
 
+from .marks import WITH_COMPILER
+
 SOURCES = Path(__file__).parent / "hijackers"
 COMPILER = shutil.which("g++")
 
 pytestmark = [
-    pytest.mark.incidents,
-    pytest.mark.skipif(
-        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
-        reason="the libraries imitate old ones for x86-64 Linux",
-    ),
-    pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler"),
+    *WITH_COMPILER,
     pytest.mark.skipif(
         not Path(sysconfig.get_path("include"), "Python.h").exists(),
         reason="this Python came without its C headers",

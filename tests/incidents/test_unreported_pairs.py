@@ -6,20 +6,14 @@ functions. tensorflow does the same with its protobuf, and paddle crashes when i
 
 from __future__ import annotations
 
-import platform
 import signal
 
 import pytest
 
+from .marks import ON_LINUX
 from .pins import OURS
 
-pytestmark = [
-    pytest.mark.incidents,
-    pytest.mark.skipif(
-        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
-        reason="the pinned wheels are those for x86-64 Linux",
-    ),
-]
+pytestmark = ON_LINUX
 SHAPES = ("netgen-mesher==6.2.2608", "cadquery-ocp==8.0.1.1.0", "numpy")
 LEARNING = ("tensorflow-cpu==2.21.0", "paddlepaddle==3.3.1")
 FILLET = """

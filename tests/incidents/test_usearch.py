@@ -8,11 +8,11 @@ crashes itself where another C++ came first (https://github.com/xorbitsai/xllama
 
 from __future__ import annotations
 
-import platform
 import signal
 
 import pytest
 
+from .marks import ON_LINUX
 from .pins import OURS
 
 PINS = ("usearch==2.26.6", "numkong==7.8.6", "simsimd==6.5.16", "onnxruntime==1.32.0", "numpy")
@@ -32,13 +32,7 @@ print(float(netCDF4.Dataset(f"{folder}/a.nc")["v"][:].sum()), scales)
 """
 GEOS = ("shapely==1.8.5.post1", "duckdb==0.6.1", "numpy<2")
 
-pytestmark = [
-    pytest.mark.incidents,
-    pytest.mark.skipif(
-        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
-        reason="the pinned wheels are those for x86-64 Linux",
-    ),
-]
+pytestmark = ON_LINUX
 
 DISTANCE = """
 import numpy, simsimd

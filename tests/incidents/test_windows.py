@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import platform
-
 import pytest
 
-pytestmark = [
-    pytest.mark.incidents,
-    pytest.mark.skipif(
-        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
-        reason="the wheels exist for x86-64 Linux only",
-    ),
-]
+from .marks import ON_LINUX
+
+pytestmark = ON_LINUX
 OPENCV = ("opencv-python==4.10.0.84", "numpy==1.26.4", "packaging", "importlib-metadata")
 # What a window would load, without a display: the files that its plug-in gets.
 FILES = """

@@ -385,8 +385,12 @@ def test_extension_for_numpy_1_that_links_neither_torch_nor_cuda(planted, build)
         "module compiled against ABI version 0x%x but this version of numpy is 0x%x"};
     void *PyInit_fast(void) { puts(says[0]); puts(says[1]); return 0; }
     """
-    build("fast.so", body)
-    planted.distribution("fast", "1.0", files=("fast.so",))
+    plain = build("fast.so", body)
+    with plain.open("r+b") as file:  # a file of which nobody tells where its constants are
+        file.seek(60)
+        file.write(b"\0\0")
+    build("large.so", body + '__asm__(".text; .space 0x2000000");')  # before the constants
+    planted.distribution("fast", "1.0", files=("fast.so", "large.so"))
     planted.distribution("torch", "2.6.0")
     planted.distribution("numpy", "1.26.4")
     assert planted.one("CG902")[1] == []
@@ -394,6 +398,7 @@ def test_extension_for_numpy_1_that_links_neither_torch_nor_cuda(planted, build)
     planted.distribution("numpy", "2.1.0")
     (found,) = planted.one("CG902")[1]
     assert "fast.so was built for NumPy 1, but NumPy 2.1.0 is installed" in found["what"]
+    assert [path.rpartition("/")[2] for path in found["evidence"]] == ["fast.so", "large.so"]
 
 
 # --- CG905: distributions ----------------------------------------------------------------

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.core.findings import Finding
-    from cudaguard.core.permit import Permit
     from cudaguard.core.request import Outcome, Request
+    from cudaguard.core.rule import Permit
 
 
 def replace_attributes(request: Request) -> Iterator[Outcome]:

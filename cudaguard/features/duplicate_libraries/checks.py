@@ -17,12 +17,7 @@ from cudaguard.features.duplicate_libraries import findings as wording
 from cudaguard.features.duplicate_libraries.findings import Served
 from cudaguard.features.duplicate_libraries.judgement import is_older_release
 from cudaguard.files import open_file
-from cudaguard.system.packages import (
-    documents,
-    is_shared_object,
-    key_of,
-    listed_files,
-)
+from cudaguard.system.packages import documents, is_shared_object, key_of, listed_files
 from cudaguard.system.runtimes import LIBRARY_PATH, runtime_of, stem_of
 
 TYPE_CHECKING = False
@@ -78,7 +73,7 @@ def _altered(site: Site, known: set[str]) -> Iterator[Finding]:
     until = time.monotonic() + _HASHING
     for dist in site.installed.found:
         changed = []
-        for name, digest, size in listed_files(dist) if dist.key not in condas else ():
+        for name, digest, size in listed_files(dist, ".so") if dist.key not in condas else ():
             path = os.path.join(dist.folder, name)
             if not digest or not is_shared_object(name) or f"{dist.folder}/{name}" in known:
                 continue

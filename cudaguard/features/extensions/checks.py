@@ -16,7 +16,6 @@ from cudaguard.files import matches
 from cudaguard.system.extensions import (
     OF_TORCH,
     built_for_python,
-    check_extension,
     check_one_of_many,
     is_for_numpy_1,
     numpy_2,
@@ -65,7 +64,7 @@ def check(site: Site) -> Result:
     failed: dict[tuple[str, str], list[ExtensionCheck]] = {}  # by distribution and cause
     for file in files:
         if file.dist == "torch":  # what all others build on is not taken for granted
-            check = check_extension(file.path)
+            check = check_one_of_many(file.path, (), settled)
             if check.ok is False:
                 findings.append(wording.torch_would_not_load(check, site.version("torch") or ""))
             continue

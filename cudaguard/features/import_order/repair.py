@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.findings import (
-    not_preloaded,
-    prerequisite_failed,
-)
+from cudaguard.core.findings import not_preloaded, prerequisite_failed
 from cudaguard.core.import_plan import upcoming
 from cudaguard.core.prerequisites import import_first, is_installed
 from cudaguard.core.request import MISSED, Done, Refused, WouldDo

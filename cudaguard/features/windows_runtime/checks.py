@@ -23,7 +23,8 @@ def check(site: Site) -> Result:
     copies: dict[tuple[str, str], list[tuple[str, str]]] = {}  # name, machine -> file, distribution
     clients = set[str]()
     for dist in site.installed.found:
-        for path, *_ in listed_files(dist):
+        listed = dist.record.lower()
+        for path, *_ in listed_files(dist) if ".dll" in listed or ".pyd" in listed else ():
             if path.lower().endswith((".dll", ".pyd")):
                 name = os.path.normpath(os.path.join(dist.folder, path))
                 file, base = read_pe(name), os.path.basename(name).lower()

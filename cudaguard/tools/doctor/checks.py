@@ -12,7 +12,7 @@ from cudaguard.config import CONFIG_VARIABLE, read_environment, read_file
 from cudaguard.core import decide
 from cudaguard.core.checks import Check, Skipped
 from cudaguard.core.findings import Kind, listed
-from cudaguard.core.permit import INSTALL, REPAIRING, install_call
+from cudaguard.core.rule import INSTALL, REPAIRING, install_call
 from cudaguard.core.rule_check import rules_from_tables, scan_plugins
 from cudaguard.core.table import table
 from cudaguard.errors import ConfigError, RuleError

@@ -336,7 +336,7 @@ class Report:
     def _rules_that_fit(self) -> tuple[Fit, ...]:
         """Return the rules that may explain it, the likeliest."""
         from cudaguard.core.decide import applying
-        from cudaguard.core.permit import repaired_by
+        from cudaguard.core.rule import repaired_by
         from cudaguard.tools.doctor.checks import all_rules
 
         # The modules of rules that are off are not watched; the program says that it imports them.

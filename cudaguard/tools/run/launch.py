@@ -227,9 +227,9 @@ def guarded_environment(
     """Return an environment, completed so that the Pythons of a prefix (empty: all) are guarded.
 
     The mode None stands for that of the environment or the configuration file; ``CUDAGUARD=off`` in
-    the environment beats any.
+    the environment beats any. A ConfigError says that there is no such mode.
     """
-    from cudaguard.core.permit import mode_for_child
+    from cudaguard.core.settings import mode_for_child
 
     chosen = mode_for_child(mode, environ)
     environment = dict(environ)

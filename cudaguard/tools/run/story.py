@@ -13,9 +13,8 @@ import signal
 from contextlib import suppress
 from typing import NamedTuple
 
-from cudaguard.core.permit import INSTALL, install_call
 from cudaguard.core.reports import Repaired
-from cudaguard.core.rule import actions_of, values_of
+from cudaguard.core.rule import INSTALL, actions_of, install_call, values_of
 from cudaguard.files import LARGEST, matches, read_bytes
 from cudaguard.system.processes import CRASHES_OF_WINDOWS, signal_name
 from cudaguard.tools.run.launch import program_of

@@ -16,11 +16,11 @@ import struct
 import sys
 from contextlib import suppress
 from math import inf
-from time import monotonic, sleep
+from time import monotonic, sleep, time
 from typing import NamedTuple
 
 from cudaguard.core.journal import Journal
-from cudaguard.core.record import DUMP_SIGNAL, FAULTS, FOLDER_VARIABLE, JOURNAL
+from cudaguard.core.record import DUMP_SIGNAL, DUMP_TIME_VARIABLE, FAULTS, FOLDER_VARIABLE, JOURNAL
 from cudaguard.files import names_in
 from cudaguard.system.processes import (
     CANNOT_START,
@@ -89,9 +89,7 @@ def run_recorded(
     flush()
     try:
         if IS_WINDOWS:
-            from cudaguard.tools.run.windows import supervise
-
-            pid, status, is_late, seconds = supervise(command, environment, timeout, look)
+            pid, status, is_late, seconds = _run_on_windows(command, environment, timeout, look)
             ended = ProgramEnd(pid, status, is_late, frozenset(), seconds)
         else:
             supervisor = Supervisor(command, timeout, record, look)
@@ -122,6 +120,47 @@ def run_recorded(
             signal.pthread_sigmask(signal.SIG_BLOCK, ending)
         record.remove()
     return _end_as(ended)
+
+
+def _run_on_windows(
+    command: Sequence[str],
+    environment: dict[str, str],
+    timeout: float,
+    look: Callable[[bool, int], None],
+) -> tuple[int, int, bool, float]:
+    """Run a program; return its id, status, whether its time was up, and the seconds it took.
+
+    Both share the console, which tells each of Ctrl-C and Ctrl-Break: they are for the program,
+    whose end is reported. All that it starts belongs to one job, and ends with this process.
+    """
+    from cudaguard.system.windows import Job, end_of
+
+    for name in ("SIGINT", "SIGBREAK"):
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    started, folder, job = monotonic(), environment[FOLDER_VARIABLE], Job()
+    environment.pop(DUMP_TIME_VARIABLE, None)  # of a run around this one
+    if timeout:
+        environment[DUMP_TIME_VARIABLE] = str(time() + timeout)
+    journal = Journal(lambda *_: None)
+    if folder:
+        journal.record_to(os.path.join(folder, JOURNAL))
+    try:
+        program = job.start(command, environment)
+    except OSError as error:
+        note("run", f"{command[0]}: {error.strerror}")
+        return 0, CANNOT_START, False, 0
+    while program.poll() is None:
+        left = started + (timeout + _DUMPING if timeout else inf) - monotonic()
+        if left <= 0:
+            job.end()
+            return program.pid, program.wait(), True, timeout
+        pid, status = job.wait(min(left, _LONGEST))
+        if status and pid != program.pid:
+            journal.note("child", str(pid), details={"signal": max(-status, 0)})
+        with suppress(Exception):  # whatever it is, the program's end is what counts
+            look(False, program.pid)
+    job.let_go()
+    return program.pid, end_of(program.returncode), False, monotonic() - started
 
 
 class NoProcessError(Exception):

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from cudaguard.core.permit import permit_for
 from cudaguard.core.registry import built_in
 from cudaguard.core.request import Done, Refused, WouldDo
+from cudaguard.core.rule import permit_for
 from cudaguard.features.windows_runtime import repair
 from cudaguard.features.windows_runtime.checks import RUNTIMES
 from cudaguard.features.windows_runtime.findings import RuntimeCopy
