@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import stat
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,25 @@ def test_odd_source_is_a_problem_of_that_source(tmp_path, make):
         "cannot be read: not a regular file",
         f"cannot be read: larger than {LARGEST} bytes",
     )
+
+
+def test_encoding_that_is_none_for_texts_is_a_problem_of_that_source(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_bytes(b"# coding: hex\nimport torch\n")
+    assert "not a text encoding" in source.read(str(path)).problem
+
+
+def test_pipe_on_the_path_is_not_opened(child):
+    """As of ``PYTHONPATH=<(...)``: Python passes it by, and its importlib.metadata opens it."""
+    pipe(child.folder / "pipe")
+    code = """
+    from cudaguard.system.facts import Facts
+    from cudaguard.system.packages import distributions_of, installed
+    found = Facts().version("wrapt"), len(installed().found) > 1
+    print(*found, "wrapt" in distributions_of(["wrapt"]))
+    """
+    done = child.python(code, env={"PYTHONPATH": str(child.folder / "pipe")}, timeout=20)
+    assert done.stdout == f"{version('wrapt')} True True\n"
 
 
 def test_header_that_claims_a_table_of_gigabytes(tmp_path, monkeypatch):

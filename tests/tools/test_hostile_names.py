@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 
 import pytest
@@ -135,6 +136,25 @@ def test_doctor(child, planted):
     assert SHOWN[5:] in told
     document = json.loads(exact.partition("```json\n")[2].rpartition("\n```")[0])
     assert EVIL in document["checks"][0]["findings"][0]["what"]
+
+
+def test_commands_that_are_shown_run_nothing_of_a_name(planted):
+    """Each ends by itself what a shell would take for a command."""
+    for name, other in (("a;:>planted;", "b"), ("c", "d;:>planted;"), ("e;:>planted;", "e")):
+        file = f"{other[0]}.so"
+        path = planted.write(file, "installed")
+        planted.distribution(name, files=(file,))
+        path.write_text("changed")
+        if other != name[0]:
+            planted.distribution(other, files=(file,))
+    entries = {"entry_points.txt": "[cudaguard.rules]\ntorch = gone:R\n"}
+    planted.distribution("f;:>planted;", **entries)
+    _, checks = planted.checks()
+    commands = [one["command"] for check in checks.values() for one in check["findings"]]
+    words = [w for one in commands for w in shlex.shlex(one, posix=True, punctuation_chars=True)]
+    shown = [word for word in words if "planted;" in word]
+    assert len(shown) > 2
+    assert all(";:>planted;" in word for word in shown)
 
 
 @supervised

@@ -228,7 +228,7 @@ def overwritten(
 ) -> Finding:
     """Two distributions were installed over one another."""
     more = "".join(f" {text}" for text in and_more(len(files) - 1, "files"))
-    remedy, command = f"uninstall {gone}", f"pip uninstall -y {gone}"
+    remedy, command = f"uninstall {gone}", f"pip uninstall -y {shlex.quote(gone)}"
     if restored:
         remedy += ", then reinstall the packages that lose files"
         command += " && pip install --force-reinstall --no-deps "
@@ -266,7 +266,8 @@ def altered(dist: Distribution, changed: Sequence[str]) -> Finding:
         consequence="It may fail to load, or crash: an installation broke off, another one "
         "overwrote it, or a tool patched it.",
         remedy="reinstall it",
-        command=f"pip install --force-reinstall --no-deps {dist.name}=={dist.version}",
+        command="pip install --force-reinstall --no-deps "
+        + shlex.quote(f"{dist.name}=={dist.version}"),
     )
 
 
@@ -330,7 +331,7 @@ def two_files(name: str, older: Served, newer: Served, runtime: Runtime) -> Find
         consequence=f"The first import decides for both. With {first} imported first, {then} gets "
         f"the older one: {runtime.danger}.",
         remedy=f"import {then} before {first}, or install versions that use the same wheel",
-        command=f"cudaguard bisect --imports {modules}",
+        command=f"cudaguard bisect --imports {shlex.quote(modules)}",
     )
 
 
@@ -348,7 +349,7 @@ def astray(
         if is_named
         else f"update or remove the {runtime.title} in {folder}, or install a {askers} that uses "
         f"{meant.dist}",
-        command=f'echo "$LD_LIBRARY_PATH"; ls -l {shlex.quote(folder)}/{name}*',
+        command=f'echo "$LD_LIBRARY_PATH"; ls -l {shlex.quote(f"{folder}/{name}")}*',
     )
 
 
