@@ -13,14 +13,7 @@ from __future__ import annotations
 import errno
 import sys
 
-from cudaguard.elf.reader import (
-    PT_DYNAMIC,
-    Budget,
-    ElfObject,
-    UnreadableError,
-    segments_of,
-    words,
-)
+from cudaguard.elf.reader import PT_DYNAMIC, Budget, ElfObject, UnreadableError, segments_of, words
 from cudaguard.files import open_file, os, own_errors
 from cudaguard.model import NamedTuple
 

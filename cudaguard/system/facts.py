@@ -119,7 +119,8 @@ def distribution(library: Any, name: str) -> Distribution:
 
 def searched() -> list[str]:
     """Return the folders and archives of ``sys.path``; pipes and devices would be opened, too."""
-    return [one for one in sys.path if os.path.isdir(one or ".") or os.path.isfile(one)]
+    texts = (one for one in sys.path if isinstance(one, str))
+    return [one for one in texts if os.path.isdir(one or ".") or os.path.isfile(one)]
 
 
 def bounded(dist: Distribution) -> Distribution:

@@ -23,7 +23,7 @@ _LINKS = {
     "cuDNN": (
         "https://github.com/pytorch/pytorch/issues/119989",
         "https://github.com/pytorch/pytorch/issues/188892",
-    ),
+    )
 }
 
 # --- in the process -------------------------------------------------------------------------------
@@ -296,10 +296,7 @@ def hidden(torch: Distribution, other: Distribution, users: Sequence[str]) -> Fi
         "CG905",
         f"torch {torch.version} in {torch.folder} hides torch {other.version}, beside which "
         f"{users[0]} is installed.",
-        evidence=(
-            f"hidden: {other.folder}",
-            *(f"{user} links torch" for user in users[:SHOWN]),
-        ),
+        evidence=(f"hidden: {other.folder}", *(f"{user} links torch" for user in users[:SHOWN])),
         consequence="Extensions built for the hidden torch may crash, or fail with 'undefined "
         "symbol'.",
         remedy=f"{remedy}; or install {users[0]} in the same folder",

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.findings import (
-    FIX,
-    Kind,
-    counted,
-    have_it_repaired,
-    listed,
-    of_rule,
-    sentence,
-)
+from cudaguard.core.findings import FIX, Kind, counted, have_it_repaired, listed, of_rule, sentence
 from cudaguard.core.rule_check import rule_to_save
 from cudaguard.files import matches, os
 from cudaguard.model import NamedTuple
