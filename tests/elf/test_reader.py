@@ -164,7 +164,7 @@ def test_damaged_files_never_raise(cxx, tmp_path_factory, data):
 def _places(content: bytes) -> tuple[int, int]:
     """Where the dynamic section and the hash table lie in a file."""
     table, count = struct.unpack_from("<Q", content, 32)[0], content[56]
-    heads = [struct.unpack_from("<IIQQ", content, table + 56 * n) for n in range(count)]
-    (dynamic,) = [offset for kind, _, offset, _ in heads if kind == 2]
+    heads = (struct.unpack_from("<IIQ", content, table + 56 * n) for n in range(count))
+    (dynamic,) = [offset for kind, _, offset in heads if kind == 2]
     tags = dict(struct.unpack_from("<QQ", content, dynamic + 16 * n) for n in range(20))
     return dynamic, tags[0x6FFFFEF5]  # it lies in the first segment, where addresses are places

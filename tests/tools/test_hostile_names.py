@@ -144,14 +144,11 @@ def test_commands_that_are_shown_run_nothing_of_a_name(planted):
         planted.write(file, name)
         planted.distribution(f"{name};:>planted;", files=(file,))
     planted.write("c.so", "changed")
-    entries = {"entry_points.txt": "[cudaguard.rules]\ntorch = gone:R\n"}
-    planted.distribution("d;:>planted;", **entries)
+    planted.distribution("d;:>planted;", **{"entry_points.txt": "[cudaguard.rules]\na = gone:R\n"})
     _, checks = planted.checks()
     commands = [one["command"] for check in checks.values() for one in check["findings"]]
     words = [w for one in commands for w in shlex.shlex(one, posix=True, punctuation_chars=True)]
-    shown = [word for word in words if "planted;" in word]
-    assert len(shown) > 2
-    assert all(";:>planted;" in word for word in shown)
+    assert [";:>planted;" in word for word in words if "planted;" in word] == [True] * 4
 
 
 @supervised

@@ -204,10 +204,9 @@ class Supervisor:
     def _wait(self, deadline: float) -> bool:
         """Hand on signals until the program has ended; False if that is not before a time."""
         while self._status is None:
-            left = deadline - monotonic()
+            left = min(deadline - monotonic(), _LONGEST)
             if left <= 0:
                 return False
-            left = min(left, _LONGEST)
             try:
                 left = self._pause(left)
             except Exception:  # whatever the program does to its record
