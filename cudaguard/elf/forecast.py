@@ -358,12 +358,12 @@ class Load:
                 continue
             owners: set[int | _Object] = set()
             missing: list[Lack] = []
-            hidden: list[tuple[str, SharedObject]] = []
+            hidden: list[tuple[str, SharedObject]] | None = None
             for symbol in one.symbols.wanted():
                 self._budget.spend(STEP)
                 owner = self._owner(symbol, scope)
                 if owner is None:
-                    hidden = hidden or list(self._hidden(one))
+                    hidden = [*self._hidden(one)] if hidden is None else hidden
                     older = next((file for file, own in hidden if own.defines(symbol)), "")
                     missing.append(Lack(symbol.name.decode("utf-8", "replace"), one.path, older))
                 else:

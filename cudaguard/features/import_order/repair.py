@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.findings import (
-    not_preloaded,
-    prerequisite_failed,
-)
+from cudaguard.core.findings import not_preloaded, prerequisite_failed
 from cudaguard.core.import_plan import upcoming
 from cudaguard.core.prerequisites import import_first, is_installed
 from cudaguard.core.request import MISSED, Done, Refused, WouldDo
@@ -57,9 +54,7 @@ def preload_at_call(request: Request) -> None:
             continue
 
         def look(
-            args: tuple[Any, ...],
-            kwargs: Mapping[str, Any],
-            action: Mapping[str, Any] = action,
+            args: tuple[Any, ...], kwargs: Mapping[str, Any], action: Mapping[str, Any] = action
         ) -> bool:
             name = action.get("naming")
             if name is not None and not _names((*args, *kwargs.values()), name):
