@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     Result = tuple[list[Finding], str]  # what was found, and in a few words what was looked at
     CheckStatus = Literal["ok", "warning", "fail", "skipped", "broken"]
 
+_MOST = 100  # findings of one check: a file that was made for it can cause any number
 FAILED_ITSELF = "the check itself failed"  # begins the reason of what is our own fault
 STATUSES: tuple[CheckStatus, ...] = ("ok", "warning", "fail", "skipped", "broken")
 OK, WARNING, FAIL, SKIPPED, BROKEN = STATUSES
@@ -74,7 +75,9 @@ def run_check(site: Site, check: Check, tell: Callable[[str, BaseException], Non
     except Exception as error:  # the others still have something to say
         tell(check.id, error)
         return ended(BROKEN, f"{FAILED_ITSELF}: {type(error).__name__}: {error}")
-    return ended(status_of(findings), seen, findings)
+    if len(findings) > _MOST:
+        seen = f"{seen}; the first {_MOST} of {len(findings):,} findings"
+    return ended(status_of(findings), seen, findings[:_MOST])
 
 
 def run_checks_aside(

@@ -344,12 +344,8 @@ class GnuTable:
 
     def codes(self) -> list[int]:
         """Return the hash of each symbol from `first` on, its lowest bit set."""
-        return [
-            code | 1
-            for code in memoryview(self._read(self._chains, 4 * (self.end() - self.first))).cast(
-                "I"
-            )
-        ]
+        found = self._read(self._chains, 4 * (self.end() - self.first))
+        return [code | 1 for code in memoryview(found).cast("I")]
 
     def end(self) -> int:
         """Return how many symbols there are: the last one ends the chain of the last bucket."""

@@ -113,9 +113,15 @@ def distribution(library: Any, name: str) -> Distribution:
     ``distribution`` of Python 3.15 and importlib_metadata reads the metadata to choose one.
     `library` is ``importlib.metadata``, or what it is made from.
     """
-    for dist in library.Distribution.discover(name=name):
+    for dist in library.Distribution.discover(name=name, path=searched()):
         return bounded(dist)
     raise library.PackageNotFoundError(name)
+
+
+def searched() -> list[str]:
+    """Return the folders and archives of ``sys.path``; pipes and devices would be opened, too."""
+    texts = (one for one in sys.path if isinstance(one, str))
+    return [one for one in texts if os.path.isdir(one or ".") or os.path.isfile(one)]
 
 
 def bounded(dist: Distribution) -> Distribution:

@@ -56,7 +56,9 @@ def newer_than_found(path: str) -> tuple[str, ...]:
                     chosen[name] = file
                     lacking -= had
                     break
-    return () if lacking else tuple(chosen.values())
+            else:
+                return ()
+    return tuple(chosen.values())
 
 
 def needed_by_others(name: str, asking: str) -> tuple[tuple[str, ...], str, frozenset[str]] | None:

@@ -12,7 +12,7 @@ from functools import cached_property
 from cudaguard.elf.reader import read_elf
 from cudaguard.files import names_in, program_errors, standard_library
 from cudaguard.model import NamedTuple
-from cudaguard.system.facts import Facts, bounded
+from cudaguard.system.facts import Facts, bounded, searched
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def installed() -> Installed:
     hidden: list[Distribution] = []
     doubled: list[Distribution] = []
     unreadable = []
-    for entry in metadata_library().distributions():
+    for entry in metadata_library().distributions(path=searched()):
         try:
             dist = _read(bounded(entry))
         except Exception as error:  # whatever the file contains, and whoever provides it
@@ -226,7 +226,7 @@ def distributions_of(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return top-level package -> (distribution, version), for those that are installed."""
     wanted = {name.partition(".")[0] for name in names}
     found: dict[str, tuple[str, str]] = {}
-    for dist in metadata_library().distributions():
+    for dist in metadata_library().distributions(path=searched()):
         try:
             bounded(dist)
             tops = (dist.read_text("top_level.txt") or "").split()

@@ -13,7 +13,7 @@ import sys
 from glob import escape, glob
 
 from cudaguard.elf.process import uses_glibc
-from cudaguard.elf.reader import ElfFile, read_elf
+from cudaguard.elf.reader import BUDGET, Budget, ElfFile, read_elf
 from cudaguard.files import LARGEST, os, own_errors, read_bytes, read_start
 from cudaguard.system import has_kernel_driver
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # Where the wheels that bring CUDA's libraries have them, below a folder of sys.path.
 CUDA_FOLDERS = os.path.join("nvidia", "*", "lib")
 DRIVER = "libcuda.so.1"
+_COPY = BUDGET >> 6  # a look for a copy, through the files that each distribution lists
 
 
 def installed(pattern: str) -> tuple[str, ...]:
@@ -137,20 +138,20 @@ def _with_needs(found: dict[str, str], todo: list[str]) -> tuple[str, ...]:
     """Return what is found, by soname, with what it and the rest need and the loader lacks."""
     from cudaguard.elf.search_path import Place, SearchPath
 
-    search = SearchPath()
+    search, budget = SearchPath(), Budget()
     while todo:
         path = todo.pop()
         try:
-            with ElfFile(path) as file:
+            with ElfFile(path, budget) as file:
                 place = Place(path, file, None)
                 lacking = [n for n in file.needed if not is_mapped(n) and not search.find(n, place)]
-        except own_errors(OSError):
-            continue
-        for name in lacking:
-            if name not in found:
+            for name in [name for name in lacking if name not in found]:
+                budget.spend(_COPY)
                 new = _installed_copy(name)
                 found.update(new)
                 todo += new.values()
+        except own_errors(OSError):
+            continue
     return tuple(found.values())
 
 

@@ -134,7 +134,10 @@ def parsed(source: bytes | str, path: str = "<unknown>") -> ast.Module:
     """
     from importlib.util import decode_source
 
-    text = decode_source(source) if isinstance(source, bytes) else source
+    try:
+        text = decode_source(source) if isinstance(source, bytes) else source
+    except LookupError as error:  # it names a codec that is none for texts
+        raise SyntaxError(str(error)) from None
     return ast.parse(_ESCAPES.sub(_without_escape, text), path)
 
 

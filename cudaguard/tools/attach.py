@@ -67,7 +67,7 @@ def execute(args: Namespace) -> int:
     if doing.get(pid, "") in ("", "Z", "X"):
         raise UsageError(f"no process {pid} is running", command="pgrep -af python")
     if os.geteuid() not in (0, os.stat(f"/proc/{pid}").st_uid):
-        command = f"sudo {sys.executable} -m cudaguard attach {pid}"
+        command = f"(cd / && sudo {sys.executable} -m cudaguard attach {pid})"
         raise UsageError(f"process {pid} belongs to another user", command=command, status=BROKEN)
     # The names of processes (setproctitle) may stand where their environment was.
     opened = ((one, file) for one in doing for file in _open_files(one))

@@ -72,7 +72,8 @@ def _remove(folder: str) -> None:
     """Delete a folder; links in it are not followed, and what others keep busy stays."""
     from shutil import rmtree
 
-    rmtree(folder, ignore_errors=True)
+    with suppress(RecursionError):  # a thousand folders, one in the other
+        rmtree(folder, ignore_errors=True)
 
 
 def _locked(folder: str) -> int:
@@ -434,7 +435,7 @@ def shareable(document: Any) -> Any:
 
 def _without_user(url: re.Match[str]) -> str:
     """Return what follows a scheme without user, query and fragment; there may be a URL in it."""
-    parts = re.split("[?#]", url[1], maxsplit=1)[0].split("://")
+    parts = re.split("[?#]|;(?=.)", url[1], maxsplit=1)[0].split("://")
     return "://" + "://".join(map(_host_and_path, parts))
 
 

@@ -75,14 +75,15 @@ def _show(title: str, *, guarded: bool) -> str:
     """Run the program, print what it printed, and return that."""
     from cudaguard.system.child import run_command
 
-    words = ["run", "--quiet", "-c", PROGRAM]
+    program = WITHOUT_FOLDER + PROGRAM
+    words = ["run", "--quiet", "-c", program]
     code = f"from cudaguard.tools.main import main\nsys.exit(main({words!r}))"
     # Each run has the guard state of its title, whatever ours is.
     environment = {key: value for key, value in os.environ.items() if key != "CUDAGUARD"}
     if not guarded:
         environment["CUDAGUARD"] = "off"
     print(title)
-    command = [sys.executable, "-c", WITHOUT_FOLDER + (code if guarded else PROGRAM)]
+    command = [sys.executable, "-c", WITHOUT_FOLDER + code if guarded else program]
     ended = run_command(command, environment, _TIME_LIMIT)
     said = f"{ended.errors}{ended.output}" if ended.status is not None else "it does not end"
     print("".join(f"    {line}\n" for line in said.splitlines()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import zipfile
 
 import importlib_metadata
 import pytest
@@ -112,13 +111,6 @@ def test_what_cannot_be_read_is_skipped(tmp_path):
     link.symlink_to(link)
     path = [str(tmp_path / "missing"), "/dev/null", "nul\0", str(tmp_path)]
     assert {name: len(entries) for name, entries in scan_plugins(path).items()} == {"mod": 1}
-
-
-def test_zip_file_on_the_path_is_skipped(tmp_path):
-    archive = tmp_path / "plug.zip"
-    with zipfile.ZipFile(archive, "w") as file:
-        file.writestr("plug-1.dist-info/entry_points.txt", POINTS)
-    assert scan_plugins([str(archive)]) == {}
 
 
 @pytest.mark.parametrize(

@@ -104,20 +104,15 @@ def test_section_with_something_else_is_not_guessed_at(tmp_path, content):
         assert gpu_code(str(path)).architectures == ("sm_80",)
 
 
-def test_size_beyond_the_section_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("place", "size", "why"), [(8, 1 << 60, "longer than its section"), (20, 0, "make no sense")]
+)
+def test_size_that_leads_nowhere_is_refused(tmp_path, place, size, why):
+    """An image of no length would be looked at for ever."""
     data = bytearray(binary("sm_80"))
-    struct.pack_into("<Q", data, 8, 1 << 60)
-    path = compiled(tmp_path / "large.so", source(tmp_path, [bytes(data)]))
-    with pytest.raises(OSError, match="longer than its section"):
-        gpu_code(str(path))
-
-
-def test_images_that_lead_nowhere_end(tmp_path):
-    """One of no length would be looked at for ever."""
-    data = bytearray(binary("sm_80"))
-    struct.pack_into("<IQ", data, 16 + 4, 0, 0)
-    path = compiled(tmp_path / "loop.so", source(tmp_path, [bytes(data)]))
-    with pytest.raises(OSError, match="make no sense"):
+    struct.pack_into("<Q", data, place, size)
+    path = compiled(tmp_path / "odd.so", source(tmp_path, [bytes(data)]))
+    with pytest.raises(OSError, match=why):
         gpu_code(str(path))
 
 

@@ -27,7 +27,6 @@ from cudaguard.elf.process import (  # noqa: E402
     Library,
     Memory,
     entries,
-    first_entry,
     mapped_libraries,
 )
 from cudaguard.elf.symbols import SharedObject, Wanted  # noqa: E402
@@ -182,15 +181,6 @@ def test_text_up_to_the_end_of_what_is_mapped(memory, one_page):
     for read in (memory.text, memory.number, lambda at: memory.read(at, 4)):
         with pytest.raises(OSError, match=r".+"):
             read(end - 3)
-
-
-def test_descriptor_is_closed():
-    before = set(os.listdir("/proc/self/fd"))
-    with Memory() as memory:
-        memory.number(first_entry())
-    assert set(os.listdir("/proc/self/fd")) == before
-    with pytest.raises(OSError, match=r".+"):
-        memory.number(first_entry())
 
 
 # --- damaged memory ------------------------------------------------------------------------------

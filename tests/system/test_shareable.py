@@ -33,7 +33,7 @@ URLS = (
     "git+https://oauth2:{}@example.org/a/b@0a1b", "-ihttps://u:{}@example.org", "//x/y://u:{}@host/z",
     "https://proxy/https://u:{}@example.org/x", "https://example.org/?next=https://x/&token={}",
     "https://a@b:{}@example.org/x", "https://u:a/{}@example.org/x?y", "s3://{}@[::1]:80/x",
-    "https://conda.example.org/t/{}/channel/linux-64",
+    "https://conda.example.org/t/{}/channel/linux-64", "https://example.org/api;token={}/x.whl",
 )  # fmt: skip
 
 
@@ -80,6 +80,7 @@ def test_urls_keep_host_and_path(secret):
         ("(https://pypi.org), 'https://pypi.org:443'", "(https://pypi.org), 'https://pypi.org:443'"),
         ("tcp://[fe80::1]:29500", "tcp://[fe80::1]:29500"),
         ("https://u:a/b@host/x", "https://..."),
+        ("https://a/b; then", "https://a/b; then"),
         ("c10::Error at std::vector: a://", "c10::Error at std::vector: a://"),
     ],
 )  # fmt: skip

@@ -206,7 +206,8 @@ def test_process_of_another_user(child):
     finally:
         theirs.kill()
         theirs.wait()
-    command = f"sudo {sys.executable} -m cudaguard attach {theirs.pid}"
+    # Else root would import what lies in the working directory.
+    command = f"(cd / && sudo {sys.executable} -m cudaguard attach {theirs.pid})"
     said = f"cudaguard attach: process {theirs.pid} belongs to another user\n  run: {command}\n"
     assert (done.returncode, done.stdout, done.stderr) == (3, "", said)
 

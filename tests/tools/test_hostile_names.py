@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 
 import pytest
@@ -135,6 +136,19 @@ def test_doctor(child, planted):
     assert SHOWN[5:] in told
     document = json.loads(exact.partition("```json\n")[2].rpartition("\n```")[0])
     assert EVIL in document["checks"][0]["findings"][0]["what"]
+
+
+def test_commands_that_are_shown_run_nothing_of_a_name(planted):
+    """Each ends by itself what a shell would take for a command."""
+    for name, file in (("a", "a.so"), ("b", "a.so"), ("c", "c.so")):
+        planted.write(file, name)
+        planted.distribution(f"{name};:>planted;", files=(file,))
+    planted.write("c.so", "changed")
+    planted.distribution("d;:>planted;", **{"entry_points.txt": "[cudaguard.rules]\na = gone:R\n"})
+    _, checks = planted.checks()
+    commands = [one["command"] for check in checks.values() for one in check["findings"]]
+    words = [w for one in commands for w in shlex.shlex(one, posix=True, punctuation_chars=True)]
+    assert [";:>planted;" in word for word in words if "planted;" in word] == [True] * 4
 
 
 @supervised

@@ -23,7 +23,7 @@ _LINKS = {
     "cuDNN": (
         "https://github.com/pytorch/pytorch/issues/119989",
         "https://github.com/pytorch/pytorch/issues/188892",
-    ),
+    )
 }
 
 # --- in the process -------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def overwritten(
 ) -> Finding:
     """Two distributions were installed over one another."""
     more = "".join(f" {text}" for text in and_more(len(files) - 1, "files"))
-    remedy, command = f"uninstall {gone}", f"pip uninstall -y {gone}"
+    remedy, command = f"uninstall {gone}", f"pip uninstall -y {shlex.quote(gone)}"
     if restored:
         remedy += ", then reinstall the packages that lose files"
         command += " && pip install --force-reinstall --no-deps "
@@ -266,7 +266,8 @@ def altered(dist: Distribution, changed: Sequence[str]) -> Finding:
         consequence="It may fail to load, or crash: an installation broke off, another one "
         "overwrote it, or a tool patched it.",
         remedy="reinstall it",
-        command=f"pip install --force-reinstall --no-deps {dist.name}=={dist.version}",
+        command="pip install --force-reinstall --no-deps "
+        + shlex.quote(f"{dist.name}=={dist.version}"),
     )
 
 
@@ -295,10 +296,7 @@ def hidden(torch: Distribution, other: Distribution, users: Sequence[str]) -> Fi
         "CG905",
         f"torch {torch.version} in {torch.folder} hides torch {other.version}, beside which "
         f"{users[0]} is installed.",
-        evidence=(
-            f"hidden: {other.folder}",
-            *(f"{user} links torch" for user in users[:SHOWN]),
-        ),
+        evidence=(f"hidden: {other.folder}", *(f"{user} links torch" for user in users[:SHOWN])),
         consequence="Extensions built for the hidden torch may crash, or fail with 'undefined "
         "symbol'.",
         remedy=f"{remedy}; or install {users[0]} in the same folder",
@@ -330,7 +328,7 @@ def two_files(name: str, older: Served, newer: Served, runtime: Runtime) -> Find
         consequence=f"The first import decides for both. With {first} imported first, {then} gets "
         f"the older one: {runtime.danger}.",
         remedy=f"import {then} before {first}, or install versions that use the same wheel",
-        command=f"cudaguard bisect --imports {modules}",
+        command=f"cudaguard bisect --imports {shlex.quote(modules)}",
     )
 
 
@@ -348,7 +346,7 @@ def astray(
         if is_named
         else f"update or remove the {runtime.title} in {folder}, or install a {askers} that uses "
         f"{meant.dist}",
-        command=f'echo "$LD_LIBRARY_PATH"; ls -l {shlex.quote(folder)}/{name}*',
+        command=f'echo "$LD_LIBRARY_PATH"; ls -l {shlex.quote(f"{folder}/{name}")}*',
     )
 
 

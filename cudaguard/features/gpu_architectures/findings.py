@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 
 from cudaguard.core.findings import Finding, Kind, and_more, listed
@@ -184,6 +185,6 @@ def no_code(
         evidence=_built_for(files),
         consequence=f"Its compiled kernels fail there with '{_FAILS}'.",
         remedy=build_remedy(dist, list(gpus)),
-        command=f"cudaguard check-extension {options} --verbose {dist}",
+        command=f"cudaguard check-extension {options} --verbose {shlex.quote(dist)}",
         links=("https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility",),
     )

@@ -54,9 +54,7 @@ def preload_at_call(request: Request) -> None:
             continue
 
         def look(
-            args: tuple[Any, ...],
-            kwargs: Mapping[str, Any],
-            action: Mapping[str, Any] = action,
+            args: tuple[Any, ...], kwargs: Mapping[str, Any], action: Mapping[str, Any] = action
         ) -> bool:
             name = action.get("naming")
             if name is not None and not _names((*args, *kwargs.values()), name):

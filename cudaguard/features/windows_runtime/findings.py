@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from cudaguard.core.findings import Finding, guarded_command, listed, of_rule
 from cudaguard.files import os
 from cudaguard.model import NamedTuple
@@ -43,7 +45,7 @@ def lacking_beside(owner: str, copy: str, user: str, file: str, function: str) -
         consequence=f"If {owner} comes first, {user} fails with 'The specified procedure could not "
         "be found' ([WinError 127]).",
         remedy=f"install versions with the same {name}, or import one of them only",
-        command=f"cudaguard check-extension {file}",
+        command=f"cudaguard check-extension {shlex.quote(file)}",
     )
 
 

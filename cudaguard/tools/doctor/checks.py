@@ -185,7 +185,7 @@ def check_settings(site: Site) -> Result:
                     f"sys.path has no module {module}",
                     consequence="Its rules do not act.",
                     remedy="reinstall that distribution, uninstall it, or set CUDAGUARD_PLUGINS=0",
-                    command=f"pip install --force-reinstall {name.partition('-')[0]}",
+                    command=f"pip install --force-reinstall {shlex.quote(name.partition('-')[0])}",
                 )
             )
     said = mode or "not switched on by the environment"

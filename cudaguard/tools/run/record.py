@@ -103,13 +103,18 @@ def faults_in(folder: str, skipped: Container[int] = ()) -> dict[int, list[Fault
     left = _MOST_IN_ALL
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            pid = entry.name[len(FAULTS) :]
-            size = entry.stat(follow_symlinks=False).st_size
+            pid, size = pid_of(entry.name), entry.stat(follow_symlinks=False).st_size
             left -= min(_MOST, size)
-            is_dump = size and entry.name.startswith(FAULTS) and pid.isdecimal() and len(pid) < 20
-            if is_dump and left > 0 and int(pid) not in skipped:
-                found[int(pid)] = read_faults(entry.path)
+            if pid and size and left > 0 and pid not in skipped:
+                found[pid] = read_faults(entry.path)
     return found
+
+
+def pid_of(name: str) -> int:
+    """Return the process whose dumps a file of that name has; 0 for any other file."""
+    pid = name[len(FAULTS) :]
+    is_number = name.startswith(FAULTS) and pid.isdecimal() and len(pid) < _DIGITS
+    return int(pid) if is_number else 0
 
 
 def read_faults(path: str) -> list[FaultDump]:

@@ -35,6 +35,7 @@ from cudaguard.system.processes import (
     state,
 )
 from cudaguard.tools.common import TIMEOUT, note
+from cudaguard.tools.run.record import pid_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -242,10 +243,13 @@ class Supervisor:
     def _wait(self, deadline: float) -> bool:
         """Hand on signals until the program has ended; False if that is not before a time."""
         while self._status is None:
-            left = deadline - monotonic()
+            left = min(deadline - monotonic(), _LONGEST)
             if left <= 0:
                 return False
-            left = self._pause(min(left, _LONGEST))
+            try:
+                left = self._pause(left)
+            except Exception:  # whatever the program does to its record
+                self._pause = float
             info = signal.sigtimedwait(self._signals, left)
             is_end = info is not None and info.si_signo in _ASKING
             if info is None or is_end:
@@ -350,8 +354,7 @@ class Watch:
         """Wait as long, but no longer than until a signal comes; return 0."""
         end = monotonic() + seconds
         known = {pid for pid, _ in self._known.values()}
-        names = [name for name in names_in(self._folder) if name.startswith(FAULTS)]
-        for pid in {int(name[len(FAULTS) :]) for name in names} - known:
+        for pid in {*map(pid_of, names_in(self._folder))} - {0, *known}:
             parent = parent_of(pid)
             # Else it is of a container, and its number another one's here.
             if is_below(parent, os.getpid()) and len(known) < _MOST_WATCHED:

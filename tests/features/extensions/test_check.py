@@ -297,6 +297,18 @@ def test_older_copy_of_a_library_that_is_first(build, check, child):
 # --- how it is asked -----------------------------------------------------------------------------
 
 
+def test_thousands_of_missing_symbols(build, check, child):
+    """As an extension for another torch has them: what they may be of is looked at once."""
+    libraries = [build.library(f"libown{n}.so", "") for n in range(12)]
+    lacks = "".join(f"int absent_{n}(void); absent_{n}();" for n in range(6000))
+    flags = "-Wl,--no-as-needed", *libraries, "-Wl,-rpath,/a:/b:/c:$ORIGIN"
+    path = build("asks.so", f"void all(void) {{ {lacks} }}", *flags)
+    assert len(check(path, *libraries)["missing_symbols"]) == 6000
+    code = f"import ctypes, cudaguard\ncudaguard.install()\nctypes.CDLL({str(path)!r})"
+    done = child.python(code, check=False, timeout=60)
+    assert "undefined symbol: absent_" in done.stderr
+
+
 def test_nothing_is_loaded_and_nothing_imported(build, absent, child):
     path = build.module("links", absent, "-Wl,-rpath,$ORIGIN/away", **CALL)
     build("torch/_C.so", "int absent_f(void) { return 1; }")

@@ -57,11 +57,9 @@ def places(content: bytes) -> list[tuple[int, int]]:
     heads = [struct.unpack_from("<IIQQQQQQ", content, table + 56 * n) for n in range(count)]
     (dynamic, length) = next((h[2], h[5]) for h in heads if h[0] == 2)
     found = [(0, 64), (table, 56 * count), (dynamic, length)]
-    tags = struct.iter_unpack("<QQ", content[dynamic : dynamic + length])
-    for tag, value in tags:
-        if tag in (4, 5, 6, 0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFC, 0x6FFFFFFE) and value < len(
-            content
-        ):
+    end, known = len(content), (4, 5, 6, 0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFC, 0x6FFFFFFE)
+    for tag, value in struct.iter_unpack("<QQ", content[dynamic : dynamic + length]):
+        if tag in known and value < end:
             found.append((value, 512))
     return found
 
