@@ -130,6 +130,11 @@ def text_of(*path: str) -> str:
         return ""
 
 
+def escape(path: str) -> str:
+    """Return a pattern of `glob` for a path; as its own function, which imports ``re`` by name."""
+    return "".join(f"[{one}]" if one in "*?[" else one for one in path)
+
+
 def names_in(folder: str) -> list[str]:
     """Return the names in a folder, sorted; none where it cannot be listed."""
     try:

@@ -5,8 +5,9 @@ refuse or raise: that is for what the program imports. The modules of the guard 
 instead, and get builtins of their own, whose ``__import__`` is the one below: so every import
 statement of theirs comes by here, at the top of a module as in a function.
 
-Modules of the standard library are found as ever, since a finder may be there to change them. One
-that is refused is not there for us, and nothing is said of it.
+Modules of the standard library are found as ever, since a finder may be there to change them; but
+where files of the program have their names, we use copies. One that is refused is not there for us,
+and nothing is said of it.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from _frozen_importlib import (  # type: ignore[attr-defined]  # light: `importl
     _ModuleLockManager,
     module_from_spec,
 )
-from _frozen_importlib_external import PathFinder, spec_from_file_location
+from _frozen_importlib_external import PathFinder
 from _thread import _local
+
+from cudaguard.kernel import LIB_DYNLOAD, SYSTEM, failures
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,19 +31,30 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
+_access, _listdir = SYSTEM.access, SYSTEM.listdir
 _GUARD = __name__.partition(".")[0]
 # `depth`: of how many modules of ours this thread is in the import; `after`: called once in none.
 _importing = _local()
 # By whoever knows (see `hooks.barrier`): this module comes before all others.
 is_refusal: Callable[[Exception], bool] = bool
-_FIRST = frozenset((*sys.builtin_module_names, "__future__", "io", "os", "stat"))  # until then
+_os: Any = sys.modules["os"]
+_HOME: str = _os.__file__.rpartition(_os.sep)[0]  # of the standard library
+_names: frozenset[str] = getattr(sys, "stdlib_module_names", frozenset())
+if not _names:  # Python 3.9
+    _files = (one.partition(".")[0] for one in _listdir(_HOME))
+    _names = frozenset((*sys.builtin_module_names, *_files))
 
 
 def standard_library() -> frozenset[str]:
     """Return the names of the modules that come with Python."""
-    return getattr(sys, "stdlib_module_names", _FIRST)
+    return _names
 
 
+# A package without a folder: of what the program is not to see, or has modules of that name.
+_COPIES = f"{_GUARD}.copies"
+# Have a state that all share, or are patched.
+_SHARED = ("_ctypes", "ctypes", "logging", "multiprocessing", "threading", "warnings")
+_hiding: dict[tuple[str, ...], bool] = {}  # folders on sys.path before Python's own: see `_hides`
 # What we require of others and import lazily; see `use_dependencies_in`.
 _DEPENDENCIES = frozenset(("packaging", "pynvml", "tomli", "wrapt"))
 _dependencies_in = ""
@@ -129,13 +143,16 @@ def _found_and_loaded(name: str) -> Any:
 
 
 def _import(
-    name: str, _globals: Any = None, _locals: Any = None, fromlist: Any = (), _level: int = 0
+    name: str, _globals: Any = None, _locals: Any = None, fromlist: Any = (), level: int = 0
 ) -> ModuleType:
-    """Import for our own modules, as ``builtins.__import__`` is called; none imports relatively.
+    """Import for our own modules and copies, as ``builtins.__import__`` is called.
 
     What the program has made of ``__import__`` is not asked for packages of others either:
     PySide6's looks into the builtins of its caller, and ends the process over ours.
     """
+    if level:  # of a copy: none of ours imports relatively
+        package = _globals["__package__"].rsplit(".", level - 1)[0]
+        name = f"{package}.{name}" if name else package
     top = name.partition(".")[0]
     find = load if top == _GUARD else _standard if top in standard_library() else _of_others
     module: ModuleType = find(name)
@@ -146,7 +163,7 @@ def _import(
             try:
                 find(f"{name}.{child}")
             except ModuleNotFoundError as error:  # it is no module
-                if error.name != f"{name}.{child}":
+                if not f".{error.name}".endswith(f".{name}.{child}"):
                     raise
     return module
 
@@ -158,44 +175,66 @@ def _of_others(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != top or top not in _DEPENDENCIES or not _dependencies_in:
             raise
-    return _dependency(name, top)
+    return _copy_of(name)
 
 
-def _dependency(name: str, top: str) -> Any:
-    """Return a module of a package that we depend on, under a name that no program asks for."""
-    own = f"_{_GUARD}_{top}"
-    with _ModuleLockManager(own):  # threads may need it at once
-        if own not in sys.modules:
-            _load_dependency(top, own)
-    return _gcd_import(own + name[len(top) :])
+def _copy_of(name: str) -> Any:
+    """Return a module under a name that no program asks for."""
+    if _COPIES not in sys.modules:
+        package = type(sys)(_COPIES)
+        of_c = [one for one in sys.path if str(one).endswith(LIB_DYNLOAD[:-1])]
+        package.__path__ = [*filter(None, (_HOME, *of_c, _dependencies_in))]
+        sys.modules.setdefault(_COPIES, package)
+    return load(f"{_COPIES}.{name}")
 
 
-def _load_dependency(top: str, own: str) -> None:
-    spec: Any = PathFinder.find_spec(top, [_dependencies_in])
-    if spec is None or spec.loader is None:
-        raise ModuleNotFoundError(f"No module named {top!r}", name=top)
-    where = spec.submodule_search_locations
-    spec = spec_from_file_location(own, spec.origin, submodule_search_locations=where)
-    module = module_from_spec(spec)
-    sys.modules[own] = module
+def _is_hidden(top: str) -> bool:
+    """Return True if a module of Python's may not be had by its name, with all that it needs.
+
+    As in a folder with a ``random.py`` of the program's own, which is not ours to run.
+    """
+    if top in sys.builtin_module_names or top in _SHARED:
+        return False
+    if f"{_COPIES}.{top}" in sys.modules:
+        return True
+    folders = []
+    for folder in sys.path:
+        if folder == _HOME:
+            break
+        folders.append(folder or "." if isinstance(folder, str) else "")
+    before = tuple(folders)
+    if before not in _hiding:
+        _hiding[before] = any(map(_hides, before))
+    module = sys.modules.get(top)
+    origin = getattr(getattr(module, "__spec__", None), "origin", None) or _HOME
+    return _hiding[before] and (module is None or not origin.startswith((_HOME, "frozen")))
+
+
+def _hides(folder: str) -> bool:
+    names = standard_library() - {"test"}
     try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        sys.modules.pop(own, None)
-        raise
+        files = _listdir(folder) if _access(folder, 0) else ()
+        found = [one.partition(".") for one in files if one.partition(".")[0] in names]
+        return any(
+            end.endswith(("py", "pyc", "so", "pyd")) or _access(f"{folder}/{top}/__init__.py", 0)
+            for top, _, end in found
+        )
+    except failures():  # a zip file, or a folder that may not be read
+        return False
 
 
 def _standard(name: str) -> Any:
     """Return a module of the standard library: objects of two imports need not go together."""
     if name in _used:
         return _used[name]
-    module = sys.modules.get(name)
+    is_hidden = _is_hidden(name.partition(".")[0])
+    module = None if is_hidden else sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
     if module is not None and not getattr(spec, "_initializing", False):
         _used[name] = module
         return module
     try:
-        _used[name] = _gcd_import(name)
+        _used[name] = _copy_of(name) if is_hidden else _gcd_import(name)
         return _used[name]
     except Exception as error:
         blocked = getattr(error, "name", None) or ""

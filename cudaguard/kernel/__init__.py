@@ -34,7 +34,7 @@ _listdir, _access = SYSTEM.listdir, SYSTEM.access
 FLAGS = sum(getattr(SYSTEM, f"O_{n}", 0) for n in ("CLOEXEC", "NONBLOCK", "NOCTTY", "BINARY"))
 RTLD_GLOBAL = getattr(SYSTEM, "RTLD_GLOBAL", 0)  # 0: the platform has no symbol scopes
 _FOLDER = __file__[: -len("kernel/__init__.py")]
-_STANDARD_LIBRARY = f"{os.sep}{'DLLs' if sys.platform == 'win32' else 'lib-dynload'}{os.sep}"
+LIB_DYNLOAD = f"{os.sep}{'DLLs' if sys.platform == 'win32' else 'lib-dynload'}{os.sep}"
 _MODES = dict.fromkeys(("fix", "1", "on", "true"), "fix")
 _MODES.update((word, word) for word in ("observe", "warn", "strict"))
 _WATCHED = dict.fromkeys(watched.WATCHED + (watched.WINDOWS if sys.platform == "win32" else []))
@@ -236,7 +236,7 @@ class StandIn:
     def put(self, ours: "Any") -> None:
         """Put ours there, looking like the original."""
         if isinstance(ours, type(hide_frame)):
-            for attribute in ("__module__", "__qualname__", "__doc__"):
+            for attribute in ("__module__", "__qualname__", "__doc__", "__annotations__"):
                 setattr(ours, attribute, getattr(self.original, attribute, None))
             vars(ours)["__wrapped__"] = self.original  # inspect.signature follows it
         self.ours: Any = ours
@@ -326,7 +326,7 @@ def _patch_extensions() -> None:
 def _why_extension(spec: "ModuleSpec", is_refused: bool = False) -> str:
     """Return what concerns the guard in an extension to be mapped, or just refused, in words."""
     name, file = getattr(spec, "name", None), getattr(spec, "origin", None)
-    if type(name) is not str or type(file) is not str or _STANDARD_LIBRARY in file:
+    if type(name) is not str or type(file) is not str or LIB_DYNLOAD in file:
         return ""
     why = "" if is_refused else kernel.of_loads().why_extension(spec, name, file)
     return f"extension {name}, which was refused" if is_refused else why
@@ -471,7 +471,7 @@ def distributions(path: "Iterable[object]") -> "Iterator[str]":
     """Yield the folders that describe what is installed in folders of ``sys.path``."""
     own = os.__file__.rpartition(os.sep)[0]  # of the standard library
     for folder in path:
-        if folder in (own, f"{own}{_STANDARD_LIBRARY[:-1]}") or not isinstance(folder, str):
+        if folder in (own, f"{own}{LIB_DYNLOAD[:-1]}") or not isinstance(folder, str):
             continue
         try:
             names = _listdir(folder or ".") if _access(folder or ".", 0) else ()

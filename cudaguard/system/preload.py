@@ -10,10 +10,10 @@ Source: ``dlopen(3)``, ``ld.so(8)``; how nvidia's wheels are laid out: ``nvidia/
 from __future__ import annotations
 
 import sys
-from glob import escape, glob
+from glob import glob
 
 from cudaguard.elf.reader import ElfFile, read_elf
-from cudaguard.files import LARGEST, os, own_errors, read_bytes
+from cudaguard.files import LARGEST, escape, os, own_errors, read_bytes
 from cudaguard.system import has_kernel_driver
 
 TYPE_CHECKING = False
