@@ -8,18 +8,11 @@ from __future__ import annotations
 
 import re
 import sys
-from time import monotonic
 
 from cudaguard.core.reporter import command_line
-from cudaguard.files import (
-    escape,
-    os,
-    own_errors,
-    program_errors,
-    read_bytes,
-    standard_library,
-)
+from cudaguard.files import escape, os, own_errors, program_errors, read_bytes, standard_library
 from cudaguard.hooks.caller import caller_frame, is_between, module_of
+from cudaguard.kernel import monotonic
 from cudaguard.model import NamedTuple
 from cudaguard.system import peek
 from cudaguard.system.source import EXITS, Code, Effect, Import, Module, absolute, parsed

@@ -180,7 +180,7 @@ def _stack(error: BaseException) -> list[tuple[str, int, str]]:
 
 
 def _note(reporter: Reporter, error: BaseException, *, is_printed: bool) -> None:
-    if isinstance(error, CudaGuardError):  # ours say it themselves
+    if issubclass(type(error), CudaGuardError):  # ours say it themselves
         return
     if _told(reporter, error) is not None:
         return

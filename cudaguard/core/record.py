@@ -262,7 +262,7 @@ class _Children:
 
     def _end_worker(self) -> None:
         error = sys.exc_info()[1]
-        if error is not None and not isinstance(error, SystemExit):
+        if error is not None and not issubclass(type(error), SystemExit):
             self._core.error_ends(error)
 
 

@@ -23,38 +23,40 @@ from _frozen_importlib import (  # type: ignore[attr-defined]  # light: `importl
 from _frozen_importlib_external import PathFinder
 from _thread import _local
 
-from cudaguard.kernel import LIB_DYNLOAD, SYSTEM, failures
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
     from typing import Any
 
-_access, _listdir = SYSTEM.access, SYSTEM.listdir
 _GUARD = __name__.partition(".")[0]
 # `depth`: of how many modules of ours this thread is in the import; `after`: called once in none.
 _importing = _local()
 # By whoever knows (see `hooks.barrier`): this module comes before all others.
 is_refusal: Callable[[Exception], bool] = bool
-_os: Any = sys.modules["os"]
-_HOME: str = _os.__file__.rpartition(_os.sep)[0]  # of the standard library
-_names: frozenset[str] = getattr(sys, "stdlib_module_names", frozenset())
-if not _names:  # Python 3.9
-    _files = (one.partition(".")[0] for one in _listdir(_HOME))
-    _names = frozenset((*sys.builtin_module_names, *_files))
+_FIRST = frozenset((*sys.builtin_module_names, "__future__", "io", "os", "stat"))  # without `site`
 
 
 def standard_library() -> frozenset[str]:
     """Return the names of the modules that come with Python."""
-    return _names
+    home = _home()
+    if hasattr(sys, "stdlib_module_names") or not home:
+        return getattr(sys, "stdlib_module_names", _FIRST)
+    system: Any = sys.modules[sys.modules["os"].name]
+    return _FIRST.union(one.partition(".")[0] for one in system.listdir(home))
+
+
+def _home() -> str:
+    """Return the folder of the standard library; empty as long as nothing of it is there."""
+    os: Any = sys.modules.get("os")
+    return str(os.__file__.rpartition(os.sep)[0]) if os else ""
 
 
 # A package without a folder: of what the program is not to see, or has modules of that name.
 _COPIES = f"{_GUARD}.copies"
 # Have a state that all share, or are patched.
 _SHARED = ("_ctypes", "ctypes", "logging", "multiprocessing", "threading", "warnings")
-_hiding: dict[tuple[str, ...], bool] = {}  # folders on sys.path before Python's own: see `_hides`
+_hiding: dict[str, tuple[int, bool]] = {}  # of folders: when they were changed, and `_hides`
 # What we require of others and import lazily; see `use_dependencies_in`.
 _DEPENDENCIES = frozenset(("packaging", "pynvml", "tomli", "wrapt"))
 _dependencies_in = ""
@@ -157,7 +159,8 @@ def _import(
     find = load if top == _GUARD else _standard if top in standard_library() else _of_others
     module: ModuleType = find(name)
     if not fromlist:
-        return module if top == name else find(top)
+        copy = f"{_COPIES}.{top}" if module is sys.modules.get(f"{_COPIES}.{name}") else ""
+        return module if top == name else load(copy) if copy else find(top)
     for child in fromlist if hasattr(module, "__path__") else ():
         if not hasattr(module, child):
             try:
@@ -182,44 +185,46 @@ def _copy_of(name: str) -> Any:
     """Return a module under a name that no program asks for."""
     if _COPIES not in sys.modules:
         package = type(sys)(_COPIES)
-        of_c = [one for one in sys.path if str(one).endswith(LIB_DYNLOAD[:-1])]
-        package.__path__ = [*filter(None, (_HOME, *of_c, _dependencies_in))]
+        of_c = [one for one in sys.path if str(one).endswith(("lib-dynload", "DLLs"))]
+        package.__path__ = [*filter(None, (_home(), *of_c, _dependencies_in))]
         sys.modules.setdefault(_COPIES, package)
     return load(f"{_COPIES}.{name}")
 
 
-def _is_hidden(top: str) -> bool:
+def _is_hidden(name: str) -> bool:
     """Return True if a module of Python's may not be had by its name, with all that it needs.
 
     As in a folder with a ``random.py`` of the program's own, which is not ours to run.
     """
-    if top in sys.builtin_module_names or top in _SHARED:
+    home, top, module = _home(), name.partition(".")[0], sys.modules.get(name)
+    if top in sys.builtin_module_names or top in _SHARED or not home:
         return False
-    if f"{_COPIES}.{top}" in sys.modules:
-        return True
-    folders = []
-    for folder in sys.path:
-        if folder == _HOME:
-            break
-        folders.append(folder or "." if isinstance(folder, str) else "")
-    before = tuple(folders)
-    if before not in _hiding:
-        _hiding[before] = any(map(_hides, before))
-    module = sys.modules.get(top)
-    origin = getattr(getattr(module, "__spec__", None), "origin", None) or _HOME
-    return _hiding[before] and (module is None or not origin.startswith((_HOME, "frozen")))
+    origin = str(getattr(getattr(module, "__spec__", None), "origin", None) or home)
+    if module is not None and origin.startswith((home, "frozen")):
+        return False
+    folders = sys.path[: sys.path.index(home)] if home in sys.path else sys.path
+    return any(_hides(one or ".") for one in folders if isinstance(one, str))
 
 
 def _hides(folder: str) -> bool:
-    names = standard_library() - {"test"}
+    """Return True if a folder has modules with names of the standard library's."""
+    names, kernel = standard_library() - {"test"}, load(f"{_GUARD}.kernel")
+    access = kernel.SYSTEM.access
     try:
-        files = _listdir(folder) if _access(folder, 0) else ()
-        found = [one.partition(".") for one in files if one.partition(".")[0] in names]
-        return any(
-            end.endswith(("py", "pyc", "so", "pyd")) or _access(f"{folder}/{top}/__init__.py", 0)
-            for top, _, end in found
-        )
-    except failures():  # a zip file, or a folder that may not be read
+        changed = kernel.SYSTEM.stat(folder).st_mtime_ns if access(folder, 0) else 0
+        if _hiding.get(folder, (0, False))[0] != changed:
+            files = [one.partition(".") for one in kernel.SYSTEM.listdir(folder)]
+            _hiding[folder] = (
+                changed,
+                any(
+                    end.endswith(("py", "pyc", "so", "pyd"))
+                    or access(f"{folder}/{top}/__init__.py", 0)
+                    for top, _, end in files
+                    if top in names
+                ),
+            )
+        return _hiding.get(folder, (0, False))[1]
+    except kernel.failures():  # a zip file, or a folder that may not be read
         return False
 
 
@@ -227,7 +232,7 @@ def _standard(name: str) -> Any:
     """Return a module of the standard library: objects of two imports need not go together."""
     if name in _used:
         return _used[name]
-    is_hidden = _is_hidden(name.partition(".")[0])
+    is_hidden = _is_hidden(name)
     module = None if is_hidden else sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
     if module is not None and not getattr(spec, "_initializing", False):

@@ -13,6 +13,8 @@ from _frozen_importlib import __import__ as _import  # Python's own
 from _frozen_importlib import module_from_spec  # light: `importlib` is not
 from _frozen_importlib_external import ExtensionFileLoader, PathFinder
 from _thread import _local
+from time import monotonic as monotonic  # for all of us, before a program may replace it
+from time import time as time
 
 from cudaguard.kernel import watched
 
@@ -39,10 +41,7 @@ _MODES = dict.fromkeys(("fix", "1", "on", "true"), "fix")
 _MODES.update((word, word) for word in ("observe", "warn", "strict"))
 _WATCHED = dict.fromkeys(watched.WATCHED + (watched.WINDOWS if sys.platform == "win32" else []))
 _END_OF_CTYPES = "ctypes._endian"  # what ctypes imports last, when all else of it is there
-# Whose frames are those of reading and importing.
 _BOOTSTRAP = "<frozen importlib._bootstrap"
-_READING = tuple(f"{_BOOTSTRAP}{end}>" for end in ("", "_external", f", {__name__}"))
-_READING += (f"{_FOLDER}kernel", f"{_FOLDER}hooks{os.sep}own_imports")
 TRACEBACK: "Any" = BaseException.__traceback__  # past what a class makes of its attributes
 
 
@@ -75,42 +74,38 @@ def _is_own(error: BaseException) -> bool:
     if kind.__module__ != "builtins" or not issubclass(kind, Exception):
         return False
     # Without arguments another thread has sent it.
-    return _frames_of_ours(error)[1] is None and bool(error.args or issubclass(kind, MemoryError))
+    return _frames_of_ours(error) is None and bool(error.args or issubclass(kind, MemoryError))
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """Return True if the program has refused to let us read or import: by None, or an audit hook.
-
-    What a signal handler raises looks the same, so that nothing is taken for a refusal where there
-    is one.
-    """
+    """Return True if the program has refused to let us do something: by None, or an audit hook."""
     if type(error).__module__ in ("cudaguard", "cudaguard.errors"):  # on purpose
         return False
-    last, foreign = _frames_of_ours(error)
-    if foreign is None and isinstance(error, ImportError) and error.args:
-        return not str(error.name).startswith("cudaguard")
-    if foreign is None or not last.startswith(_READING) or not isinstance(error, Exception):
-        return False
-    signal: Any = sys.modules.get("_signal")
-    handlers = map(signal.getsignal, signal.valid_signals()) if signal else ()
-    return not any(callable(one) and one is not signal.default_int_handler for one in handlers)
+    foreign = _frames_of_ours(error)
+    if foreign is None:
+        is_import = isinstance(error, ImportError) and bool(error.args)
+        return is_import and not str(error.name).startswith("cudaguard")  # type: ignore[attr-defined]
+    found, code = foreign.tb_frame.f_locals, foreign.tb_frame.f_code
+    given = [found.get(name) for name in code.co_varnames[: code.co_argcount]]
+    if code.co_flags & 4:  # *args
+        given += found[code.co_varnames[code.co_argcount + code.co_kwonlyargcount]]
+    return list(map(type, given[-2:])) == [str, tuple]
 
 
-def _frames_of_ours(error: BaseException) -> "tuple[str, TracebackType | None]":
-    """Return the file of the last frame of ours that an error went through, and what is behind."""
-    last, step = "", TRACEBACK.__get__(error)
+def _frames_of_ours(error: BaseException) -> "TracebackType | None":
+    """Return what is behind the last frame of ours that an error went through."""
+    step: TracebackType | None = TRACEBACK.__get__(error)
     while step is not None:
-        file = step.tb_frame.f_code.co_filename
-        if not file.startswith((_FOLDER, "<frozen importlib")):
+        if not step.tb_frame.f_code.co_filename.startswith((_FOLDER, "<frozen importlib")):
             break
-        last, step = file, step.tb_next
-    return last, step
+        step = step.tb_next
+    return step
 
 
 def failures() -> "tuple[type[BaseException], ...]":
     """Return what catches the current exception if it is no more than a failure of ours."""
     error: Any = sys.exc_info()[1]
-    return (Exception,) if _is_own(error) or _is_refusal(error) else ()
+    return (BaseException,) if _is_own(error) or _is_refusal(error) else ()
 
 
 def contained() -> "tuple[type[BaseException], ...]":
@@ -397,8 +392,7 @@ class Guard:
     @property
     def mode(self) -> str:
         """The mode in force, one of ``off``, ``observe``, ``warn``, ``fix`` and ``strict``."""
-        mode: str = wake("a look at the mode").reporter.mode
-        return mode
+        return str(wake("a look at the mode").reporter.mode)
 
     def uninstall(self) -> None:
         """Take the guard down (see `cudaguard.uninstall`)."""
@@ -489,8 +483,7 @@ def start_of(path: str) -> bytes:
             return b""
         file = _open(path, FLAGS)
         try:
-            data: bytes = _read(file, 1 << 20)
-            return data
+            return bytes(_read(file, 1 << 20))
         finally:
             _close(file)
     except failures():

@@ -69,10 +69,11 @@ def remove_abandoned(parent: str) -> None:
 
 
 def _remove(folder: str) -> None:
-    """Delete a folder; links in it are not followed, and what others keep busy stays."""
+    """Delete a folder; links in it are not followed; what is busy or too deep stays."""
     from shutil import rmtree
 
-    rmtree(folder, ignore_errors=True)
+    with suppress(RecursionError):
+        rmtree(folder, ignore_errors=True)
 
 
 def _locked(folder: str) -> int:

@@ -94,7 +94,7 @@ class ExtensionDetector:
 
     def error_passes(self, error: BaseException) -> None:
         """Tell of the refusals that an error is about; never raises. Not of KeyboardInterrupt."""
-        if not self._kept or not isinstance(error, Exception):
+        if not self._kept or not issubclass(type(error), Exception):
             return
         try:
             from cudaguard.core.known_errors import shown_with, text_of
