@@ -54,8 +54,8 @@ def _home() -> str:
 
 # A package without a folder: of what the program is not to see, or has modules of that name.
 _COPIES = f"{_GUARD}.copies"
-# Have a state that all share, or are patched.
-_SHARED = ("_ctypes", "ctypes", "logging", "multiprocessing", "threading", "warnings")
+# Have a state that all share, are patched, or are what finders use.
+_SHARED = ("_ctypes", "ctypes", "importlib", "multiprocessing", "warnings")
 _hiding: dict[str, tuple[int, bool]] = {}  # of folders: when they were changed, and `_hides`
 # What we require of others and import lazily; see `use_dependencies_in`.
 _DEPENDENCIES = frozenset(("packaging", "pynvml", "tomli", "wrapt"))
