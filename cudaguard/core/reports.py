@@ -219,8 +219,10 @@ class Reporter:
             return  # the interpreter shuts down
         if isinstance(error, RefusedImportError) or is_refused(error):
             return  # the program would not have us look
-        # Short of memory or stack: the program's doing, not ours.
-        is_silent = isinstance(error, (MemoryError, RecursionError)) or self._has_failed
+        # Short of memory, stack or files: the program's doing, not ours.
+        is_short = isinstance(error, (MemoryError, RecursionError))
+        is_short |= getattr(error, "errno", 0) in (23, 24)  # ENFILE, EMFILE
+        is_silent = is_short or self._has_failed
         self._has_failed = self._has_failed or not is_silent
         try:
             from cudaguard.core import findings

@@ -185,7 +185,8 @@ def _copy_of(name: str) -> Any:
     """Return a module under a name that no program asks for."""
     if _COPIES not in sys.modules:
         package = type(sys)(_COPIES)
-        of_c = [one for one in sys.path if str(one).endswith(("lib-dynload", "DLLs"))]
+        folders = [one for one in sys.path if isinstance(one, str)]
+        of_c = [one for one in folders if one.endswith(("lib-dynload", "DLLs"))]
         package.__path__ = [*filter(None, (_home(), *of_c, _dependencies_in))]
         sys.modules.setdefault(_COPIES, package)
     return load(f"{_COPIES}.{name}")
@@ -202,8 +203,9 @@ def _is_hidden(name: str) -> bool:
     origin = str(getattr(getattr(module, "__spec__", None), "origin", None) or home)
     if module is not None and origin.startswith((home, "frozen")):
         return False
-    folders = sys.path[: sys.path.index(home)] if home in sys.path else sys.path
-    return any(_hides(one or ".") for one in folders if isinstance(one, str))
+    folders = [one for one in sys.path if isinstance(one, str)]
+    before = folders[: folders.index(home)] if home in folders else folders
+    return any(_hides(one or ".") for one in before)
 
 
 def _hides(folder: str) -> bool:

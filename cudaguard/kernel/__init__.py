@@ -465,7 +465,7 @@ def distributions(path: "Iterable[object]") -> "Iterator[str]":
     """Yield the folders that describe what is installed in folders of ``sys.path``."""
     own = os.__file__.rpartition(os.sep)[0]  # of the standard library
     for folder in path:
-        if folder in (own, f"{own}{LIB_DYNLOAD[:-1]}") or not isinstance(folder, str):
+        if not isinstance(folder, str) or folder in (own, f"{own}{LIB_DYNLOAD[:-1]}"):
             continue
         try:
             names = _listdir(folder or ".") if _access(folder or ".", 0) else ()
