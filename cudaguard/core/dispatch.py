@@ -389,9 +389,7 @@ class Dispatch:
         self.error_passes(error, is_printed=True)
         # Not of KeyboardInterrupt: what is imported here may evaluate a string (namedtuple does),
         # after which Python has forgotten that it is to end by SIGINT.
-        if error is None or not issubclass(type(error), Exception):
-            return
-        if self.journal.is_written:
+        if error is not None and issubclass(type(error), Exception) and self.journal.is_written:
             from cudaguard.core.passing_errors import record_end
 
             record_end(self.reporter, error)

@@ -402,8 +402,7 @@ _LED = _Error.__cause__, _Error.__context__, _Error.__suppress_context__
 def shown_with(error: BaseException, *, with_context: bool = True) -> Iterator[BaseException]:
     """Yield an error and those that led to it, as its traceback shows them.
 
-    With `with_context` those too that it was raised in the handling of, unless the program has said
-    that they do not matter (``from None``).
+    Without `with_context` not those that it was raised in the handling of.
     """
     seen: set[int] = set()
     current: BaseException | None = error

@@ -106,10 +106,7 @@ def _said(hit: Hit, *, is_guarded: bool) -> Finding:
 def explain_error(
     error: BaseException, *, with_context: bool = True, is_guarded: bool = False
 ) -> Finding | None:
-    """Return what an error means, or one that led to it; None if nothing is known of them.
-
-    What is vague of the error gives way to what is certain of one that led to it.
-    """
+    """Return what an error means, or one that led to it; what is certain goes before the vague."""
     vague: Finding | None = None
     for current in shown_with(error, with_context=with_context):
         hit = best_in(f"{type(current).__name__}: {text_of(current)}", known_errors())

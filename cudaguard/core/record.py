@@ -284,7 +284,7 @@ class _Noted:
             except own_errors(Exception):  # it is nobody's wish but ours
                 pass
             return self.__wrapped__(*args, **kwargs) if self._is_before else found
-        except BaseException as error:  # of a signal handler, too
+        except BaseException as error:
             hide_frame(error)
             raise
 

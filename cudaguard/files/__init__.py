@@ -14,7 +14,6 @@ whatever the hook raises.
 
 from __future__ import annotations
 
-import genericpath
 import io
 import os as _os
 import sys
@@ -54,7 +53,7 @@ def _refusable(function: Callable[..., Any]) -> Any:
 def _copy(module: ModuleType, source: ModuleType, **changed: Any) -> ModuleType:
     """Return a module like it, of which the functions see nothing but each other.
 
-    What it has from another one is taken from there: a program may have replaced it already.
+    What it has from `source` is taken from there: a program may have replaced it already.
     """
     copy = type(module)(f"{__name__}.{module.__name__}")
     names = vars(copy)
@@ -78,7 +77,7 @@ if not TYPE_CHECKING:
     open_file = _refusable(io.open)
     os = _copy(_os, sys.modules[_os.name], environ=_os.environ)
     vars(os).update({name: _refusable(getattr(os, name)) for name in _AUDITED})
-    os.path = _copy(_os.path, genericpath, os=os)
+    os.path = _copy(_os.path, sys.modules["genericpath"], os=os)
     vars(os).setdefault("pread", _pread)  # Windows has none
 
 # --- Files ----------------------------------------------------------------------------------------
@@ -285,10 +284,8 @@ def must_propagate(error: BaseException) -> bool:
 
 def own_errors(*kinds: type[Error]) -> tuple[type[Error], ...]:
     """Return `kinds` if the current exception is our own failure, else ``()``: it propagates."""
-    error = sys.exc_info()[1]
-    return (
-        () if error is None or (issubclass(type(error), kinds) and must_propagate(error)) else kinds
-    )
+    now = sys.exc_info()[1]
+    return () if now is None or (issubclass(type(now), kinds) and must_propagate(now)) else kinds
 
 
 def program_errors(*kinds: type[Error]) -> tuple[type[Error], ...]:

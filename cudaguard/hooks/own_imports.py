@@ -185,8 +185,7 @@ def _copy_of(name: str) -> Any:
     """Return a module under a name that no program asks for."""
     if _COPIES not in sys.modules:
         package = type(sys)(_COPIES)
-        folders = [one for one in sys.path if isinstance(one, str)]
-        of_c = [one for one in folders if one.endswith(("lib-dynload", "DLLs"))]
+        of_c = [f for f in sys.path if isinstance(f, str) and f.endswith(("lib-dynload", "DLLs"))]
         package.__path__ = [*filter(None, (_home(), *of_c, _dependencies_in))]
         sys.modules.setdefault(_COPIES, package)
     return load(f"{_COPIES}.{name}")
@@ -213,20 +212,15 @@ def _hides(folder: str) -> bool:
     names, kernel = standard_library() - {"test"}, load(f"{_GUARD}.kernel")
     access = kernel.SYSTEM.access
     try:
-        changed = kernel.SYSTEM.stat(folder).st_mtime_ns if access(folder, 0) else 0
+        changed = kernel.SYSTEM.stat(folder).st_mtime_ns
         if _hiding.get(folder, (0, False))[0] != changed:
-            files = [one.partition(".") for one in kernel.SYSTEM.listdir(folder)]
-            _hiding[folder] = (
-                changed,
-                any(
-                    end.endswith(("py", "pyc", "so", "pyd"))
-                    or access(f"{folder}/{top}/__init__.py", 0)
-                    for top, _, end in files
-                    if top in names
-                ),
-            )
-        return _hiding.get(folder, (0, False))[1]
-    except kernel.failures():  # a zip file, or a folder that may not be read
+            files = (one.partition(".") for one in kernel.SYSTEM.listdir(folder))
+            ends = [(top, end) for top, _, end in files if top in names]
+            of_code = ("py", "pyc", "so", "pyd")
+            found = (e.endswith(of_code) or access(f"{folder}/{t}/__init__.py", 0) for t, e in ends)
+            _hiding[folder] = changed, any(found)
+        return _hiding[folder][1]
+    except kernel.failures():  # not there, a zip file, or one that may not be read
         return False
 
 

@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from importlib.machinery import ModuleSpec
-    from types import ModuleType, TracebackType
+    from types import ModuleType
     from typing import Any, TypeVar
 
     from typing_extensions import Self
@@ -85,19 +85,27 @@ def _is_refusal(error: BaseException) -> bool:
     if foreign is None:
         is_import = isinstance(error, ImportError) and bool(error.args)
         return is_import and not str(error.name).startswith("cudaguard")  # type: ignore[attr-defined]
-    found, code = foreign.tb_frame.f_locals, foreign.tb_frame.f_code
-    given = [found.get(name) for name in code.co_varnames[: code.co_argcount]]
-    if code.co_flags & 4:  # *args
-        given += found[code.co_varnames[code.co_argcount + code.co_kwonlyargcount]]
-    return list(map(type, given[-2:])) == [str, tuple]
-
-
-def _frames_of_ours(error: BaseException) -> "TracebackType | None":
-    """Return what is behind the last frame of ours that an error went through."""
-    step: TracebackType | None = TRACEBACK.__get__(error)
+    kinds, step = [], foreign
     while step is not None:
-        if not step.tb_frame.f_code.co_filename.startswith((_FOLDER, "<frozen importlib")):
-            break
+        kinds.append(_given(step.tb_frame))
+        step = step.tb_next
+    return kinds[0] == [str, tuple] and [int, type(foreign.tb_frame)] not in kinds
+
+
+def _given(frame: "Any") -> "list[type]":
+    """Return the classes of the last two arguments: of an audit hook, or a signal handler."""
+    found, code = frame.f_locals, frame.f_code
+    values = [found.get(name) for name in code.co_varnames[: code.co_argcount]]
+    if code.co_flags & 4:  # *args
+        values += found[code.co_varnames[code.co_argcount + code.co_kwonlyargcount]]
+    return list(map(type, values[-2:]))
+
+
+def _frames_of_ours(error: BaseException) -> "Any":
+    """Return what is behind the last frame of ours that an error went through."""
+    step: Any = TRACEBACK.__get__(error)
+    ours = (_FOLDER, "<frozen importlib")
+    while step is not None and step.tb_frame.f_code.co_filename.startswith(ours):
         step = step.tb_next
     return step
 

@@ -84,13 +84,6 @@ def test_program_that_forbids_itself_things_hears_nothing(native, refusal, mode)
     assert native.bare(start, ALLOWED, REFUSALS[refusal], work) == plain
 
 
-@pytest.mark.parametrize("mode", ["warn", "fix"])
-def test_program_without_such_a_hook_hears_nothing(native, mode):
-    work = WORK.format(library=str(native.extension("one")))
-    start = f"import cudaguard; cudaguard.install({mode!r})"
-    assert native.bare(start, ALLOWED, work) == native.bare(ALLOWED, work)
-
-
 # What a program has or does while the guard wakes; `cupy` is watched, and looks for a library.
 ODD = {
     "its own modules of those names": """

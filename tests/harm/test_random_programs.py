@@ -37,21 +37,31 @@ WAYS = (
 HELP = (
     f"NAMES = {NAMES}"
     r"""
-import asyncio, atexit, builtins, contextlib, copy, ctypes, functools, gc, importlib.util, inspect
-import io, json, logging, multiprocessing, os, pathlib, pickle, pkgutil, runpy, signal, subprocess
-import sys, threading, time, traceback, types, warnings, weakref, helpers as work
+import asyncio, atexit, builtins, contextlib, copy, ctypes, functools, gc, importlib.abc, inspect
+import importlib.metadata, importlib.util, io, json, linecache, logging, multiprocessing, os
+import pathlib, pickle, pkgutil, runpy, signal, subprocess, sys, threading, time, traceback, types
+import warnings, weakref, helpers as work
 from importlib import machinery, util
 from unittest import mock
 FILE, SUFFIX, IS_MAIN = os.path.dirname(__file__), machinery.EXTENSION_SUFFIXES[0], False
 class Odd(ImportError):
     def __str__(self): raise ValueError("in str")
     def __getattribute__(self, name): raise ValueError(name)
+class Index:
+    def __index__(self): return print("asked") or 2
+class Odd_int(int):
+    def __and__(self, other): raise ZeroDivisionError
+class Name(str):
+    def __contains__(self, other): raise ZeroDivisionError
+    __hash__ = str.__hash__
 class Limit(Exception): pass
 def limit(*_): raise Limit
 def get(one, name): return BaseException.__dict__[name].__get__(one)
 def show(error):
     print(type(error).__name__, get(error, "args"), repr(get(error, "__cause__")))
     print(type(get(error, "__context__")).__name__, get(error, "__dict__").get("__notes__"))
+    frames = traceback.extract_tb(get(error, "__traceback__"))  # before 3.11 with some of ours
+    print([one.name for one in frames] if sys.version_info >= (3, 11) else frames[-1].name)
 def attempt(name):
     try:
         __import__(name)
@@ -94,7 +104,7 @@ def stated(name):
     print([name for name in names if name.startswith((*NAMES, "cudaguard"))])
 REFUSED = {}
 def hook(event, arguments):
-    if event in REFUSED: raise REFUSED[event]
+    if event in REFUSED: raise copy.copy(REFUSED[event])
 sys.addaudithook(hook)
 def refused(event, error, name):
     REFUSED[event] = error
@@ -188,32 +198,30 @@ def program(seed):
     """Return the files of one program."""
     choose = random.Random(seed)
 
-    def body(most, *, may_fail=True):
-        for _ in range(choose.randrange(1, most)):
+    def body(most, due=()):
+        usual = STATEMENTS + 8 * STATEMENTS[:3]
+        for wanted in (*due, *choose.choices(usual, k=choose.randrange(most))):
             name = choose.choice(NAMES)
             words = {key: choose.choice(values) for key, values in CHOICES.items()}
             words |= {"module": name, "root": name.partition(".")[0]}
             words["any"] = name if choose.random() < 0.8 else choose.choice(ABSENT)
-            wanted = choose.choice(STATEMENTS[:3] if choose.random() < 0.3 else STATEMENTS)
-            way = choose.choice(WAYS[1:] if choose.random() < 0.95 else WAYS)
+            way = choose.choice(WAYS[1:] if choose.random() < 0.97 else WAYS)
             yield way.replace("{}", Template(wanted).substitute(words))
-        if may_fail and choose.random() < 0.2:
+        if choose.random() < 0.2:
             yield choose.choice(FAILURES)
 
     start = "from helpers import *\nimport helpers\n"
-    files = {
-        "package/__init__.py": "",
-        "numba/__init__.py": "",
-        "ran.py": "names = []",
-        "helpers.py": HELP,
-    }
+    files = {"ran.py": "names = []", "helpers.py": HELP, "data.txt": "some data"}
+    files |= dict.fromkeys(["package/__init__.py", "numba/__init__.py"], "")
+    files["sklearn.py"] = "VALUE = 42\ndef function():\n    return 'text of the function'\n"
     for name in NAMES:
         files[name.replace(".", "/") + ".py"] = "\n".join([f"{start}NAME = {name!r}", *body(4)])
+    files["again.py"] = "NAME = 1 / ('NAME' not in globals())\n"
     files["peft.py"] = "import warnings; NAME = warnings.warn('of the importer', stacklevel=2)\n"
-    main = "\n".join([f"{start}NAME, IS_MAIN = 'main', True", *body(22)]).replace("\n", "\n  ")
+    due = STATEMENTS[seed % 20 :: 20]  # each in some program
+    main = "\n".join([f"{start}NAME, IS_MAIN = 'main', True", *body(15, due)]).replace("\n", "\n  ")
     files["main.py"] = f"pass\nif __name__ == '__main__':\n if True:\n  {main}\n"
-    for name in choose.sample(CHOICES["shadow"], 2 * (choose.random() < 0.2)):
-        files[f"{name}.py"] = f"print('runs {name}')"
+    files |= {f"own/{name}.py": f"print('runs {name}')" for name in CHOICES["shadow"]}
     return files
 
 
@@ -232,6 +240,11 @@ def ended(native, editable_python):
             native.extension(name, *define.split(), at=str(seed))
         command = (editable_python, "-B", *told.get("with", "").split(), f"{seed}/main.py")
         variables = {name: value for name, value in told.items() if name.startswith("CUDAGUARD")}
+        variables |= {
+            "LANG": "",
+            "LC_ALL": "",
+            "LC_CTYPE": "",
+        }  # which Python sets itself (PEP 538)
         try:
             done = child.command(*command, env=variables, check=False, timeout=20)
         except subprocess.TimeoutExpired:  # two threads that wait for each other's import
@@ -250,7 +263,7 @@ def test_programs_run_as_without_the_guard(ended, group):
         # One frame more shows where a recursion is cut off.
         if plain is None or "RecursionError" in "".join(plain[1:]):
             continue
-        for way in list(GUARDED)[seed % 2 :: 2]:
+        for way in list(GUARDED)[seed // 20 % 2 :: 2]:
             guarded = ended(seed, way)
             if guarded not in (plain, ended(seed)) and ended(seed, way) not in (plain, ended(seed)):
                 different.append((seed, way, plain, guarded))

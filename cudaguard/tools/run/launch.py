@@ -235,7 +235,7 @@ def guarded_environment(
     environment = dict(environ)
     # Set by Python itself for the C locale (PEP 538): it does other things if it is there already.
     said = text_of("/proc/self/environ")
-    if said and "\0LC_CTYPE=" not in f"\0{said}":
+    if said and f"\0LC_CTYPE={environ.get('LC_CTYPE')}\0" not in f"\0{said}":
         environment.pop("LC_CTYPE", None)
     environment[MODE_VARIABLE] = chosen
     environment[PREFIX_VARIABLE] = prefix
