@@ -395,8 +395,7 @@ def text_of(error: BaseException) -> str:
 
 
 # Past what a class makes of its attributes.
-_Error: Any = BaseException
-_LED = _Error.__cause__, _Error.__context__, _Error.__suppress_context__
+_LED = [vars(BaseException)[f"__{name}__"] for name in ("cause", "context", "suppress_context")]
 
 
 def shown_with(error: BaseException, *, with_context: bool = True) -> Iterator[BaseException]:

@@ -220,9 +220,8 @@ class Reporter:
         if isinstance(error, RefusedImportError) or is_refused(error):
             return  # the program would not have us look
         # Short of memory, stack or files: the program's doing, not ours.
-        is_short = isinstance(error, (MemoryError, RecursionError))
-        is_short |= getattr(error, "errno", 0) in (23, 24)  # ENFILE, EMFILE
-        is_silent = is_short or self._has_failed
+        is_silent = self._has_failed or type(error) in (MemoryError, RecursionError)
+        is_silent |= getattr(error, "errno", 0) in (23, 24)  # ENFILE, EMFILE
         self._has_failed = self._has_failed or not is_silent
         try:
             from cudaguard.core import findings

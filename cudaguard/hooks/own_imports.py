@@ -42,8 +42,7 @@ def standard_library() -> frozenset[str]:
     home = _home()
     if hasattr(sys, "stdlib_module_names") or not home:
         return getattr(sys, "stdlib_module_names", _FIRST)
-    system: Any = sys.modules[sys.modules["os"].name]
-    return _FIRST.union(one.partition(".")[0] for one in system.listdir(home))
+    return _FIRST.union(one.partition(".")[0] for one in sys.modules["os"].listdir(home))
 
 
 def _home() -> str:
@@ -87,8 +86,7 @@ def load(name: str) -> Any:
 def use_dependencies_in(folder: str) -> None:
     """Take what we depend on from a folder if the program's environment lacks it.
 
-    `cudaguard run` guards Pythons of other environments. The program does not see these modules:
-    they get names of ours.
+    `cudaguard run` guards Pythons of other environments. These modules get names of ours.
     """
     global _dependencies_in  # noqa: PLW0603  # set once, at start-up
     _dependencies_in = folder
@@ -192,10 +190,7 @@ def _copy_of(name: str) -> Any:
 
 
 def _is_hidden(name: str) -> bool:
-    """Return True if a module of Python's may not be had by its name, with all that it needs.
-
-    As in a folder with a ``random.py`` of the program's own, which is not ours to run.
-    """
+    """Return True if a file of the program's may be taken for the module, or what it needs."""
     home, top, module = _home(), name.partition(".")[0], sys.modules.get(name)
     if top in sys.builtin_module_names or top in _SHARED or not home:
         return False

@@ -41,7 +41,6 @@ _MODES = dict.fromkeys(("fix", "1", "on", "true"), "fix")
 _MODES.update((word, word) for word in ("observe", "warn", "strict"))
 _WATCHED = dict.fromkeys(watched.WATCHED + (watched.WINDOWS if sys.platform == "win32" else []))
 _END_OF_CTYPES = "ctypes._endian"  # what ctypes imports last, when all else of it is there
-_BOOTSTRAP = "<frozen importlib._bootstrap"
 TRACEBACK: "Any" = BaseException.__traceback__  # past what a class makes of its attributes
 
 
@@ -53,7 +52,7 @@ def of_import_system(function: "Function") -> "Function":
     with ``importlib`` and ``_bootstrap`` in their names, as do others who look for the importer.
     """
     changed: Any = function
-    seen_as = f"{_BOOTSTRAP}, {changed.__module__}>"
+    seen_as = f"<frozen importlib._bootstrap, {changed.__module__}>"
     changed.__code__ = changed.__code__.replace(co_filename=seen_as)
     return function
 
@@ -85,10 +84,9 @@ def _is_refusal(error: BaseException) -> bool:
     if foreign is None:
         is_import = isinstance(error, ImportError) and bool(error.args)
         return is_import and not str(error.name).startswith("cudaguard")  # type: ignore[attr-defined]
-    kinds, step = [], foreign
+    kinds, step = [_given(foreign.tb_frame)], foreign.tb_next
     while step is not None:
-        kinds.append(_given(step.tb_frame))
-        step = step.tb_next
+        kinds, step = [*kinds, _given(step.tb_frame)], step.tb_next
     return kinds[0] == [str, tuple] and [int, type(foreign.tb_frame)] not in kinds
 
 
@@ -345,13 +343,14 @@ class _SetFlags:
     def __call__(self, *args: "Any", **kwargs: "Any") -> None:
         try:
             core = core_for(_why_flags, args, kwargs) if self._stand_in.is_installed else None
+            frame = None if core is None else sys._getframe(1)
         except contained():
             core = None
         try:
             if core is None:
                 self._original(*args, **kwargs)
             else:
-                core.flags.call(self._original, sys._getframe().f_back, args, kwargs)
+                core.flags.call(self._original, frame, args, kwargs)
         except BaseException as error:
             hide_frame(error)
             raise

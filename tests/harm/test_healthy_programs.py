@@ -11,16 +11,10 @@ import pytest
 
 REFUSALS = {
     # What the guard reads of the process is refused to it. An audit hook may raise anything.
-    "audit hook, RuntimeError": """
+    "audit hook": """
         def refuse(event, arguments):
             if event == "open" and str(arguments[0]).startswith("/proc/self/mem"):
                 raise RuntimeError(f"not allowed: {event} {arguments[0]}")
-        sys.addaudithook(refuse)
-    """,
-    "audit hook, PermissionError": """
-        def refuse(event, arguments):
-            if event == "open" and str(arguments[0]).startswith("/proc/"):
-                raise PermissionError(f"not allowed: {event} {arguments[0]}")
         sys.addaudithook(refuse)
     """,
     # What the guard imports when it needs it is refused to it.

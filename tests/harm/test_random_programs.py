@@ -32,7 +32,6 @@ WAYS = (
     "try:\n    {}\nexcept (ImportError, OSError):\n    print('other')\nfinally:\n    print('done')",
     "with contextlib.suppress(Exception):\n    {}\n    print('passed')",
     "def function():\n    {}\ntry:\n    function()\nexcept Exception:\n    traceback.print_exc()",
-    "if True:\n    {}",
 )
 HELP = (
     f"NAMES = {NAMES}"
@@ -119,16 +118,13 @@ def traced(put, name):
         if code.co_filename.startswith(FILE) and code.co_filename != __file__:
             seen.append((event, code.co_name, frame.f_lineno))
         return trace
-    put(trace)
-    attempt(name)
-    put(None)
+    put(trace), attempt(name), put(None)
     print(len(seen), seen[:50])
 def limited(files, name):
     import resource
     most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files + 2, most[1]))
-    attempt(name), attempt("one")
-    resource.setrlimit(resource.RLIMIT_NOFILE, most)
+    attempt(name), attempt("one"), resource.setrlimit(resource.RLIMIT_NOFILE, most)
 def collected(name):
     attempt(name)
     there = sys.modules.pop(name, None)
@@ -137,18 +133,13 @@ def collected(name):
         globals().pop(name, None)
         del there
         gc.collect()
-        print(len(held), "held")
+        print([one() is None for one in held])
 def interpreted(name):
-    try:
-        import _xxsubinterpreters as interpreters
-    except ImportError:
-        return
+    if not util.find_spec("_xxsubinterpreters"): return
+    import _xxsubinterpreters as interpreters
     made = interpreters.create()
-    text = f"try: import {name}\nexcept ImportError as error: print(error)"
-    interpreters.run_string(made, text)
+    interpreters.run_string(made, f"try: import {name}\nexcept ImportError as e: print(e)")
     interpreters.destroy(made)
-def is_importing():
-    return any(frame.name == "_find_and_load" for frame in traceback.extract_stack())
 def in_child(work):
     sys.stdout.flush()
     process = os.fork()
@@ -157,21 +148,18 @@ def in_child(work):
             work()
         except Exception as error:
             show(error)
-        print("child", flush=True)
-        os._exit(7)
+        print("child", flush=True), os._exit(7)
     print(os.waitpid(process, 0)[1])
 def in_thread(work):
-    if is_importing():
+    if any(frame.name == "_find_and_load" for frame in traceback.extract_stack()):
         return  # it would wait for the import that waits for it
     thread = threading.Thread(target=work, name="work")
-    thread.start()
-    thread.join()
+    thread.start(), thread.join()
 def raise_group():
     try:
         raise ExceptionGroup("many", [ValueError(1), ImportError("two", name="torch")])
     except ExceptionGroup as group:
-        group.add_note("a note")
-        traceback.print_exc()
+        group.add_note("a note"), traceback.print_exc()
 if sys.version_info < (3, 11): raise_group = int
 """
 )
