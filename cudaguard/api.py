@@ -8,6 +8,7 @@ from cudaguard.core.lifecycle import activation
 from cudaguard.core.registry import entry_of
 from cudaguard.core.table import table
 from cudaguard.features import _index
+from cudaguard.hooks.barrier import ask
 from cudaguard.hooks.caller import note_block
 from cudaguard.kernel import GUARD, kernel
 
@@ -181,6 +182,6 @@ def leave(error: BaseException | None, end: Callable[[], None] = uninstall) -> N
     """Look at the error that leaves a ``with`` block, if one does, and end the block."""
     try:
         if error is not None:
-            activation.core.error_passes(error)
+            ask(activation.core, "looking at an error", activation.core.error_passes, error)
     finally:
         end()

@@ -184,6 +184,53 @@ def test_every_promise_of_the_security_model_names_tests_that_exist(root):
             assert f"\ndef {name}(" in (root / file).read_text(encoding="utf-8"), name
 
 
+# How many lines of a file touch the process, and words that the page has for it.
+TOUCHES = re.compile(
+    r"\b(?:setattr|StandIn|register|register_at_fork|register_after_fork|Finalize|enable|signal"
+    r"|set_lazy_imports_filter|meta_path\.insert)\((?!self\._load|cls)|environ\[.*\] ="
+    r"|modules\[name\] =|vars\(signals\)\[|\w\._bootstrap =|worker\.run =|spec\.loader = G"
+)
+TOUCHED = {
+    "core/lifecycle.py": (3, "`CUDAGUARD` in `os.environ`"),
+    "core/prerequisites.py": (1, "lazy-import filter"),
+    "core/record.py": (12, "`faulthandler`, with", "`os.wait`", "finalizer", "`_set_worker_signal"),
+    "core/replace.py": (
+        2,
+        "functions and classes of a module that a rule names",
+        "of a `check_call`",
+    ),
+    "features/cuda_graphs/functions.py": (1, "the verbs of CUDA graphs"),
+    "features/cuda_init/detector.py": (4, "two at-fork functions", "`torch.cuda._lazy_init`"),
+    "features/cuda_init/repair.py": (2, "| an environment variable", "| a module replaced"),
+    "hooks/finder.py": (1, "| one finder on"),
+    "hooks/last_error.py": (1, "| one `atexit` function"),
+    "hooks/loader.py": (2, "| `__spec__.loader` of a watched module"),
+    "hooks/own_imports.py": (2, "more entries in `sys.modules`"),
+    "kernel/__init__.py": (
+        6,
+        "| `ExtensionFileLoader.create_module` |",
+        "| `sys.setdlopenflags` |",
+    ),
+    "kernel/loads.py": (1, "| `ctypes.CDLL.__init__` |"),
+    "tools/run/_site/sitecustomize.py": (2, "| the handler of SIGINT |"),
+}
+
+
+def test_page_lists_whatever_of_ours_touches_the_process(root):
+    page = (root / "docs/explanation/how-it-works.md").read_text(encoding="utf-8")
+    counts = {}
+    for file in (root / "cudaguard").rglob("*.py"):
+        name = file.relative_to(root / "cudaguard").as_posix()
+        lines = file.read_text(encoding="utf-8").splitlines()
+        counts[name] = sum(TOUCHES.search(line) is not None for line in lines)
+        if name == "system/child.py" or (name.startswith("tools/") and "_site" not in name):
+            counts[name] = 0  # processes of our own
+    assert {name: n for name, n in counts.items() if n} == {n: c for n, (c, *_) in TOUCHED.items()}
+    assert [words for _, *all_ in TOUCHED.values() for words in all_ if words not in page] == []
+    rows = page.partition("## What we touch")[2].splitlines()
+    assert {row.count(" | ") for row in rows if row.startswith("| ")} == {1, 2}  # with the reason
+
+
 def test_issue_templates_ask_for_the_report_of_doctor(root):
     templates = sorted((root / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
     forms = [one.read_text(encoding="utf-8") for one in templates if one.name != "config.yml"]

@@ -379,7 +379,7 @@ class Dispatch:
         if not self.is_installed:
             return
         self.detection.error_passes(error)
-        if isinstance(error, Exception):
+        if error is not None and issubclass(type(error), Exception):
             from cudaguard.core.passing_errors import error_passes
 
             error_passes(self.reporter, error, is_printed=is_printed)
@@ -389,7 +389,7 @@ class Dispatch:
         self.error_passes(error, is_printed=True)
         # Not of KeyboardInterrupt: what is imported here may evaluate a string (namedtuple does),
         # after which Python has forgotten that it is to end by SIGINT.
-        if isinstance(error, Exception) and self.journal.is_written:
+        if error is not None and issubclass(type(error), Exception) and self.journal.is_written:
             from cudaguard.core.passing_errors import record_end
 
             record_end(self.reporter, error)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 import sys
-from time import monotonic
 
 from cudaguard.core.reporter import command_line
-from cudaguard.files import os, own_errors, program_errors, read_bytes, standard_library
+from cudaguard.files import escape, os, own_errors, program_errors, read_bytes, standard_library
 from cudaguard.hooks.caller import caller_frame, is_between, module_of
+from cudaguard.kernel import monotonic
 from cudaguard.model import NamedTuple
 from cudaguard.system import peek
 from cudaguard.system.source import EXITS, Code, Effect, Import, Module, absolute, parsed
@@ -513,7 +513,7 @@ def _source(frame: FrameType, name: str, file: str) -> str | None:
 
 def _tests_beside(modules: list[Module]) -> list[Module]:
     """Return the tests in the folders of some tests: they are collected one after the other."""
-    from glob import escape, glob
+    from glob import glob
 
     own = dict.fromkeys(os.path.dirname(one.file) for one in modules if not one.is_installed)
     paths = [os.path.join(escape(folder), pattern) for folder in own for pattern in _OF_TESTS]

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from _collections import deque  # type: ignore[import-not-found]  # light: `collections` is not
 from _thread import get_ident
-from time import time
 
 from cudaguard.files import LARGEST, open_to_write, os, own_errors
+from cudaguard.kernel import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -394,6 +394,24 @@ def text_of(error: BaseException) -> str:
         return ""
 
 
+# Past what a class makes of its attributes.
+_LED = [vars(BaseException)[f"__{name}__"] for name in ("cause", "context", "suppress_context")]
+
+
+def shown_with(error: BaseException, *, with_context: bool = True) -> Iterator[BaseException]:
+    """Yield an error and those that led to it, as its traceback shows them.
+
+    Without `with_context` not those that it was raised in the handling of.
+    """
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        cause, context, is_hidden = (part.__get__(current) for part in _LED)
+        current = cause or (None if is_hidden or not with_context else context)
+
+
 # --- Texts of errors and logs, as they are read ---------------------------------------------------
 # A log has much that is harmless: warnings, errors that were handled. What ended the program is the
 # last traceback, with the errors that led to it, or what the C library, the C++ runtime or the

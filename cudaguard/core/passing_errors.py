@@ -24,6 +24,7 @@ from cudaguard.core.known_errors import (
     known_in,
     literal_in,
     sections_in,
+    shown_with,
     streams_of,
     text_of,
 )
@@ -32,6 +33,7 @@ from cudaguard.errors import CudaGuardError
 from cudaguard.files import os, own_errors, program_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
 from cudaguard.hooks.caller import caller_frame
+from cudaguard.kernel import TRACEBACK
 from cudaguard.system import peek
 from cudaguard.system.statuses import status_begun_by
 
@@ -104,23 +106,13 @@ def _said(hit: Hit, *, is_guarded: bool) -> Finding:
 def explain_error(
     error: BaseException, *, with_context: bool = True, is_guarded: bool = False
 ) -> Finding | None:
-    """Return what an error means, or one that led to it; None if nothing is known of them.
-
-    What is vague of the error gives way to what is certain of one that led to it. With
-    `with_context` those count that it was raised in the handling of, unless the program has said
-    that they do not matter (``from None``).
-    """
+    """Return what an error means, or one that led to it; what is certain goes before the vague."""
     vague: Finding | None = None
-    seen: set[int] = set()
-    current: BaseException | None = error
-    while current is not None and id(current) not in seen:
-        seen.add(id(current))
+    for current in shown_with(error, with_context=with_context):
         hit = best_in(f"{type(current).__name__}: {text_of(current)}", known_errors())
         if hit is not None and hit.known.certainty > VAGUE:
             return _said(hit, is_guarded=is_guarded)
         vague = vague or (None if hit is None else _said(hit, is_guarded=is_guarded))
-        led = None if current.__suppress_context__ or not with_context else current.__context__
-        current = current.__cause__ or led
     return vague
 
 
@@ -175,7 +167,7 @@ def _told(reporter: Reporter, error: BaseException) -> Finding | None:
 def _stack(error: BaseException) -> list[tuple[str, int, str]]:
     """Return file, line and function of the innermost frames, innermost last."""
     found: list[tuple[str, int, str]] = []
-    entry = error.__traceback__
+    entry = TRACEBACK.__get__(error)
     while entry is not None:
         code = entry.tb_frame.f_code
         if not code.co_filename.startswith("<frozen importlib"):
@@ -185,7 +177,7 @@ def _stack(error: BaseException) -> list[tuple[str, int, str]]:
 
 
 def _note(reporter: Reporter, error: BaseException, *, is_printed: bool) -> None:
-    if isinstance(error, CudaGuardError):  # ours say it themselves
+    if issubclass(type(error), CudaGuardError):  # ours say it themselves
         return
     if _told(reporter, error) is not None:
         return
@@ -226,7 +218,7 @@ def _add_note(error: BaseException, note: str) -> bool:
 
 
 def _has_note(error: BaseException) -> bool:
-    return any(str(one).startswith("cudaguard ") for one in getattr(error, "__notes__", ()))
+    return any(str(one).startswith("cudaguard ") for one in peek(error, "__notes__") or ())
 
 
 # --- A message that has no entry: by its parts, or the closest ------------------------------------

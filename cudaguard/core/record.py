@@ -262,7 +262,7 @@ class _Children:
 
     def _end_worker(self) -> None:
         error = sys.exc_info()[1]
-        if error is not None and not isinstance(error, SystemExit):
+        if error is not None and not issubclass(type(error), SystemExit):
             self._core.error_ends(error)
 
 
@@ -277,12 +277,16 @@ class _Noted:
         setattr(_program_os, name, self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        found: Any = args if self._is_before else self.__wrapped__(*args, **kwargs)
         try:
-            self._note(*found)
-        except own_errors(Exception):  # it is nobody's wish but ours
-            pass
-        return self.__wrapped__(*args, **kwargs) if self._is_before else found
+            found: Any = args if self._is_before else self.__wrapped__(*args, **kwargs)
+            try:
+                self._note(*found)
+            except own_errors(Exception):  # it is nobody's wish but ours
+                pass
+            return self.__wrapped__(*args, **kwargs) if self._is_before else found
+        except BaseException as error:
+            hide_frame(error)
+            raise
 
     def __reduce__(self) -> str:
         return self.__name__

@@ -11,7 +11,7 @@ import sys
 
 from cudaguard.core.table import table
 from cudaguard.errors import ImportOrderError
-from cudaguard.files import os, program_errors
+from cudaguard.files import is_refused, os, program_errors
 from cudaguard.hooks.caller import caller_frame, describe
 from cudaguard.hooks.own_imports import RefusedImportError
 from cudaguard.model import Record
@@ -215,10 +215,13 @@ class Reporter:
 
     def broken(self, what: str, error: Exception, *, is_of_log: bool = False) -> None:
         """Report a failure of the guard or of the program's log; loudly once, never raises."""
-        if sys is None or sys.meta_path is None or isinstance(error, RefusedImportError):
-            return  # the interpreter shuts down; or the program would not have us look
-        # Short of memory or stack: the program's doing, not ours.
-        is_silent = isinstance(error, (MemoryError, RecursionError)) or self._has_failed
+        if sys is None or sys.meta_path is None:
+            return  # the interpreter shuts down
+        if isinstance(error, RefusedImportError) or is_refused(error):
+            return  # the program would not have us look
+        # Short of memory, stack or files: the program's doing, not ours.
+        is_silent = self._has_failed or type(error) in (MemoryError, RecursionError)
+        is_silent |= getattr(error, "errno", 0) in (23, 24)  # ENFILE, EMFILE
         self._has_failed = self._has_failed or not is_silent
         try:
             from cudaguard.core import findings

@@ -50,12 +50,16 @@ def _refusable(function: Callable[..., Any]) -> Any:
     return call
 
 
-def _copy(module: ModuleType, **changed: ModuleType) -> ModuleType:
-    """Return a module like it, of which the functions see nothing but each other."""
+def _copy(module: ModuleType, source: ModuleType, **changed: Any) -> ModuleType:
+    """Return a module like it, of which the functions see nothing but each other.
+
+    What it has from `source` is taken from there: a program may have replaced it already.
+    """
     copy = type(module)(f"{__name__}.{module.__name__}")
     names = vars(copy)
-    names.update({**vars(module), **changed, "__name__": copy.__name__})
-    for name, value in vars(module).items():
+    from_there = {name: value for name, value in vars(source).items() if name[0] != "_"}
+    names.update({**vars(module), **from_there, **changed, "__name__": copy.__name__})
+    for name, value in list(names.items()):
         if type(value) is _Function:
             parts = value.__code__, names, value.__name__, value.__defaults__, value.__closure__
             names[name] = own = _Function(*parts)
@@ -71,9 +75,9 @@ def _pread(file: int, length: int, place: int) -> bytes:
 open_file = io.open
 if not TYPE_CHECKING:
     open_file = _refusable(io.open)
-    os = _copy(_os)
+    os = _copy(_os, sys.modules[_os.name], environ=_os.environ)
     vars(os).update({name: _refusable(getattr(os, name)) for name in _AUDITED})
-    os.path = _copy(_os.path, os=os)
+    os.path = _copy(_os.path, sys.modules["genericpath"], os=os)
     vars(os).setdefault("pread", _pread)  # Windows has none
 
 # --- Files ----------------------------------------------------------------------------------------
@@ -128,6 +132,11 @@ def text_of(*path: str) -> str:
         return read_start(os.path.join(*path), _LONGEST_TEXT).decode("utf-8", "replace")
     except own_errors(OSError, ValueError):
         return ""
+
+
+def escape(path: str) -> str:
+    """Return a pattern of `glob` for a path; as its own function, which imports ``re`` by name."""
+    return "".join(f"[{one}]" if one in "*?[" else one for one in path)
 
 
 def names_in(folder: str) -> list[str]:
@@ -259,6 +268,8 @@ def must_propagate(error: BaseException) -> bool:
     that no signal handler has run.
     """
     try:
+        if is_refused(error):
+            return False
         if not issubclass(type(error), Exception) or not is_known(_module.__get__(type(error))):
             return True
         traceback = _traceback.__get__(error)
@@ -273,8 +284,8 @@ def must_propagate(error: BaseException) -> bool:
 
 def own_errors(*kinds: type[Error]) -> tuple[type[Error], ...]:
     """Return `kinds` if the current exception is our own failure, else ``()``: it propagates."""
-    error = sys.exc_info()[1]
-    return () if error is None or (isinstance(error, kinds) and must_propagate(error)) else kinds
+    now = sys.exc_info()[1]
+    return () if now is None or (issubclass(type(now), kinds) and must_propagate(now)) else kinds
 
 
 def program_errors(*kinds: type[Error]) -> tuple[type[Error], ...]:
@@ -299,6 +310,13 @@ def is_refusal(error: Exception) -> bool:
     return _first(below, is_known) is not None and not is_of_signal_handler(error)
 
 
+def is_refused(error: BaseException) -> bool:
+    """Return True if an audit hook of the program raised it, of what is done for our sake."""
+    step = _first(_traceback.__get__(error), is_known)
+    is_hook = step is not None and _is_called_with(step.tb_frame, str, tuple)
+    return is_hook and not is_of_signal_handler(error)
+
+
 def is_of_signal_handler(error: BaseException) -> bool:
     """Return True if a signal handler of the program raised it, as for a time limit.
 
@@ -310,7 +328,7 @@ def is_of_signal_handler(error: BaseException) -> bool:
         return False
     codes = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}
     while step is not None:
-        if step.tb_frame.f_code in codes or _is_called_as_handler(step.tb_frame):
+        if step.tb_frame.f_code in codes or _is_called_with(step.tb_frame, int, _Frame):
             return True
         step = step.tb_next
     return False
@@ -360,17 +378,15 @@ def _first(step: TracebackType | None, is_passed: Callable[[object], bool]) -> T
     return step
 
 
-def _is_called_as_handler(frame: FrameType) -> bool:
-    """Return True if its arguments are a number and a frame; a handler may have replaced them."""
+def _is_called_with(frame: FrameType, first: type, second: type) -> bool:
+    """Return True if these are arguments: of a signal handler, or an audit hook."""
     code = frame.f_code
     if code.co_argcount < 2 or is_known(frame.f_globals.get("__name__")):
         return False
     found = frame.f_locals
     values = [found.get(name) for name in code.co_varnames[: code.co_argcount]]
-    return any(
-        issubclass(type(number), int) and type(where) is _Frame
-        for number, where in zip(values, values[1:])
-    )
+    pairs = zip(values, values[1:])
+    return any(issubclass(type(a), first) and type(b) is second for a, b in pairs)
 
 
 def _code_of(handler: Any) -> Any:

@@ -22,6 +22,7 @@ from cudaguard.hooks.barrier import (
 from cudaguard.hooks.caller import hide_frame, of_import_system
 from cudaguard.hooks.dlopen import getdlopenflags
 from cudaguard.hooks.loader import here
+from cudaguard.kernel import LIB_DYNLOAD
 from cudaguard.kernel.loads import watched_name
 
 TYPE_CHECKING = False
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from cudaguard.hooks.barrier import Close, Host
-
-_STANDARD_LIBRARY = f"{os.sep}lib-dynload{os.sep}"
 
 
 class _Mapping:
@@ -198,7 +197,7 @@ class ExtensionLoads:
         name, file = getattr(spec, "name", None), getattr(spec, "origin", None)
         if type(name) is not str or type(file) is not str:
             return None
-        is_pythons = _STANDARD_LIBRARY in file
+        is_pythons = LIB_DYNLOAD in file
         if is_pythons and (is_refused or self.pythons_own is NOTHING):
             return None
         mapping = _Mapping(self.host, spec, is_pythons=is_pythons)

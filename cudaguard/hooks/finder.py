@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from _frozen_importlib import _find_spec  # type: ignore[attr-defined]  # what asks the finders
 from _thread import RLock, _count
-from time import monotonic
 
 from cudaguard.files import standard_library
 from cudaguard.hooks.caller import hide_frame, of_import_system
+from cudaguard.kernel import monotonic
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

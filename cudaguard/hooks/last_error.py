@@ -11,6 +11,7 @@ import sys
 
 from cudaguard.files import own_errors
 from cudaguard.hooks.caller import is_outermost
+from cudaguard.kernel import TRACEBACK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,6 +55,5 @@ def _has_ended_program(error: BaseException) -> bool:
 
     Consoles, debuggers and pytest set `sys.last_value` as well, and go on.
     """
-    if error.__traceback__ is None or hasattr(sys, "ps1"):
-        return False
-    return is_outermost(error.__traceback__.tb_frame)
+    traceback = TRACEBACK.__get__(error)
+    return traceback is not None and not hasattr(sys, "ps1") and is_outermost(traceback.tb_frame)

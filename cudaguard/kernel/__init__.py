@@ -13,6 +13,8 @@ from _frozen_importlib import __import__ as _import  # Python's own
 from _frozen_importlib import module_from_spec  # light: `importlib` is not
 from _frozen_importlib_external import ExtensionFileLoader, PathFinder
 from _thread import _local
+from time import monotonic as monotonic  # for all of us, before a program may replace it
+from time import time as time
 
 from cudaguard.kernel import watched
 
@@ -20,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from importlib.machinery import ModuleSpec
-    from types import ModuleType, TracebackType
+    from types import ModuleType
     from typing import Any, TypeVar
 
     from typing_extensions import Self
@@ -34,15 +36,11 @@ _listdir, _access = SYSTEM.listdir, SYSTEM.access
 FLAGS = sum(getattr(SYSTEM, f"O_{n}", 0) for n in ("CLOEXEC", "NONBLOCK", "NOCTTY", "BINARY"))
 RTLD_GLOBAL = getattr(SYSTEM, "RTLD_GLOBAL", 0)  # 0: the platform has no symbol scopes
 _FOLDER = __file__[: -len("kernel/__init__.py")]
-_STANDARD_LIBRARY = f"{os.sep}{'DLLs' if sys.platform == 'win32' else 'lib-dynload'}{os.sep}"
+LIB_DYNLOAD = f"{os.sep}{'DLLs' if sys.platform == 'win32' else 'lib-dynload'}{os.sep}"
 _MODES = dict.fromkeys(("fix", "1", "on", "true"), "fix")
 _MODES.update((word, word) for word in ("observe", "warn", "strict"))
 _WATCHED = dict.fromkeys(watched.WATCHED + (watched.WINDOWS if sys.platform == "win32" else []))
 _END_OF_CTYPES = "ctypes._endian"  # what ctypes imports last, when all else of it is there
-# Whose frames are those of reading and importing.
-_BOOTSTRAP = "<frozen importlib._bootstrap"
-_READING = tuple(f"{_BOOTSTRAP}{end}>" for end in ("", "_external", f", {__name__}"))
-_READING += (f"{_FOLDER}kernel", f"{_FOLDER}hooks{os.sep}own_imports")
 TRACEBACK: "Any" = BaseException.__traceback__  # past what a class makes of its attributes
 
 
@@ -54,7 +52,7 @@ def of_import_system(function: "Function") -> "Function":
     with ``importlib`` and ``_bootstrap`` in their names, as do others who look for the importer.
     """
     changed: Any = function
-    seen_as = f"{_BOOTSTRAP}, {changed.__module__}>"
+    seen_as = f"<frozen importlib._bootstrap, {changed.__module__}>"
     changed.__code__ = changed.__code__.replace(co_filename=seen_as)
     return function
 
@@ -75,42 +73,45 @@ def _is_own(error: BaseException) -> bool:
     if kind.__module__ != "builtins" or not issubclass(kind, Exception):
         return False
     # Without arguments another thread has sent it.
-    return _frames_of_ours(error)[1] is None and bool(error.args or issubclass(kind, MemoryError))
+    return _frames_of_ours(error) is None and bool(error.args or issubclass(kind, MemoryError))
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """Return True if the program has refused to let us read or import: by None, or an audit hook.
-
-    What a signal handler raises looks the same, so that nothing is taken for a refusal where there
-    is one.
-    """
+    """Return True if the program has refused to let us do something: by None, or an audit hook."""
     if type(error).__module__ in ("cudaguard", "cudaguard.errors"):  # on purpose
         return False
-    last, foreign = _frames_of_ours(error)
-    if foreign is None and isinstance(error, ImportError) and error.args:
-        return not str(error.name).startswith("cudaguard")
-    if foreign is None or not last.startswith(_READING) or not isinstance(error, Exception):
-        return False
-    signal: Any = sys.modules.get("_signal")
-    handlers = map(signal.getsignal, signal.valid_signals()) if signal else ()
-    return not any(callable(one) and one is not signal.default_int_handler for one in handlers)
-
-
-def _frames_of_ours(error: BaseException) -> "tuple[str, TracebackType | None]":
-    """Return the file of the last frame of ours that an error went through, and what is behind."""
-    last, step = "", TRACEBACK.__get__(error)
+    foreign = _frames_of_ours(error)
+    if foreign is None:
+        is_import = isinstance(error, ImportError) and bool(error.args)
+        return is_import and not str(error.name).startswith("cudaguard")  # type: ignore[attr-defined]
+    kinds, step = [_given(foreign.tb_frame)], foreign.tb_next
     while step is not None:
-        file = step.tb_frame.f_code.co_filename
-        if not file.startswith((_FOLDER, "<frozen importlib")):
-            break
-        last, step = file, step.tb_next
-    return last, step
+        kinds, step = [*kinds, _given(step.tb_frame)], step.tb_next
+    return kinds[0] == [str, tuple] and [int, type(foreign.tb_frame)] not in kinds
+
+
+def _given(frame: "Any") -> "list[type]":
+    """Return the classes of the last two arguments: of an audit hook, or a signal handler."""
+    found, code = frame.f_locals, frame.f_code
+    values = [found.get(name) for name in code.co_varnames[: code.co_argcount]]
+    if code.co_flags & 4:  # *args
+        values += found[code.co_varnames[code.co_argcount + code.co_kwonlyargcount]]
+    return list(map(type, values[-2:]))
+
+
+def _frames_of_ours(error: BaseException) -> "Any":
+    """Return what is behind the last frame of ours that an error went through."""
+    step: Any = TRACEBACK.__get__(error)
+    ours = (_FOLDER, "<frozen importlib")
+    while step is not None and step.tb_frame.f_code.co_filename.startswith(ours):
+        step = step.tb_next
+    return step
 
 
 def failures() -> "tuple[type[BaseException], ...]":
     """Return what catches the current exception if it is no more than a failure of ours."""
     error: Any = sys.exc_info()[1]
-    return (Exception,) if _is_own(error) or _is_refusal(error) else ()
+    return (BaseException,) if _is_own(error) or _is_refusal(error) else ()
 
 
 def contained() -> "tuple[type[BaseException], ...]":
@@ -236,7 +237,7 @@ class StandIn:
     def put(self, ours: "Any") -> None:
         """Put ours there, looking like the original."""
         if isinstance(ours, type(hide_frame)):
-            for attribute in ("__module__", "__qualname__", "__doc__"):
+            for attribute in ("__module__", "__qualname__", "__doc__", "__annotations__"):
                 setattr(ours, attribute, getattr(self.original, attribute, None))
             vars(ours)["__wrapped__"] = self.original  # inspect.signature follows it
         self.ours: Any = ours
@@ -327,7 +328,7 @@ def _patch_extensions() -> None:
 def _why_extension(spec: "ModuleSpec", is_refused: bool = False) -> str:
     """Return what concerns the guard in an extension to be mapped, or just refused, in words."""
     name, file = getattr(spec, "name", None), getattr(spec, "origin", None)
-    if type(name) is not str or type(file) is not str or _STANDARD_LIBRARY in file:
+    if type(name) is not str or type(file) is not str or LIB_DYNLOAD in file:
         return ""
     why = "" if is_refused else kernel.of_loads().why_extension(spec, name, file)
     return f"extension {name}, which was refused" if is_refused else why
@@ -343,13 +344,14 @@ class _SetFlags:
     def __call__(self, *args: "Any", **kwargs: "Any") -> None:
         try:
             core = core_for(_why_flags, args, kwargs) if self._stand_in.is_installed else None
+            frame = None if core is None else sys._getframe(1)
         except contained():
             core = None
         try:
             if core is None:
                 self._original(*args, **kwargs)
             else:
-                core.flags.call(self._original, sys._getframe().f_back, args, kwargs)
+                core.flags.call(self._original, frame, args, kwargs)
         except BaseException as error:
             hide_frame(error)
             raise
@@ -472,7 +474,7 @@ def distributions(path: "Iterable[object]") -> "Iterator[str]":
     """Yield the folders that describe what is installed in folders of ``sys.path``."""
     own = os.__file__.rpartition(os.sep)[0]  # of the standard library
     for folder in path:
-        if folder in (own, f"{own}{_STANDARD_LIBRARY[:-1]}") or not isinstance(folder, str):
+        if not isinstance(folder, str) or folder in (own, f"{own}{LIB_DYNLOAD[:-1]}"):
             continue
         try:
             names = _listdir(folder or ".") if _access(folder or ".", 0) else ()

@@ -97,9 +97,9 @@ def requires_of(dist: str) -> tuple[str, ...]:
 def _of(name: str, what: str) -> Any:
     # Not importlib_metadata: importing it puts a finder on sys.meta_path, and takes the standard
     # library's ability to find distributions away for good.
-    from importlib import metadata
-
     try:
+        from importlib import metadata
+
         return getattr(distribution(metadata, name), what)
     # Not installed, or broken metadata: a folder without a file in it, no version, not UTF-8.
     # Releases of Python raise different things, and a rule must be certain to act.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from glob import escape, glob
+from glob import glob
 
 from cudaguard.elf.forecast import forecast
 from cudaguard.elf.library_facts import version_of
@@ -15,7 +15,7 @@ from cudaguard.elf.process import library_path
 from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import Place, SearchPath
 from cudaguard.elf.symbols import SharedObject, Wanted
-from cudaguard.files import os, own_errors
+from cudaguard.files import escape, os, own_errors
 from cudaguard.system.preload import CUDA_FOLDERS, below, distributions, is_mapped, name_of, text_of
 from cudaguard.system.runtimes import runtime_of, stem_of
 

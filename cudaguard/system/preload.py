@@ -10,11 +10,11 @@ Source: ``dlopen(3)``, ``ld.so(8)``; how nvidia's wheels are laid out: ``nvidia/
 from __future__ import annotations
 
 import sys
-from glob import escape, glob
+from glob import glob
 
 from cudaguard.elf.process import uses_glibc
 from cudaguard.elf.reader import BUDGET, Budget, ElfFile, read_elf
-from cudaguard.files import LARGEST, os, own_errors, read_bytes, read_start
+from cudaguard.files import LARGEST, escape, os, own_errors, read_bytes, read_start
 from cudaguard.system import has_kernel_driver
 
 TYPE_CHECKING = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from glob import escape, glob
+from glob import glob
 from mmap import ACCESS_READ, mmap
 
 from cudaguard.elf.forecast import Surroundings
@@ -12,7 +12,7 @@ from cudaguard.elf.process import mapped_libraries
 from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import Place, SearchPath, fits
 from cudaguard.elf.symbols import SharedObject, Wanted
-from cudaguard.files import names_in, open_to_read, os, own_errors, program_errors, text_of
+from cudaguard.files import escape, names_in, open_to_read, os, own_errors, program_errors, text_of
 from cudaguard.model import NamedTuple
 from cudaguard.system import peek
 from cudaguard.system.preload import CUDA_FOLDERS, below

@@ -69,7 +69,7 @@ def remove_abandoned(parent: str) -> None:
 
 
 def _remove(folder: str) -> None:
-    """Delete a folder; links in it are not followed, and what others keep busy stays."""
+    """Delete a folder; links in it are not followed; what is busy or too deep stays."""
     from shutil import rmtree
 
     with suppress(RecursionError):  # a thousand folders, one in the other

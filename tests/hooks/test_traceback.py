@@ -60,33 +60,12 @@ def test_frames_of_a_failing_module_inside_others(pair):
     ]
 
 
-def test_frames_of_a_missing_module(pair):
-    pair.same(FRAMES, "failing('target')", proof="")
-
-
 @after_slots
 def test_frames_with_a_journal_which_watches_the_end_of_each_import(pair):
     pair.child.write("target.py", FAILURES["raises"])
     environment = {"CUDAGUARD_JOURNAL": "journal.jsonl"}
     pair.same(FRAMES, "failing('target')", env=environment)
     assert '"failed", "name": "target"' in (pair.child.folder / "journal.jsonl").read_text()
-
-
-@after_slots
-def test_frames_of_a_failing_reload(pair):
-    pair.modules("prereq.py")
-    pair.child.write("target.py", "import ran\nran.names.append(1)\nif len(ran.names) > 2: 1 / 0\n")
-    pair.same(
-        FRAMES,
-        """
-        import importlib, ran, target
-        ran.names += [0, 0]
-        try:
-            importlib.reload(target)
-        except ZeroDivisionError as error:
-            frames(error)
-        """,
-    )
 
 
 def test_exception_is_the_very_object(pair):

@@ -105,67 +105,6 @@ def test_isinstance_of_a_found_loader(source):
     assert lines[:2] == ["True False", "[True, True, True]"]
 
 
-def test_equality_and_hash_of_a_found_loader(source):
-    source.same(
-        FOUND,
-        """
-        from importlib.machinery import SourceFileLoader
-        other = SourceFileLoader("target", loader.path)
-        again = importlib.util.find_spec("target").loader
-        print(loader == other, other == loader, hash(loader) == hash(other), loader != other)
-        print(loader == again, hash(loader) == hash(again), loader == 1, len({loader, other}))
-        """,
-        proof=WRAPPED,
-    )
-
-
-def test_weak_references_to_a_found_loader(source):
-    source.same(
-        FOUND,
-        """
-        import weakref
-        known = weakref.WeakKeyDictionary({loader: "the one"})
-        print(weakref.ref(loader)() is loader, known[loader], len(known))
-        """,
-        proof=WRAPPED,
-    )
-
-
-def test_pickle_and_copy_of_a_found_loader_give_the_real_one(source):
-    lines = source.same(
-        FOUND,
-        """
-        import copy, pickle
-        texts = [pickle.dumps(loader, protocol) for protocol in range(2, 6)]
-        others = [copy.copy(loader), copy.deepcopy(loader), *map(pickle.loads, texts)]
-        for other in others:
-            print(type(other).__name__, other == loader, other.path == loader.path)
-        print(any(b"guard" in text for text in texts))
-        """,
-        proof=WRAPPED,
-    )
-    assert lines == ["SourceFileLoader True True"] * 6 + ["False"]
-
-
-def test_attributes_of_a_found_loader(source):
-    source.same(
-        FOUND,
-        """
-        import inspect
-        print(loader.name, loader.path, loader.is_package("target"), loader.get_filename("target"))
-        print(loader.get_source("target"), loader.get_code("target").co_filename)
-        print(vars(loader), hasattr(loader, "nothing"), loader.get_data(loader.path))
-        loader.mark = 1
-        print(loader.mark, "mark" in vars(loader))
-        try:
-            loader.nothing
-        except AttributeError as error:
-            print(error)
-        """,
-        proof=WRAPPED,
-    )
-
-
 def test_importlib_resources(package):
     package.same("""
         import sys, target
@@ -178,44 +117,6 @@ def test_importlib_resources(package):
         print(files("target").joinpath("data.txt").read_text())
         print(sorted(item.name for item in files(target).iterdir() if item.is_file()))
     """)
-
-
-def test_resource_reader_of_a_found_loader(package):
-    package.same(
-        FOUND,
-        """
-        reader = loader.get_resource_reader("target")
-        print(type(reader).__name__, reader.open_resource("data.txt").read())
-        """,
-        proof=WRAPPED,
-    )
-
-
-def test_inspect_getsource_and_linecache(source):
-    source.module("target.py", "", "def function():\n    return 'text of the function'\n")
-    lines = source.same("""
-        import inspect, linecache, target
-        print(inspect.getsource(target.function))
-        print(inspect.getsource(target) == open("target.py").read(), inspect.getmodule(target))
-        linecache.clearcache()
-        print(linecache.lazycache(target.__file__, vars(target)))
-        print(linecache.getline(target.__file__, 2, vars(target)))
-    """)
-    assert "    return 'text of the function'" in lines
-
-
-def test_inspect_before_import(source):
-    """`pkgutil` and `inspect` style tools read a found spec without ever importing."""
-    source.same(
-        FOUND,
-        """
-        import pkgutil, sys
-        print([info.name for info in pkgutil.iter_modules(["."])])
-        print(importlib.util.find_spec("target"), "target" in sys.modules)
-        print(loader.get_source("target") == open("target.py").read())
-        """,
-        proof=WRAPPED,
-    )
 
 
 RUN_AS_MAIN = """

@@ -90,6 +90,16 @@ def test_what_is_not_surely_abandoned_stays(tmp_path, spoil):
     assert left(tmp_path) == before != []
 
 
+def test_folder_that_is_too_deep_ends_no_command(child):
+    deep = "import os\nfor _ in range(1100):\n    os.mkdir('d')\n    os.chdir('d')\n"
+    folder = abandoned(child.folder)
+    child.command(sys.executable, "-c", f"import os; os.chdir({folder!r})\n{deep}")
+    try:
+        remove_abandoned(str(child.folder))
+    finally:
+        child.command("rm", "-rf", folder)  # pytest could not
+
+
 def test_links_lead_nowhere(tmp_path):
     """Planted by somebody else in a shared folder, or by a program."""
     (tmp_path / "shared").mkdir()

@@ -27,7 +27,7 @@ from cudaguard.hooks.caller import (
     may_look_at_threads,
     module_of,
 )
-from cudaguard.kernel import has_ctypes
+from cudaguard.kernel import TRACEBACK, has_ctypes
 from cudaguard.system import peek
 from cudaguard.system.driver import ABSENT, NOWHERE, Driver, DriverState
 
@@ -446,7 +446,7 @@ class CudaDetector:
             self._core.reporter.found(finding, frame_outside_of("torch"))
 
     def _look_at_error(self, error: BaseException) -> None:
-        from cudaguard.core.known_errors import text_of
+        from cudaguard.core.known_errors import shown_with, text_of
         from cudaguard.features.cuda_init.known_errors import line_of_fork
 
         first = self.initializer
@@ -455,10 +455,10 @@ class CudaDetector:
             return
         if first.pid == os.getpid():
             # How multiprocessing and concurrent.futures raise what was raised in another process.
-            if type(error.__cause__).__name__.endswith("RemoteTraceback"):
+            if any(type(one).__name__.endswith("RemoteTraceback") for one in shown_with(error)):
                 self._tell_of_worker(line)
             return
-        traceback = error.__traceback__
+        traceback = TRACEBACK.__get__(error)
         frame, where = (None if traceback is None else traceback.tb_frame), ""
         while traceback is not None:
             if _is_users(traceback.tb_frame):  # the innermost line of the program's own

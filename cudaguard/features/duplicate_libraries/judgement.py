@@ -11,7 +11,7 @@ from cudaguard.elf.process import at_start, library_path
 from cudaguard.errors import ImportOrderError
 from cudaguard.features.duplicate_libraries import findings
 from cudaguard.features.duplicate_libraries.findings import CudnnRequirement, older_than_wanted
-from cudaguard.files import names_in, os, own_errors
+from cudaguard.files import escape, names_in, os, own_errors
 from cudaguard.hooks.caller import caller_frame, frame_outside, is_importing
 from cudaguard.system import peek
 from cudaguard.system.facts import Facts, requires_of
@@ -176,8 +176,6 @@ def _has_variable(copy: Copy) -> bool:
 
 def _below(folder: str, name: str) -> str:
     """Return how the action ``preload`` names files, empty where no such path leads there."""
-    from glob import escape
-
     entries = [os.path.join(os.path.abspath(e), "") for e in sys.path if isinstance(e, str)]
     # The innermost: a virtual environment often lies in the working folder.
     inside = max((entry for entry in entries if folder.startswith(entry)), key=len, default="")

@@ -17,7 +17,6 @@ from cudaguard.system import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from importlib.machinery import ModuleSpec
 
     from cudaguard.core.dispatch import Dispatch
@@ -95,12 +94,12 @@ class ExtensionDetector:
 
     def error_passes(self, error: BaseException) -> None:
         """Tell of the refusals that an error is about; never raises. Not of KeyboardInterrupt."""
-        if not self._kept or not isinstance(error, Exception):
+        if not self._kept or not issubclass(type(error), Exception):
             return
         try:
-            from cudaguard.core.known_errors import text_of
+            from cudaguard.core.known_errors import shown_with, text_of
 
-            self._tell_quoted("\n".join(map(text_of, _shown_with(error))))
+            self._tell_quoted("\n".join(map(text_of, shown_with(error))))
         except own_errors(Exception) as failure:
             self._core.broken("looking at an error", failure)
 
@@ -124,14 +123,3 @@ class ExtensionDetector:
     def forget(self) -> None:
         """Forget them."""
         self._kept.clear()
-
-
-def _shown_with(error: BaseException) -> Iterator[BaseException]:
-    """Yield the errors that a traceback of this one shows."""
-    seen: set[int] = set()
-    current: BaseException | None = error
-    while current is not None and id(current) not in seen:
-        seen.add(id(current))
-        yield current
-        led = None if current.__suppress_context__ else current.__context__
-        current = current.__cause__ or led

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.files import os, own_errors
+from cudaguard.files import escape, os, own_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
 from cudaguard.hooks.caller import caller_frame, frame_outside_of
 from cudaguard.system import peek
@@ -145,7 +145,7 @@ def without_code(paths: Iterable[str]) -> Iterator[Finding]:
 
     One of several files of a package may be the one that serves, so all of them are looked at.
     """
-    from glob import escape, glob
+    from glob import glob
 
     from cudaguard.config import local_rank
     from cudaguard.elf.library_facts import GpuCode

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from cudaguard.errors import ConfigError
-from cudaguard.files import open_to_write, read_start
+from cudaguard.files import open_to_write, read_start, text_of
 from cudaguard.model import MODE_VARIABLE
 from cudaguard.tools.common import BROKEN, UsageError, add_with_arguments, program_alone
 
@@ -233,6 +233,10 @@ def guarded_environment(
 
     chosen = mode_for_child(mode, environ)
     environment = dict(environ)
+    # Set by Python itself for the C locale (PEP 538): it does other things if it is there already.
+    said = text_of("/proc/self/environ")
+    if said and f"\0LC_CTYPE={environ.get('LC_CTYPE')}\0" not in f"\0{said}":
+        environment.pop("LC_CTYPE", None)
     environment[MODE_VARIABLE] = chosen
     environment[PREFIX_VARIABLE] = prefix
     if not prefix:  # for Pythons of environments that lack what we depend on

@@ -123,8 +123,8 @@ def test_repair_that_a_platform_has_no_means_for_is_told_once(program):
     """A Python without RTLD_GLOBAL, as on Windows; the order rules work on."""
     done = program.run(
         """
-        import os
-        del os.RTLD_GLOBAL
+        import os, posix
+        del os.RTLD_GLOBAL, posix.RTLD_GLOBAL
         scoped = rule("SCOPE1", actions=({"load_local": "libx.so*"},))
         cudaguard.install(rules=[scoped])
         import target, importlib

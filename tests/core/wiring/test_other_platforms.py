@@ -23,13 +23,14 @@ def without_proc(real):
         return real(path, *args, **options)
     return call
 os.open, os.stat, os.readlink = map(without_proc, (os.open, os.stat, os.readlink))
+vars(posix).update(open=os.open, stat=os.stat, readlink=os.readlink, uname=os.uname)
 builtins.open = io.open = without_proc(builtins.open)
 """,
 }
 START = """
-import os, sys
+import os, posix, sys
 def confstr(name): raise ValueError("unrecognized configuration name")
-os.confstr = confstr
+os.confstr = posix.confstr = confstr
 """
 SAID = """
 import ctypes
@@ -43,7 +44,10 @@ def run(child, request):
     """Runs code on a platform that is played."""
     for name in ("target", "needed"):
         child.write(f"{name}.py", "")
-    return lambda *code: child.python("\n".join((START, PLATFORMS[request.param], *code)))
+    # In code of Python's own, as far as one can see.
+    text = START + PLATFORMS[request.param]
+    play = f"exec(compile({text!r}, '<frozen importlib>', 'exec'), {{'__name__': 'posix'}})"
+    return lambda *code: child.python("\n".join(("import os, sys", play, *code)))
 
 
 def install(*actions: dict, needs: tuple[str, ...] = ()) -> str:
