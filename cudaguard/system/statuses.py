@@ -184,7 +184,8 @@ def statuses_in(text: str) -> Iterator[tuple[int, int, StatusCode]]:
         line = text.rfind("\n", 0, match.start())
         before = text[max(line + 1, match.start() - _BEFORE) : match.start()]
         actors = _ACTOR.findall(before)
-        if actors and line not in told and not before.endswith("exit "):
+        is_cudas = not before.endswith("exit ") and "Error Code " not in match[0]  # of TensorRT
+        if actors and line not in told and is_cudas:
             library = actors[-1].lower()
             library = library if library in table().titles else CUDA
             status = table().by_number.get((library, int(match[1])))
