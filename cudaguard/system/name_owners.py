@@ -118,7 +118,7 @@ def _parts(soname: str) -> tuple[str, str]:
 
 
 # Windows has the number in the name: cublas64_12.dll, nvrtc64_120_0.dll, cudart64_110.dll.
-_OF_WINDOWS = re.compile(r"(?i)(cu[a-z]\w*?|nv\w+?|cudnn\w*?)64_(\d\d?)\d?(?:_\d+)?\.dll$")
+_OF_WINDOWS = re.compile(r"(?i)(cu[a-z]\w*?|nv\w+?|cudnn\w*?)(?:64)?_(\d\d?)\d?(?:_\d+)?\.dll$")
 # What jax calls them.
 _TITLES = {one.title: f"{library}.so" for library, one in _OF_NVIDIA.items()}
 _TITLES.update({"nvvm.dll": "libnvvm.so", "CUDA": "libcudart.so"})
@@ -170,11 +170,16 @@ _OF_DEBIAN = {
     "libSM.so": "libsm6", "libXext.so": "libxext6", "libXrender.so": "libxrender1",
     "libEGL.so": "libegl1", "libOpenGL.so": "libopengl0", "libgomp.so": "libgomp1",
     "libstdc++.so": "libstdc++6", "libsndfile.so": "libsndfile1", "libmpi.so": "libopenmpi3",
-    "libmpi.so.12": "libmpich12",
-    "libnuma.so": "libnuma1", "libibverbs.so": "libibverbs1", "libsox.so": "libsox3",
-    "libavcodec.so": FFMPEG, "libavutil.so": FFMPEG, "libavformat.so": FFMPEG,
-    "libavfilter.so": FFMPEG, "libavdevice.so": FFMPEG, "libswscale.so": FFMPEG,
-    "libaio.so": "libaio1", "libtbb.so": "libtbb12", "libz.so": "zlib1g",
+    "libmpi.so.12": "libmpich12", "libnuma.so": "libnuma1", "libibverbs.so": "libibverbs1",
+    "libsox.so": "libsox3", "libavcodec.so": FFMPEG, "libavutil.so": FFMPEG,
+    "libavformat.so": FFMPEG, "libavfilter.so": FFMPEG, "libavdevice.so": FFMPEG,
+    "libswscale.so": FFMPEG, "libaio.so": "libaio1", "libtbb.so": "libtbb12", "libz.so": "zlib1g",
+    "libX11.so": "libx11-6", "libGLU.so": "libglu1-mesa", "libvulkan.so": "libvulkan1",
+    "libOSMesa.so": "libosmesa6", "libxcb-cursor.so": "libxcb-cursor0", "libxml2.so": "libxml2",
+    "libusb-1.0.so": "libusb-1.0-0", "libopenblas.so": "libopenblas0",
+    "libgfortran.so": "libgfortran5", "librdmacm.so": "librdmacm1",
+    "libtcmalloc.so": "libgoogle-perftools4", "libturbojpeg.so": "libturbojpeg",
+    "libcurl.so": "libcurl4",
 }  # fmt: skip
 
 
