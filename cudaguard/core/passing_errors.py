@@ -237,7 +237,6 @@ _LONGEST_LINE, _MOST_LINES = 1000, 200
 _SHORT = 80  # characters of a text that only begins what a status says
 _OF_GPUS = re.compile(r"(?i)cuda|gpu|nccl|torch|jax|xla|dnn|vllm|sglang|engine ?core|workerproc")
 _OF_KERNELS = re.compile(r"(?i)kernel|device|launch|memory access|misaligned|ptx|stream|peer")
-_NO_LETTER = re.compile(r"[\W_]")
 _FRAME = re.compile(r'\s|File "|Traceback|\^|#\d')
 
 
@@ -288,12 +287,10 @@ def _read(line: str, words: KnownError) -> Hit | None:
         if said and act:
             who = said.groupdict().get("who", "")
             told = {"actor": actor.format(who=who), "act": act[0], "advice": act[2]}
-            told["decides"] = decides.replace("{who}", _NO_LETTER.sub(".", who))
+            told["decides"] = decides.replace("{who}", re.sub(r"[\W_]", ".", who))
             return words.hit_in(line, 0, len(line), words.with_words(**told))
     return None
 
-
-# --- The nearest ----------------------------------------------------------------------------------
 
 _WORD = re.compile(
     r"(?<![a-z])(?!(?:does|not|work|the|and|for|with|error|when|this|help)\b)[a-z][a-z0-9_+]{2,40}|\d{3,4}"

@@ -164,26 +164,23 @@ def wheel_of(soname: str) -> str:
     return wheel if no_suffix else f"{wheel}-cu{cuda}"
 
 
-# Libraries of the system: how each name begins, and the package of Debian and Ubuntu.
+_OF_FFMPEG = ("avcodec", "avutil", "avformat", "avfilter", "avdevice", "swscale")
+# Libraries of the system, and the package of Debian and Ubuntu.
 _OF_DEBIAN = {
-    "libGL.so": "libgl1", "libglib-2.0.so": "libglib2.0-0", "libgthread-2.0.so": "libglib2.0-0",
-    "libSM.so": "libsm6", "libXext.so": "libxext6", "libXrender.so": "libxrender1",
-    "libEGL.so": "libegl1", "libOpenGL.so": "libopengl0", "libgomp.so": "libgomp1",
-    "libstdc++.so": "libstdc++6", "libsndfile.so": "libsndfile1", "libmpi.so": "libopenmpi3",
-    "libmpi.so.12": "libmpich12", "libnuma.so": "libnuma1", "libibverbs.so": "libibverbs1",
-    "libsox.so": "libsox3", "libavcodec.so": FFMPEG, "libavutil.so": FFMPEG,
-    "libavformat.so": FFMPEG, "libavfilter.so": FFMPEG, "libavdevice.so": FFMPEG,
-    "libswscale.so": FFMPEG, "libaio.so": "libaio1", "libtbb.so": "libtbb12", "libz.so": "zlib1g",
-    "libX11.so": "libx11-6", "libGLU.so": "libglu1-mesa", "libvulkan.so": "libvulkan1",
-    "libOSMesa.so": "libosmesa6", "libxcb-cursor.so": "libxcb-cursor0", "libxml2.so": "libxml2",
-    "libusb-1.0.so": "libusb-1.0-0", "libopenblas.so": "libopenblas0",
-    "libgfortran.so": "libgfortran5", "librdmacm.so": "librdmacm1",
-    "libtcmalloc.so": "libgoogle-perftools4", "libturbojpeg.so": "libturbojpeg",
-    "libcurl.so": "libcurl4",
+    "libGL": "libgl1", "libglib-2.0": "libglib2.0-0", "libgthread-2.0": "libglib2.0-0",
+    "libSM": "libsm6", "libXext": "libxext6", "libXrender": "libxrender1", "libEGL": "libegl1",
+    "libOpenGL": "libopengl0", "libgomp": "libgomp1", "libstdc++": "libstdc++6",
+    "libsndfile": "libsndfile1", "libmpi": "libopenmpi3", "libmpi.so.12": "libmpich12",
+    "libnuma": "libnuma1", "libibverbs": "libibverbs1", "libsox": "libsox3", "libaio": "libaio1",
+    "libtbb": "libtbb12", "libz": "zlib1g", "libX11": "libx11-6", "libGLU": "libglu1-mesa",
+    "libvulkan": "libvulkan1", "libOSMesa": "libosmesa6", "libxcb-cursor": "libxcb-cursor0",
+    "libxml2": "libxml2", "libusb-1.0": "libusb-1.0-0", "libopenblas": "libopenblas0",
+    "libgfortran": "libgfortran5", "librdmacm": "librdmacm1", "libtcmalloc": "libgoogle-perftools4",
+    "libturbojpeg": "libturbojpeg", "libcurl": "libcurl4",
+    **dict.fromkeys([f"lib{av}" for av in _OF_FFMPEG], FFMPEG),
 }  # fmt: skip
 
 
 def debian_package_of(soname: str) -> str:
     """Return the package of Debian and Ubuntu that has a library; empty if that is not known."""
-    stem = f"{soname.partition('.so')[0]}.so"
-    return _OF_DEBIAN.get(soname, _OF_DEBIAN.get(stem, ""))
+    return _OF_DEBIAN.get(soname, _OF_DEBIAN.get(soname.partition(".so")[0], ""))

@@ -112,8 +112,9 @@ _ACTOR = re.compile(
     r"(?i)cuda|cublas|cudnn|cufft|cusolver|cusparse|curand|cutensor|nccl|nvml|nvrtc|nvvm|nvjitlink|"
     r"nvjpeg|\bcu(?=[a-z])|thc"
 )
-_NUMBER = re.compile(
-    r"(?i)\b(?:(?:(?:cuda|cu)?error|failure|failed|code|status|returned|result|answers)\b"
+_NUMBER = re.compile(  # TensorRT has an "Error Code" of its own
+    r"(?i)\b(?!(?-i:Error Code) )"
+    r"(?:(?:(?:cuda|cu)?error|failure|failed|code|status|returned|result|answers)\b"
     r"(?:[ =:(\[\x22]|code|number|with){0,8}|ERROR_[A-Z_]{1,40} \()(\d{1,4})\b(?!\.?\d)"
 )
 _REPORTED = re.compile(
@@ -184,8 +185,7 @@ def statuses_in(text: str) -> Iterator[tuple[int, int, StatusCode]]:
         line = text.rfind("\n", 0, match.start())
         before = text[max(line + 1, match.start() - _BEFORE) : match.start()]
         actors = _ACTOR.findall(before)
-        is_cudas = not before.endswith("exit ") and "Error Code " not in match[0]  # of TensorRT
-        if actors and line not in told and is_cudas:
+        if actors and line not in told and not before.endswith("exit "):
             library = actors[-1].lower()
             library = library if library in table().titles else CUDA
             status = table().by_number.get((library, int(match[1])))

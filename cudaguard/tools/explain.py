@@ -45,7 +45,6 @@ _ID = re.compile(r"[A-Za-z][A-Za-z-]{0,40}\d[\w-]{0,10}")
 _PROGRAM = re.compile(
     r'Traceback \(most recent call last\):\n  File "([^"\n]{1,400}\.py)", line \d+, in <module>'
 )
-
 _FILE = re.compile(r"[\w./~-]{0,200}\.(?:log|txt|out|err)")  # what can be nothing else
 EXAMPLES = """\
 examples:

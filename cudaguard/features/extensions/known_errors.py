@@ -158,9 +158,9 @@ def of_symbol(id: str, known: KnownError, match: re.Match[str]) -> Finding | Non
     elif id == OLDER_COPY:
         wheel = owners.requirement_of(version)
         if wheel and not _OF_WHEELS.match(os.path.basename(needer)):  # it may want a newer one
-            newer = f"else update it (pip install -U {wheel}), or install an older build of"
-            whose = package[1] if package else "what needs it"
-            found = found.replace(remedy=f"{found.remedy.partition('; else')[0]}; {newer} {whose}")
+            newer = f"else update it (pip install -U {wheel}), or install an older build of "
+            newer += package[1] if package else "what needs it"
+            found = found.replace(remedy=f"{found.remedy.partition('; else')[0]}; {newer}")
         if owner.library == "libnccl":
             found = found.replace(command="cudaguard doctor --only CG905")
     elif id == NO_OWNER and "itself" in words["why"]:

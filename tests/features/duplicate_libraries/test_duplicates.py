@@ -324,7 +324,6 @@ def test_faults_of_one_folder_are_warned_of_once(scene):
     ran = scene.told(opened(*files))
     assert ran.ids == [("CG842", "warning")] * 2
     assert len(ran.warned) == 1
-    assert f"cudaguard.status() lists all libraries that come from {scene.folder}/old" in ran.errors
 
 
 @pytest.mark.parametrize("names", [("libomp.so.5", "libiomp5.so"), ("libiomp5.so", "libiomp5.so")])
@@ -356,7 +355,7 @@ def test_parts_from_two_folders(scene, version, fault):
     assert ran.ids == ([("CG842", "warning")] if fault else [])
     if fault:
         found = ran.only
-        assert f"Parts of cuDNN come from different folders: {main.parent} and" in found["what"]
+        assert found["what"] == "Parts of cuDNN come from different folders."
         assert "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH" in found["consequence"]
         assert 'actions = [{ preload = "nvidia/cudnn/lib/libcudnn*.so.9" }]' in found["remedy"]
 
