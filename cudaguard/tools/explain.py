@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from cudaguard.core.rule import Rule
 
-_SLOTS = frozenset({"FILE", "SCRIPT", "PACKAGE"})
+_SLOTS = frozenset({"FILE", "SCRIPT"})
 # What is typed alone, and the message that it is a part of.
 _COMPLETE = (
     (re.compile(r"-?\d{4,10}|1[23]\d|-\d{1,3}"), "exit code {}"),

@@ -147,7 +147,9 @@ def of_symbol(id: str, known: KnownError, match: re.Match[str]) -> Finding | Non
     wanted, words = _judged(needer, name, version, owner)
     if wanted != id:
         return None
-    found, package = known.with_words(**words), _PACKAGE.search(needer)
+    package = _PACKAGE.search(needer)
+    named = f" {package[1]}" if package else ", with its name"
+    found = known.with_words(**words, package=named)
     if id == OLDER_COPY and owner.kind != owners.NVIDIA:
         found = found.replace(
             remedy=f"import the package with the newer {words['owner']} first (cudaguard bisect "
@@ -166,7 +168,7 @@ def of_symbol(id: str, known: KnownError, match: re.Match[str]) -> Finding | Non
     elif id == NO_OWNER and "itself" in words["why"]:
         whole = "install it again, with the libraries that belong to it, all of one version"
         found = found.replace(
-            remedy=f"{whole}: pip install --no-cache-dir --force-reinstall PACKAGE"
+            remedy=f"{whole}: pip install --force-reinstall --no-cache-dir{named}"
         )
     elif id == NO_OWNER and owner != owners.NOBODY:
         remedy = f"install {owner.title} of the version that is needed, or build the package again"
@@ -175,10 +177,7 @@ def of_symbol(id: str, known: KnownError, match: re.Match[str]) -> Finding | Non
         remedy = "find out which library should define it, and which file of it is loaded"
         found = found.replace(remedy=remedy)
     file = shlex.quote(needer) if needer else "FILE"
-    return found.replace(
-        command=found.command.replace("FILE", file),
-        remedy=found.remedy.replace("PACKAGE", package[1] if package else "PACKAGE"),
-    )
+    return found.replace(command=found.command.replace("FILE", file))
 
 
 def _judged(needer: str, name: str, version: str, owner: NameOwner) -> tuple[str, dict[str, str]]:
