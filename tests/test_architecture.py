@@ -39,7 +39,7 @@ CEILINGS = {
     "lines of the package": 32951,
     "modules of the package": 160,
     "lines of data in the package": 2044,
-    "lines of the tests": 44823,
+    "lines of the tests": 44821,
     "lines loaded by install()": 700,
     "lines loaded by install(); import ctypes": 1228,
 }

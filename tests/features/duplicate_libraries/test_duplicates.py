@@ -173,10 +173,8 @@ def test_older_one_in_its_place_is_told_of(strayed, mode):
     assert (found["id"], found["severity"]) == ("CG843", "warning")
     old, good = f"{scene.folder}/old/{CUDART}", f"{scene.folder}/{WHEEL}"
     assert found["what"].startswith("consumer.")
-    assert found["what"].endswith(
-        f"uses an older file of the CUDA runtime than its run path names: {old}."
-    )
-    used, asking, _ = found["evidence"]
+    assert found["what"].endswith("uses an older file of the CUDA runtime than its run path names.")
+    used, asking = found["evidence"]
     program, at = f"{scene.folder}/program.py", 5 if first else 4
     came = f"came with consumer ({program}:{at})"
     assert came in asking
@@ -291,7 +289,7 @@ def test_two_files_the_older_one_first(scene):
     assert found["what"] == (
         f"Two files of the CUDA runtime are loaded; the older, 12.1.105, is used as {CUDART}."
     )
-    first, second, _ = found["evidence"]
+    first, second = found["evidence"]
     program = f"{scene.folder}/program.py"
     assert first == (
         f"{scene.folder}/old/{CUDART} (12.1.105) was loaded by taker._load ({line}), imported at "
