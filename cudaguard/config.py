@@ -131,7 +131,7 @@ def read_environment(environ: Mapping[str, str]) -> tuple[Settings, list[str]]:
     def parsed(variable: str, parse: Callable[[object, str], T]) -> T | None:
         value = environ.get(variable, "").strip()
         try:
-            return parse(value, f"environment variable {variable}") if value else None
+            return parse(value, variable) if value else None
         except ConfigError as error:
             problems.append(str(error))
             return None
@@ -142,7 +142,7 @@ def read_environment(environ: Mapping[str, str]) -> tuple[Settings, list[str]]:
             switches[item[1:]] = item[0] == "+"
         else:
             problems.append(
-                f"environment variable {RULES_VARIABLE}: got {item!r}, expected +ID to enable "
+                f"{RULES_VARIABLE}: got {item!r}, expected +ID to enable "
                 "or -ID to disable, as in +LOCAL002,-CG001"
             )
     plugins = environ.get(PLUGINS_VARIABLE, "").strip().lower()

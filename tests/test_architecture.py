@@ -38,7 +38,7 @@ GENERATED = "features._index"
 CEILINGS = {
     "lines of the package": 32951,
     "modules of the package": 159,
-    "lines of data in the package": 2004,
+    "lines of data in the package": 2044,
     "lines of the tests": 44816,
     "lines loaded by install()": 700,
     "lines loaded by install(); import ctypes": 1228,

@@ -25,19 +25,9 @@ print(sorted(set(sys.modules) - before), file=sys.__stdout__)
 ALLOWED = {
     "__future__",  # a statement of the language, and a module all the same
     "_abc",  # Python 3.14 begins without it, io and errno
-    "_collections",
-    "_collections_abc",
-    "_operator",
-    "_stat",
-    "abc",
-    "errno",
-    "genericpath",
-    "io",
-    "os",
-    "os.path",
-    "posixpath",
-    "stat",
-}
+    "_collections", "_collections_abc", "_operator", "_stat", "abc", "errno", "genericpath", "io",
+    "os", "os.path", "posixpath", "stat",
+}  # fmt: skip
 HEAVY = {"collections", "contextlib", "ctypes", "dataclasses", "enum", "functools",
          "importlib",  # who forgets to import its parts would find them there under the guard only
          "importlib.abc", "importlib.metadata", "importlib.util", "importlib_metadata", "inspect",

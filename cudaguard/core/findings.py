@@ -246,7 +246,7 @@ def known_fault(rule: Rule, target: str, where: str, versions: Sequence[str]) ->
     title = rule.title or rule.why
     return of_rule(
         rule,
-        title if title.startswith(target) else f"{target}: {title}",
+        f"{title if title.startswith(target) else f'{target}: {title}'}.",
         f"imported at {where}" if where else "",
         f"installed: {', '.join(versions)}" if versions else "",
         consequence=rule.why if rule.title else "",
@@ -274,7 +274,7 @@ TOO_LATE = Kind(
 )
 CONTRADICTION = Kind(
     "CG804",
-    "rules ask for contradicting import orders",
+    "rules ask for import orders that contradict each other",
     "ImportOrderWarning",
     consequence="cudaguard keeps none of these orders.",
     remedy="switch one of these rules off, or give one of them a narrower condition",
@@ -359,7 +359,7 @@ def contradiction(problem: str) -> Finding:
     """Rules ask for orders that cannot all be kept."""
     sides = (side.partition(" wants ")[0] for side in problem.split("; "))
     return CONTRADICTION.found(
-        "Rules ask for contradicting import orders.",
+        "Rules ask for import orders that contradict each other.",
         *problem.split("; "),
         remedy="switch one of these rules off, for example "
         + switch_off(next(rule for rule in sides if rule != PYTHON)),
@@ -428,7 +428,7 @@ def unsupported(rule: Rule, action: str) -> Finding:
 def past_the_guard(module: str) -> Finding:
     """A watched module is there, and we never saw it come."""
     return PAST_THE_GUARD.found(
-        f"{module} was imported past cudaguard, probably by another import hook or by hand.",
+        f"cudaguard did not see the import of {module}, probably because of another import hook.",
         consequence=f"The rules for {module} did not act.",
     )
 

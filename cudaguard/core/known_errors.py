@@ -48,7 +48,7 @@ FILE = "known_errors.ini"
 GENERAL, VAGUE, LIKELY, CERTAIN = 1, 2, 3, 4
 _GRADES = {"noise": 0, "general": GENERAL, "vague": VAGUE, "likely": LIKELY, "certain": CERTAIN}
 _SURE = {
-    GENERAL: "A general answer: cudaguard knows the parts of this message only.",
+    GENERAL: "This is a general answer: cudaguard recognizes only parts of this message.",
     VAGUE: "The message alone does not tell the cause.",
     LIKELY: "This is likely, not certain.",
 }
@@ -232,9 +232,6 @@ def literal_in(pattern: str) -> str:
             continue
         run = f"{run}{sign}" if depth == 0 else ""
     return max(found, run, key=len)
-
-
-# --- What a feature gives to the core -------------------------------------------------------------
 
 
 class Explainer:
@@ -445,9 +442,6 @@ _LONGEST_READ = 16_000  # of a longer line its beginning and its end are read
 _MOST_TRACEBACKS = 100  # tracebacks of a log that are looked at
 LINES_BEFORE = 60  # lines before an ending in which its cause may be told
 
-
-# --- Cleaning -------------------------------------------------------------------------------------
-
 _COLOR = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
 _QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u00b4", "''\"\"'")
 # What launchers and loggers put before a line: who says it, in a group, and when.
@@ -500,9 +494,6 @@ def _window_of(text: str) -> str:
     if 0 <= at < len(text) - WINDOW:
         return text[max(0, at - WINDOW // 2) : at + WINDOW // 2]
     return text[-WINDOW:]
-
-
-# --- The part that ended the program --------------------------------------------------------------
 
 
 def endings_of(text: str) -> list[range]:

@@ -272,16 +272,17 @@ def general_in(text: str, known: Iterable[KnownError]) -> Hit | None:
 def _read(line: str, words: KnownError) -> Hit | None:
     if len(line) > _LONGEST_LINE or _FRAME.match(line) or is_quiet(line, len(line)):
         return None
-    actors, acts = _parts()
-    actor = next((one for one in actors if one[1].search(line)), None)
-    act = next((one for one in acts if one[1].search(line)), None)
-    if actor is None or act is None:
-        return None
-    finding = words.with_words(actor=actor[0], act=act[0], advice=act[2], decides=actor[2])
-    return words.hit_in(line, 0, len(line), finding)
+    actors, packages, of_any, acts = _parts()
+    for actor, pattern, decides in (*actors, *packages):
+        said, may = pattern.search(line), of_any if pattern is packages[0][1] else of_any + acts
+        act = next((one for one in may if said and one[1].search(line)), None)
+        if said and act:
+            who = said.groupdict().get("who", "")
+            told = {"actor": actor.format(who=who), "act": act[0], "advice": act[2]}
+            told["decides"] = decides.replace("{who}", re.sub(r"[\W_]", ".", who))
+            return words.hit_in(line, 0, len(line), words.with_words(**told))
+    return None
 
-
-# --- The nearest ----------------------------------------------------------------------------------
 
 _WORD = re.compile(
     r"(?<![a-z])(?!(?:does|not|work|the|and|for|with|error|when|this|help)\b)[a-z][a-z0-9_+]{2,40}|\d{3,4}"

@@ -82,9 +82,7 @@ def combine(
     file = file or config.Settings("no file")
     for id, state in said.switches.items():  # one that cannot be used must not cost the others
         try:
-            switches.update(
-                _known_switches({id: state}, f"environment variable {config.RULES_VARIABLE}")
-            )
+            switches.update(_known_switches({id: state}, config.RULES_VARIABLE))
         except ConfigError as error:
             problems.append(str(error))
 

@@ -168,7 +168,7 @@ def _problems(machine: dict[str, Any], kind: tuple[str, ...], status: int) -> It
     if status == MISMATCH:
         yield (
             "the driver's libraries and its kernel module are of different versions: reboot after "
-            "the update, or start the container anew"
+            "the update, or restart the container"
         )
     elif status == NOT_LOADED:
         yield "the NVIDIA kernel module is not loaded: modprobe nvidia, or install the driver"
@@ -185,7 +185,7 @@ def _problems(machine: dict[str, Any], kind: tuple[str, ...], status: int) -> It
     elif nvml == "missing" and "jetson" not in kind:
         yield "libcuda is there and NVML is not: a part of the driver is missing"
     if nvml == "ok" and not machine["gpus"]:
-        yield "the driver works and lists no GPU"
+        yield "the NVIDIA driver works but lists no GPU"
     from cudaguard.system.torch_build import look_around
 
     wanted = look_around().cuda

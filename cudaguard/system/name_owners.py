@@ -118,7 +118,7 @@ def _parts(soname: str) -> tuple[str, str]:
 
 
 # Windows has the number in the name: cublas64_12.dll, nvrtc64_120_0.dll, cudart64_110.dll.
-_OF_WINDOWS = re.compile(r"(?i)(cu[a-z]\w*?|nv\w+?|cudnn\w*?)64_(\d\d?)\d?(?:_\d+)?\.dll$")
+_OF_WINDOWS = re.compile(r"(?i)(cu[a-z]\w*?|nv\w+?|cudnn\w*?)(?:64)?_(\d\d?)\d?(?:_\d+)?\.dll$")
 # What jax calls them.
 _TITLES = {one.title: f"{library}.so" for library, one in _OF_NVIDIA.items()}
 _TITLES.update({"nvvm.dll": "libnvvm.so", "CUDA": "libcudart.so"})
@@ -164,21 +164,23 @@ def wheel_of(soname: str) -> str:
     return wheel if no_suffix else f"{wheel}-cu{cuda}"
 
 
-# Libraries of the system: how each name begins, and the package of Debian and Ubuntu.
+_OF_FFMPEG = ("avcodec", "avutil", "avformat", "avfilter", "avdevice", "swscale")
+# Libraries of the system, and the package of Debian and Ubuntu.
 _OF_DEBIAN = {
-    "libGL.so": "libgl1", "libglib-2.0.so": "libglib2.0-0", "libgthread-2.0.so": "libglib2.0-0",
-    "libSM.so": "libsm6", "libXext.so": "libxext6", "libXrender.so": "libxrender1",
-    "libEGL.so": "libegl1", "libOpenGL.so": "libopengl0", "libgomp.so": "libgomp1",
-    "libstdc++.so": "libstdc++6", "libsndfile.so": "libsndfile1", "libmpi.so": "libopenmpi3",
-    "libmpi.so.12": "libmpich12",
-    "libnuma.so": "libnuma1", "libibverbs.so": "libibverbs1", "libsox.so": "libsox3",
-    "libavcodec.so": FFMPEG, "libavutil.so": FFMPEG, "libavformat.so": FFMPEG,
-    "libavfilter.so": FFMPEG, "libavdevice.so": FFMPEG, "libswscale.so": FFMPEG,
-    "libaio.so": "libaio1", "libtbb.so": "libtbb12", "libz.so": "zlib1g",
+    "libGL": "libgl1", "libglib-2.0": "libglib2.0-0", "libgthread-2.0": "libglib2.0-0",
+    "libSM": "libsm6", "libXext": "libxext6", "libXrender": "libxrender1", "libEGL": "libegl1",
+    "libOpenGL": "libopengl0", "libgomp": "libgomp1", "libstdc++": "libstdc++6",
+    "libsndfile": "libsndfile1", "libmpi": "libopenmpi3", "libmpi.so.12": "libmpich12",
+    "libnuma": "libnuma1", "libibverbs": "libibverbs1", "libsox": "libsox3", "libaio": "libaio1",
+    "libtbb": "libtbb12", "libz": "zlib1g", "libX11": "libx11-6", "libGLU": "libglu1-mesa",
+    "libvulkan": "libvulkan1", "libOSMesa": "libosmesa6", "libxcb-cursor": "libxcb-cursor0",
+    "libxml2": "libxml2", "libusb-1.0": "libusb-1.0-0", "libopenblas": "libopenblas0",
+    "libgfortran": "libgfortran5", "librdmacm": "librdmacm1", "libtcmalloc": "libgoogle-perftools4",
+    "libturbojpeg": "libturbojpeg", "libcurl": "libcurl4",
+    **dict.fromkeys([f"lib{av}" for av in _OF_FFMPEG], FFMPEG),
 }  # fmt: skip
 
 
 def debian_package_of(soname: str) -> str:
     """Return the package of Debian and Ubuntu that has a library; empty if that is not known."""
-    stem = f"{soname.partition('.so')[0]}.so"
-    return _OF_DEBIAN.get(soname, _OF_DEBIAN.get(stem, ""))
+    return _OF_DEBIAN.get(soname, _OF_DEBIAN.get(soname.partition(".so")[0], ""))

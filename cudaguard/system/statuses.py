@@ -112,8 +112,9 @@ _ACTOR = re.compile(
     r"(?i)cuda|cublas|cudnn|cufft|cusolver|cusparse|curand|cutensor|nccl|nvml|nvrtc|nvvm|nvjitlink|"
     r"nvjpeg|\bcu(?=[a-z])|thc"
 )
-_NUMBER = re.compile(
-    r"(?i)\b(?:(?:(?:cuda|cu)?error|failure|failed|code|status|returned|result|answers)\b"
+_NUMBER = re.compile(  # TensorRT has an "Error Code" of its own
+    r"(?i)\b(?!(?-i:Error Code) )"
+    r"(?:(?:(?:cuda|cu)?error|failure|failed|code|status|returned|result|answers)\b"
     r"(?:[ =:(\[\x22]|code|number|with){0,8}|ERROR_[A-Z_]{1,40} \()(\d{1,4})\b(?!\.?\d)"
 )
 _REPORTED = re.compile(

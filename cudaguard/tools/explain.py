@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from cudaguard.core.rule import Rule
 
-_SLOTS = frozenset({"FILE", "SCRIPT", "PACKAGE"})
+_SLOTS = frozenset({"FILE", "SCRIPT"})
 # What is typed alone, and the message that it is a part of.
 _COMPLETE = (
     (re.compile(r"-?\d{4,10}|1[23]\d|-\d{1,3}"), "exit code {}"),
@@ -45,7 +45,6 @@ _ID = re.compile(r"[A-Za-z][A-Za-z-]{0,40}\d[\w-]{0,10}")
 _PROGRAM = re.compile(
     r'Traceback \(most recent call last\):\n  File "([^"\n]{1,400}\.py)", line \d+, in <module>'
 )
-
 _FILE = re.compile(r"[\w./~-]{0,200}\.(?:log|txt|out|err)")  # what can be nothing else
 EXAMPLES = """\
 examples:

@@ -5,6 +5,7 @@ The exit statuses are in `cudaguard.tools.common`; `run` ends as the program doe
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
@@ -129,9 +130,13 @@ def _run(words: list[str], own: list[str]) -> int:
     parser.add_argument("--version", action="version", version=f"cudaguard {cudaguard.__version__}")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     program: list[str] = []
+    line = os.environ.get("COMP_LINE", "").split()  # of a shell that asks what may come next
     for name, summary in COMMANDS.items():
         sub = commands.add_parser(name, help=summary)
-        if words[:1] != [name]:  # `run` stands before programs: the others are not its business
+        if name not in (
+            *words[:1],
+            *line[1:2],
+        ):  # `run` stands before programs: the others are not its business
             continue
         module = importlib.import_module(f".{MODULES[name]}", __package__)
         sub.description = (module.__doc__ or "").replace("``", "`")
@@ -144,6 +149,8 @@ def _run(words: list[str], own: list[str]) -> int:
             switches = [option for option, does in options if does.nargs is None]
             ours, program = split(words[1:], switches)
             own[:] = [name, *ours]
+    if "_ARGCOMPLETE" in os.environ:
+        importlib.import_module("argcomplete").autocomplete(parser)
     if own and not own[0].startswith("-") and own[0] not in MODULES:
         right = closest(own[0].lower(), MODULES)
         expected = "" if right else f"; expected one of {', '.join(COMMANDS)}"
@@ -174,7 +181,7 @@ def _refuse(words: Sequence[str], own: Sequence[str], tool: str, error: common.U
     import shlex
 
     what, command = str(error), error.command
-    id = next((word for word in words if _ID.fullmatch(word) and word in what), "")
+    id = next((w for w in words if _ID.fullmatch(w) and (w in what or tool == "rules")), "")
     if id:  # one that this command does not know
         command = f"{PROGRAM} explain {id.upper()}"
     if (

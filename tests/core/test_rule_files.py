@@ -99,8 +99,8 @@ def test_bad_rule_in_a_file_named_by_a_call_is_an_error(tmp_path):
 
 
 def test_unknown_built_in_id_in_a_file_named_by_a_call_is_an_error(tmp_path):
-    with pytest.raises(ConfigError, match=r"rules\.toml: rule 'CG798' is not known"):
-        rules_in(tmp_path, "disable = ['CG798']\n")
+    with pytest.raises(ConfigError, match=r"rules\.toml: rule 'CG799' is not known"):
+        rules_in(tmp_path, "disable = ['CG799']\n")
 
 
 def test_bad_rule_in_a_file_named_by_the_environment_is_a_problem_and_the_file_is_ignored(tmp_path):

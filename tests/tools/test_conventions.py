@@ -161,3 +161,17 @@ def test_run_and_doctor_take_a_configuration_file(child):
     wrong = child.command(sys.executable, "-m", "cudaguard", "run", "--config", "no.toml", "x.py",
                           check=False)  # fmt: skip
     assert (wrong.returncode, "there is no such file" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "next_words"),
+    [("cudaguard doc", {"doctor "}), ("cudaguard rules list --ver", {"--verbose "}),
+     ("cudaguard rules ", {"list", "check"})],
+)  # fmt: skip
+def test_shell_is_told_what_may_come_next(child, line, next_words):
+    """As bash asks, once `register-python-argcomplete cudaguard` was evaluated."""
+    pytest.importorskip("argcomplete")
+    asks = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "_ARGCOMPLETE_STDOUT_FILENAME": "next",
+            "COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_TYPE": "9"}  # fmt: skip
+    child.command(sys.executable, "-m", "cudaguard", env=asks, check=False)
+    assert next_words <= set((child.folder / "next").read_text().split("\n"))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 import cudaguard
+from cudaguard.core.known_errors import sections_in
 from cudaguard.system.runtimes import RUNTIMES
 from cudaguard.system.statuses import table
 
@@ -108,6 +112,27 @@ def test_text_that_nobody_described_has_a_general_answer_that_says_so(text):
     found = cudaguard.explain(text)
     assert found.id == "CG756"
     assert "general answer" in found.consequence
+
+
+PARTS = sections_in(str(Path(cudaguard.__file__).parent / "core" / "parts.ini"))
+((_, (PACKAGES, _)),) = PARTS["packages"].items()
+PACKAGES = re.sub(r"\(\?:.*?\)", "(", PACKAGES)  # without what are parts of names
+# Who speaks, in a word that the grammar takes for it; what is said of it; the acts it may have.
+WHO = [
+    *((next(word for word in (who, *re.findall(r"\w+", one[0])) if re.search(one[0], word)), who,
+       [*PARTS["any"], *PARTS["acts"]]) for who, one in PARTS["actors"].items()),
+    *((who, who, [*PARTS["any"]]) for who in re.findall(r"(?<=[|>])[a-z\d]+(?=[|)])", PACKAGES)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("word", "who", "acts"), WHO, ids=lambda one: str(one)[:12])
+def test_each_actor_is_told_with_each_act(word, who, acts):
+    assert set(acts) <= set(SAID["phrases"])
+    for act in acts:
+        found = cudaguard.explain(f"RuntimeError: {word}: {SAID['phrases'][act]}")
+        assert found.remedy
+        if found.id == "CG756":
+            assert found.what == f"{who} reports that {act}."
 
 
 SHORT = [words for one in STATUSES if one.library == "cuda" for words in one.words

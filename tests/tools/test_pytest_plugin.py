@@ -160,7 +160,7 @@ def test_findings_stand_in_the_summary_and_fail_a_strict_run(suite, mode, expect
     assert f"\ncudaguard: {mode}\n" in text
     assert "1 passed" in text
     lines = section(text).splitlines()
-    assert lines[0] == "[LOCAL2] faulty has a fault"
+    assert lines[0] == "[LOCAL2] faulty has a fault."
     assert lines[1] == "  it computes wrong numbers"
     assert re.fullmatch(r"  because: imported at .*test_it.py:1", lines[2])
     assert lines[3].startswith(

@@ -88,22 +88,12 @@ def test_what_is_there_at_the_start_and_what_nobody_saw():
 def test_only_native_keeps_what_leads_to_a_library():
     process = {
         "steps": steps(
-            ("import", "pure"),
-            ("import", "inner"),
-            ("imported", "inner"),
-            ("imported", "pure"),
-            ("import", "outer"),
-            ("import", "middle"),
-            ("mapping", "x.so"),
-            ("loaded", "x.so"),
-            ("imported", "middle"),
-            ("import", "beside"),
-            ("imported", "beside"),
-            ("imported", "outer"),
-            ("import", "sour"),
-            ("failed", "sour"),
+            ("import", "pure"), ("import", "inner"), ("imported", "inner"), ("imported", "pure"),
+            ("import", "outer"), ("import", "middle"), ("mapping", "x.so"), ("loaded", "x.so"),
+            ("imported", "middle"), ("import", "beside"), ("imported", "beside"),
+            ("imported", "outer"), ("import", "sour"), ("failed", "sour"),
         )
-    }
+    }  # fmt: skip
     names = [step["name"] for step in native_only(process)["steps"]]
     assert names == ["outer", "middle", "x.so", "sour"]
 

@@ -121,7 +121,7 @@ def as_it_is(producer: str, consumer: str, error: ArrayInterfaceError) -> Findin
     return AS_IT_IS.found(
         f"{consumer} may not read the {error.field} of {producer} correctly.",
         f"{error.field} is {error.value}: {error.rule}",
-        consequence=f"{consumer} may refuse or misread it.",
+        consequence=f"{consumer} may refuse the array, or compute with wrong or unfinished data.",
         remedy=error.remedy,
     )
 

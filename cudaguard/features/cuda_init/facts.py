@@ -136,7 +136,7 @@ def _are_several(arguments: Arguments, keywords: Keywords) -> bool:
 
 _FORKED = (
     "forks workers that use CUDA",
-    "It refuses, or all CUDA calls in them fail: 'Cannot re-initialize CUDA in forked subprocess'.",
+    "It refuses, or CUDA fails in the workers: 'Cannot re-initialize CUDA in forked subprocess'.",
 )
 _FOUND = (
     "found a CUDA context that it had not created",

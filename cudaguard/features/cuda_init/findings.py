@@ -172,7 +172,7 @@ def foreign_context(actor: str, where: str, device: int, *, beside_torch: bool) 
 
 def no_context(why: str, error: Exception) -> Finding:
     """A context that was asked for cannot be created."""
-    return NO_CONTEXT.found(f"cudaguard could not create a CUDA context {why}.", str(error))
+    return NO_CONTEXT.found(f"cudaguard could not create the CUDA context {why}.", str(error))
 
 
 def used_after_fork(how: str, first: Change, where: str, error: str = "") -> Finding:
@@ -187,8 +187,7 @@ def used_after_fork(how: str, first: Change, where: str, error: str = "") -> Fin
 def worker_failed(first: Change, error: str) -> Finding:
     """A worker that was forked from this process, after `first`, has failed over CUDA."""
     return FORK.found(
-        f"A forked worker used CUDA, which {_actor(first)} had initialized{_at(first.where)} "
-        "before the fork.",
+        f"A forked worker used CUDA, but {_actor(first)} had initialized it{_at(first.where)}.",
         f"the worker: {error}",
         consequence=f"Every CUDA call fails in a forked worker: {_FORKED}",
     )

@@ -100,7 +100,7 @@ def create_if_allowed(core: Dispatch, rule: str, target: str, device: str = "") 
     try:
         create(core, device or None)
     except ContextError as error:
-        why = f"before {target}, as rule {rule} asks" if rule else "as `context` asks"
+        why = f"that rule {rule} wants before {target}" if rule else "that `context` asks for"
         finding = findings.no_context(why, error)
         core.reporter.found(finding, caller_frame(), stop=Later(f"{finding.what} {error}"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import site
 
-from cudaguard.core.findings import SHOWN, Finding, Kind, and_more, first_few, sentence
+from cudaguard.core.findings import SHOWN, Finding, Kind, first_few, sentence
 from cudaguard.core.rule_check import rule_to_save
 from cudaguard.files import os
 from cudaguard.model import NamedTuple
@@ -63,7 +63,6 @@ def older_first(first: Copy, second: Copy, remedy: str) -> Finding:
         f"as {first.soname}.",
         _loaded(first),
         _loaded(second),
-        _more_from(first),
         consequence=f"Every library that loads {first.soname} by name gets {first.release_text}: "
         f"{first.runtime.danger}.",
         remedy=remedy,
@@ -92,8 +91,7 @@ def mixed(first: Copy, other: Copy, remedy: str) -> Finding:
     is_known = first.release and other.release
     unknown = "" if is_known else "Their versions are not known. "
     return TWO_FILES.found(
-        f"Parts of {title} come from different folders: {os.path.dirname(first.path)} and "
-        f"{os.path.dirname(other.path)}.",
+        f"Parts of {title} come from different folders.",
         _loaded(first),
         _loaded(other),
         consequence=f"{unknown}Parts of different versions do not work together: {danger}.",
@@ -115,13 +113,12 @@ def another_file(stray: Stray, remedy: str) -> Finding:
     if stray.is_part:
         older = "an older" if used.release and used.release < meant.release else "another"
         what = f"would open {older} file of {runtime.title} than the one beside it"
-        where, danger = f"beside it is {wanted}", "parts of different versions do not work together"
+        where, danger = f"beside it is {wanted}", "Parts of different versions do not work together"
     return ANOTHER_FILE.found(
-        f"{name} {what}: {used.path}.",
+        f"{name} {what}.",
         _loaded(used),
         f"{stray.asking} {stray.how}, and {where}",
-        _more_from(used),
-        consequence=f"{sentence(danger)}: {runtime.danger}.",
+        consequence=f"{danger}: {runtime.danger}.",
         remedy=remedy,
         links=_LINKS.get(runtime.title, ()),
     )
@@ -133,11 +130,6 @@ def _with_release(copy: Copy) -> str:
 
 def _loaded(copy: Copy) -> str:
     return f"{_with_release(copy)} {copy.how}"
-
-
-def _more_from(copy: Copy) -> str:
-    folder = os.path.dirname(copy.path)
-    return f"cudaguard.status() lists all libraries that come from {folder}"
 
 
 def load_first(wanted: str, files: str, package: str, pattern: str) -> str:
@@ -162,7 +154,7 @@ def past_environment(copy: Copy, later: str) -> Finding:
     search = ".".join(copy.by.split(".")[:2])
     dist = search.replace(".", "-")
     return PAST_ENVIRONMENT.found(
-        f"{search} loaded {copy.path}, although this environment has {os.path.basename(later)}.",
+        f"{search} loaded an older {copy.runtime.title} than this environment has.",
         f"{copy.path} {copy.how}",
         later,
         consequence=f"What loads {copy.runtime.title} by {search} gets an older version than the "
@@ -227,7 +219,6 @@ def overwritten(
     severity: Severity,  # of the finding
 ) -> Finding:
     """Two distributions were installed over one another."""
-    more = "".join(f" {text}" for text in and_more(len(files) - 1, "files"))
     remedy, command = f"uninstall {gone}", f"pip uninstall -y {shlex.quote(gone)}"
     if restored:
         remedy += ", then reinstall the packages that lose files"
@@ -235,7 +226,7 @@ def overwritten(
         command += " ".join(map(shlex.quote, restored))
     return Finding(
         "CG905",
-        f"{first} and {second} overwrite files of each other: {files[0]}{more}.",
+        f"{first} and {second} overwrite files of each other.",
         severity=severity,
         evidence=first_few(files, "files"),
         consequence="The one installed last overwrote files of the other. Uninstalling either "
@@ -294,9 +285,11 @@ def hidden(torch: Distribution, other: Distribution, users: Sequence[str]) -> Fi
         command = "PYTHONNOUSERSITE=1 python -c 'import torch; print(torch.__file__)'"
     return Finding(
         "CG905",
-        f"torch {torch.version} in {torch.folder} hides torch {other.version}, beside which "
-        f"{users[0]} is installed.",
-        evidence=(f"hidden: {other.folder}", *(f"{user} links torch" for user in users[:SHOWN])),
+        f"torch {torch.version} hides torch {other.version}, beside which {users[0]} is installed.",
+        evidence=(
+            f"hidden: {other.folder}",
+            *(f"{user} links torch" for user in users[:SHOWN]),
+        ),
         consequence="Extensions built for the hidden torch may crash, or fail with 'undefined "
         "symbol'.",
         remedy=f"{remedy}; or install {users[0]} in the same folder",

@@ -32,7 +32,7 @@ REFUSED = Kind(
     "ExtensionWarning",
     severity="error",
     consequence="The extension is not loaded.",
-    remedy="run cudaguard check-extension FILE, and follow its remedy",
+    remedy="run cudaguard check-extension on the file, and follow its remedy",
     page="howto/extensions.md",
 )
 NO_ROOM = Kind(
@@ -119,7 +119,7 @@ def would_not_load(
     others = f" (and {more} more)" if more else ""
     would = "would not load" if is_certain else "would probably not load"
     consequence = f"Importing it fails, or {dist} silently goes on without it."
-    remedy = first.remedy.replace("PACKAGE", dist)
+    remedy = first.remedy.replace(", with its name", f" {dist}")
     command = f"cudaguard check-extension {shlex.quote(first.path)}"
     if beside_torch:
         would = "would not load after `import torch`"

@@ -119,6 +119,7 @@ OLDER_COPY, OTHER_CUDA, OTHER_TORCH, OTHER_PYTHON, NO_OWNER, NOT_LINKED = IDS = 
 )  # fmt: skip
 _EXTENSION = re.compile(r"\.cpython-|\.abi3\.so$|\.pypy|(?:^|/)_[A-Za-z]\w*\.so$|\.pyd$")
 _PACKAGE = re.compile(r"-packages/([A-Za-z]\w*?)(?:(?:_\d)?_(?:cuda|C)\b[^/]*$|/)")
+_OF_WHEELS = re.compile(r"lib(?:cu|nv|nccl|torch|c10|caffe2)")
 _INTERFACE = re.compile(r"(?:aoti_)?torch_")
 _TYPES = re.compile(r"_ZT[VISC]")
 _DEVICE_CODE = ("__cudaRegisterLinkedBinary_", "__fatbinwrap_")
@@ -134,7 +135,11 @@ def of_symbol(id: str, known: KnownError, match: re.Match[str]) -> Finding | Non
     if said.get("built"):
         why = f"was compiled for Python {said['built']}, and this is Python {said['python']}"
         return known.with_words(needer="The extension", why=why)
-    needer, name, version = said.get("needer") or "", said["symbol"], said.get("version") or ""
+    needer, name, version = (
+        said.get("needer") or "",
+        said["symbol"],
+        (said.get("version") or "").rstrip("."),
+    )
     needer = needer if "." in needer or "/" in needer else ""
     owner = owners.owner_of(name)
     if owner.library == "libittnotify" or (_OF_GLIBC.match(name) and "relocating" in match[0]):
@@ -142,7 +147,9 @@ def of_symbol(id: str, known: KnownError, match: re.Match[str]) -> Finding | Non
     wanted, words = _judged(needer, name, version, owner)
     if wanted != id:
         return None
-    found = known.with_words(**words)
+    package = _PACKAGE.search(needer)
+    named = f" {package[1]}" if package else ", with its name"
+    found = known.with_words(**words, package=named)
     if id == OLDER_COPY and owner.kind != owners.NVIDIA:
         found = found.replace(
             remedy=f"import the package with the newer {words['owner']} first (cudaguard bisect "
@@ -150,12 +157,18 @@ def of_symbol(id: str, known: KnownError, match: re.Match[str]) -> Finding | Non
             "or all from pip",
             command="cudaguard doctor --only CG903",
         )
-    elif id == OLDER_COPY and owner.library == "libnccl":
-        found = found.replace(command="cudaguard doctor --only CG905")
+    elif id == OLDER_COPY:
+        wheel = owners.requirement_of(version)
+        if wheel and not _OF_WHEELS.match(os.path.basename(needer)):  # it may want a newer one
+            newer = f"else update it (pip install -U {wheel}), or install an older build of "
+            newer += package[1] if package else "what needs it"
+            found = found.replace(remedy=f"{found.remedy.partition('; else')[0]}; {newer}")
+        if owner.library == "libnccl":
+            found = found.replace(command="cudaguard doctor --only CG905")
     elif id == NO_OWNER and "itself" in words["why"]:
         whole = "install it again, with the libraries that belong to it, all of one version"
         found = found.replace(
-            remedy=f"{whole}: pip install --no-cache-dir --force-reinstall PACKAGE"
+            remedy=f"{whole}: pip install --force-reinstall --no-cache-dir{named}"
         )
     elif id == NO_OWNER and owner != owners.NOBODY:
         remedy = f"install {owner.title} of the version that is needed, or build the package again"
@@ -163,11 +176,8 @@ def of_symbol(id: str, known: KnownError, match: re.Match[str]) -> Finding | Non
     elif id == NO_OWNER and not (needer and _is_extension(needer)) and "cuda" not in name:
         remedy = "find out which library should define it, and which file of it is loaded"
         found = found.replace(remedy=remedy)
-    file, package = shlex.quote(needer) if needer else "FILE", _PACKAGE.search(needer)
-    return found.replace(
-        command=found.command.replace("FILE", file),
-        remedy=found.remedy.replace("PACKAGE", package[1] if package else "PACKAGE"),
-    )
+    file = shlex.quote(needer) if needer else "FILE"
+    return found.replace(command=found.command.replace("FILE", file))
 
 
 def _judged(needer: str, name: str, version: str, owner: NameOwner) -> tuple[str, dict[str, str]]:
@@ -181,7 +191,8 @@ def _judged(needer: str, name: str, version: str, owner: NameOwner) -> tuple[str
     if owner.kind == owners.TORCH:
         return OTHER_TORCH, {**words, "why": _why_other_torch(name)}
     if owner.library == "libcuda":
-        return OTHER_CUDA, {**words, "symbol": name, "owner": owner.title, "driver": name}
+        group = "triton" if "/.triton/" in needer else "driver"
+        return OTHER_CUDA, {**words, "symbol": name, "owner": owner.title, group: name}
     if version or (owner != owners.NOBODY and not _is_extension(needer)):
         # An extension may not be linked to that library at all, unless it names the version.
         title = owner.title or version

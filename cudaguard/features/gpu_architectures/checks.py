@@ -60,7 +60,7 @@ def ending_words(ending: Ending, limit: float) -> str:
         "error": f"fails with {ending.text}",
         "exit": f"exits with status {ending.text}",
     }[ending.kind]
-    return f"{how} {f'in the import of {ending.at}' if ending.at else 'when the process ends'}"
+    return f"{how} {f'while importing {ending.at}' if ending.at else 'when the process ends'}"
 
 
 def machine_by_child(site: Site) -> dict[str, Any]:

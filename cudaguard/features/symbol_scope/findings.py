@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 KEPT_LOCAL = "kept in local symbol scope"
 RELINK = (
-    "use a release that links libstdc++.so.6, or rebuild it without -static-libstdc++ or "
+    "install a version that links libstdc++.so.6, or rebuild it without -static-libstdc++ or "
     "with -Wl,--exclude-libs,ALL"
 )
 STAY_GLOBAL = f"{RELINK}; until then import it before other C++ libraries"

@@ -81,7 +81,7 @@ def known_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded:
         remedy = "let cudaguard repair it: set CUDAGUARD=fix, or call cudaguard.install() first"
         command = "export CUDAGUARD=fix"
     return FAULT.found(
-        what,
+        f"{what.rstrip('.')}.",
         f"reproduced {rule.verified}" if rule.verified else "reported, not reproduced",
         rule=rule.id,
         severity=severity,
@@ -271,10 +271,10 @@ def check_alone(site: Site) -> Result:
     findings = []
     for name, ending in endings.items():
         if ending.kind:
-            how = ending_words(ending, site.limit)
+            how = ending_words(ending, site.limit).removesuffix(f" while importing {name}")
             end = "hang, or take longer" if ending.kind == "hang" else "fail"
             finding = IMPORT.found(
-                f"`import {name}` {how}, alone and without the guard.",
+                f"`import {name}` {how}, even alone and without cudaguard.",
                 *ending.said,
                 severity="error",
                 consequence=f"Programs that import it first {end}.",

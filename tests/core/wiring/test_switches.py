@@ -60,7 +60,7 @@ def test_id_nobody_has_may_belong_to_a_plugin_not_loaded_yet(program):
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ("+CG798", "rule 'CG798' is not known; expected one of CG001 to "),
+        ("+CG799", "rule 'CG799' is not known; expected one of CG001 to "),
         ("-cg001", "rule 'cg001' is not known; write 'CG001'"),
         ("-cg812", "rule 'cg812' is not known; write 'CG812'"),
         ("+CG802", "'CG802' is a detector: on, unless it is disabled"),

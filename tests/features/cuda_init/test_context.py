@@ -461,7 +461,7 @@ def test_strict_defers_the_error_to_a_watched_import(program):
         """
     )
     assert "CG817" in ran.out[0]
-    assert ran.out[1].startswith("ImportOrderError cudaguard could not create a CUDA context")
+    assert ran.out[1].startswith("ImportOrderError cudaguard could not create the CUDA context")
     assert "device '7'" in ran.out[1]
     assert ran.warned == ["CG817"]
 

@@ -173,10 +173,8 @@ def test_older_one_in_its_place_is_told_of(strayed, mode):
     assert (found["id"], found["severity"]) == ("CG843", "warning")
     old, good = f"{scene.folder}/old/{CUDART}", f"{scene.folder}/{WHEEL}"
     assert found["what"].startswith("consumer.")
-    assert found["what"].endswith(
-        f"uses an older file of the CUDA runtime than its run path names: {old}."
-    )
-    used, asking, _ = found["evidence"]
+    assert found["what"].endswith("uses an older file of the CUDA runtime than its run path names.")
+    used, asking = found["evidence"]
     program, at = f"{scene.folder}/program.py", 5 if first else 4
     came = f"came with consumer ({program}:{at})"
     assert came in asking
@@ -291,7 +289,7 @@ def test_two_files_the_older_one_first(scene):
     assert found["what"] == (
         f"Two files of the CUDA runtime are loaded; the older, 12.1.105, is used as {CUDART}."
     )
-    first, second, _ = found["evidence"]
+    first, second = found["evidence"]
     program = f"{scene.folder}/program.py"
     assert first == (
         f"{scene.folder}/old/{CUDART} (12.1.105) was loaded by taker._load ({line}), imported at "
@@ -324,7 +322,6 @@ def test_faults_of_one_folder_are_warned_of_once(scene):
     ran = scene.told(opened(*files))
     assert ran.ids == [("CG842", "warning")] * 2
     assert len(ran.warned) == 1
-    assert f"cudaguard.status() lists all libraries that come from {scene.folder}/old" in ran.errors
 
 
 @pytest.mark.parametrize("names", [("libomp.so.5", "libiomp5.so"), ("libiomp5.so", "libiomp5.so")])
@@ -356,7 +353,7 @@ def test_parts_from_two_folders(scene, version, fault):
     assert ran.ids == ([("CG842", "warning")] if fault else [])
     if fault:
         found = ran.only
-        assert f"Parts of cuDNN come from different folders: {main.parent} and" in found["what"]
+        assert found["what"] == "Parts of cuDNN come from different folders."
         assert "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH" in found["consequence"]
         assert 'actions = [{ preload = "nvidia/cudnn/lib/libcudnn*.so.9" }]' in found["remedy"]
 

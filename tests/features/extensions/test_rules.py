@@ -24,7 +24,7 @@ def test_torchcodec_and_torch(child, pair):
         assert said == ""
     else:
         title = "torchcodec's README lists another torch for this version of torchcodec"
-        assert f"[CG048] {title}\n" in said
+        assert f"[CG048] {title}.\n" in said
         assert f"installed: torchcodec {codec}, torch {torch}\n" in said
         assert "Install a pair that its README lists" in said
 

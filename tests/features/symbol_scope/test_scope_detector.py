@@ -84,14 +84,11 @@ def test_it_is_told_where_nothing_may_be_changed(scene, mode):
 
 # Symbol -> does it matter whose copy is used? libcufile.so.0 or libtvm_ffi.so has the others.
 NAMES = {
-    "_ZNSt11logic_errorC2EPKc": False,
-    "_ZNKSt13runtime_error4whatEv": False,
-    "_ZSt24__throw_out_of_range_fmtPKcz": False,
-    "_ZdlPvm": False,
-    "_ZSt21ios_base_library_initv": False,
-    "_ZdlPv": True,
+    "_ZNSt11logic_errorC2EPKc": False, "_ZNKSt13runtime_error4whatEv": False,
+    "_ZSt24__throw_out_of_range_fmtPKcz": False, "_ZdlPvm": False,
+    "_ZSt21ios_base_library_initv": False, "_ZdlPv": True,
     "_ZNSt13random_device7_M_initERKSs": True,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("symbol", "matters"), NAMES.items())
