@@ -59,7 +59,7 @@ SLOW = {
     "system": ("test_child",),
     "tools": (
         *("test_activation", "test_attach", "test_bisect", "test_decord", "test_doctor"),
-        *("test_doctor_bundle", "test_doctor_checks", "test_doctor_children", "test_doctor_diff"),
+        *("test_doctor_bundle", "test_doctor_checks", "test_doctor_children"),
         *("test_doctor_python", "test_hostile_names"),
         *("test_pytest_plugin", "test_run", "test_run_commands", "test_run_deaths"),
         *("test_run_ranks", "test_run_signals", "test_streams"),

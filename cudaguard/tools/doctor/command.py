@@ -44,8 +44,7 @@ examples:
   cudaguard doctor --deep                      also import what is watched, in children
   cudaguard doctor --fail-on warning           in a workflow
   cudaguard doctor --bundle report.md          for an issue, with what is installed
-  cudaguard doctor --bundle doctor-%h.md       on each host
-  cudaguard doctor --diff doctor-*.md          which host differs, and in what?
+  cudaguard doctor --bundle doctor-%h.md       on each host, to compare them by diff
 
 exit status: 0 nothing at or above --fail-on, 1 found, 2 wrong usage, 3 a check itself failed
 """
@@ -71,10 +70,6 @@ def configure(parser: ArgumentParser) -> None:
         "--fail-on", choices=LEVELS, default="error", help="what status 1 takes (default: error)"
     )
     parser.add_argument(
-        "--diff", nargs="+", metavar="FILE",
-        help="compare the bundles of several hosts; status 1 if they differ",
-    )  # fmt: skip
-    parser.add_argument(
         "--bundle", metavar="FILE",
         help="also write a report there, with system, Python, GPUs, driver, torch and packages",
     )  # fmt: skip
@@ -91,8 +86,6 @@ def execute(args: Namespace) -> int:
     from cudaguard.tools.doctor import inventory
     from cudaguard.tools.doctor.checks import CHECKS, all_checks
 
-    if args.diff:
-        return inventory.execute(args)
     args.only, args.skip = ([_check_id(id, CHECKS) for id in ids] for ids in (args.only, args.skip))
     if args.timeout is not None and not args.timeout > 0:
         raise common.UsageError("--timeout must be greater than 0")

@@ -1,4 +1,4 @@
-"""What is installed here, for ``--bundle``, and how the bundles of several hosts differ.
+"""What is installed here, for ``--bundle``.
 
 Files tell it, and two compilers. NVML is not asked, no library is loaded, and nothing is imported.
 
@@ -12,35 +12,26 @@ import json
 import os
 import platform
 import re
-import shlex
 import shutil
 import sys
 from glob import glob
-from typing import NamedTuple
 
-from cudaguard.core.checks import OK as FINE
-from cudaguard.core.checks import SKIPPED
-from cudaguard.core.findings import counted
 from cudaguard.files import LARGEST, read_bytes, text_of
-from cudaguard.files.layout import Page
-from cudaguard.files.text import printable_data
 from cudaguard.system.child import run_command
 from cudaguard.system.machine import kinds_of_machine, library_file, look_at_driver
 from cudaguard.system.packages import documents
 from cudaguard.system.processes import cores
 from cudaguard.system.torch_build import folder_of
-from cudaguard.tools.common import FOUND, OK, SCHEMA, UsageError, json_text, show, variables
+from cudaguard.tools.common import variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
     from cudaguard.system.packages import Distribution, Site
 
     Package = dict[str, str]
-    Values = Mapping["Fact", str]
 
 _TIME = 20.0  # seconds; compilers behind wrappers and network file systems start slowly
 # Those of the system that count where a package has none of its own.
@@ -229,201 +220,3 @@ def conda_packages(prefix: str = sys.prefix) -> tuple[list[Package], dict[str, s
 def _found(pattern: re.Pattern[str], text: str) -> str:
     match = pattern.search(text)
     return match[1] if match else ""
-
-
-# --- ``doctor --diff``: what differs between the bundles of several hosts, and what of it matters.
-# Hosts that are alike in what matters form a group; each group is compared to the largest.
-
-# In the order in which they are told.
-KINDS = ("check", "finding", "driver", "GPUs", "torch", "library", "system", "Python", "tool",
-         "variable", "package", "conda", "cudaguard")  # fmt: skip
-# Kind -> key of the inventory, and the names that matter (empty: all).
-_PARTS = {
-    "torch": ("torch", ("cuda", "hip", "xpu", "git_version", "debug")),
-    "system": ("system", ("os", "machine", "libc", "kind", "cpu", "instructions")),
-    "Python": ("python", ("version", "implementation", "threads")),
-    "library": ("libraries", ()),
-    "tool": ("tools", ()),
-    "variable": ("variables", ()),
-}
-# Paths of an account, and what differs from one process of a job to the next.
-_OF_ACCOUNT = ("PATH", "VIRTUAL_ENV", "CONDA_", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE",
-               "TORCHELASTIC_")  # fmt: skip
-_BEFORE_HOST = "doctor-"  # as in doctor-%h.md
-_MOST = 4  # names of reports in a line
-_WIDTH = 10
-_ABSENT = "absent"
-_WRITE = "cudaguard doctor --bundle FILE.md"
-
-
-class Fact(NamedTuple):
-    """What is compared."""
-
-    kind: str  # one of `KINDS`
-    name: str
-    matters: bool  # False for what seldom makes a program work on one host and crash on another
-
-
-def execute(args: Namespace) -> int:
-    """Compare the files of ``--diff``: 0 if they are alike in what matters, 1 if not."""
-    if len(args.diff) < 2:
-        raise UsageError("--diff: got 1 file, expected two or more, as in --diff a.md b.md")
-    found = compare([read_facts(path) for path in args.diff], labels(args.diff))
-    if args.format == "json":
-        show(json_text({"tool": "doctor --diff", **found}))
-    else:
-        page = Page(sys.stdout, verbose=args.verbose)
-        write(printable_data(found), page)
-        show(str(page))
-    return FOUND if len(found["groups"]) > 1 else OK
-
-
-def read_facts(path: str) -> dict[Fact, str]:
-    """Return the facts of the report in a bundle; a `UsageError` if it is none."""
-    report = None
-    try:
-        # The block of JSON that a bundle ends with: its fence is longer than any within.
-        whole, _, fence = read_bytes(path, LARGEST).decode("utf-8").rstrip().rpartition("\n")
-        if fence.startswith("```"):
-            report = json.loads(whole.rpartition(f"\n{fence}json\n")[2])
-    except OSError as error:
-        what = f"{path} cannot be read: {error.strerror or error}."
-        raise UsageError(what, command=f"ls -l {shlex.quote(path)}") from None
-    except (ValueError, RecursionError):
-        pass
-    if not isinstance(report, dict) or report.get("tool") != "doctor":
-        problem = "is no bundle of doctor. Write one there."
-    elif report.get("schema") != SCHEMA:
-        problem = "was written by another version of cudaguard. Write it again."
-    elif report.get("inventory") is None:
-        problem = "has no inventory: what is installed could not be read there."
-    else:
-        try:
-            return facts_of(report)
-        except (AttributeError, KeyError, TypeError):  # it may have been edited
-            problem = "is damaged. Write it again."
-    raise UsageError(f"{path} {problem}", command=_WRITE)
-
-
-def labels(paths: Sequence[str]) -> list[str]:
-    """Return a short name for each file, which no other has: that of the host, if it has one."""
-    names = [os.path.splitext(os.path.basename(path))[0] for path in paths]
-    if all(name.startswith(_BEFORE_HOST) for name in names):
-        names = [name[len(_BEFORE_HOST) :] or name for name in names]
-    return names if len(set(names)) == len(names) else list(paths)
-
-
-def facts_of(report: Mapping[str, Any]) -> dict[Fact, str]:
-    """Return the facts of a report with their values, as texts."""
-    facts: dict[Fact, object] = {}
-    for check in report["checks"]:
-        title, status = f"{check['id']} {check['title']}", check["status"]
-        # What is skipped here and fine there has nothing to look at: other facts say why.
-        facts[Fact("check", title, True)] = FINE if status == SKIPPED else status
-        facts[Fact("check", f"{title}, looked at", False)] = check["reason"]
-        for finding in check["findings"]:
-            matters = finding["severity"] != "info"
-            facts[Fact("finding", f"{check['id']}: {finding['what']}", matters)] = "found"
-    found = report["inventory"]
-    gpu = found["gpu"]
-    facts[Fact("driver", "kernel module", True)] = gpu["driver"]
-    facts[Fact("driver", "libcuda.so.1", True)] = gpu["library_version"]
-    facts[Fact("driver", "file", False)] = gpu["library"]
-    models, devices = gpu["models"], gpu["pci_devices"]
-    unknown = f"{devices} on the PCI bus, models unknown" if devices else "none"
-    counts = (f"{models.count(model)} x {model}" for model in dict.fromkeys(models))
-    facts[Fact("GPUs", "", True)] = ", ".join(counts) or unknown
-    for kind, (key, names) in _PARTS.items():
-        for name, value in found[key].items():
-            if (kind, name) != ("torch", "version"):  # told with its build, below
-                matters = name in names or not (names or name.startswith(_OF_ACCOUNT))
-                facts[Fact(kind, name, matters)] = value
-    for kind, key in (("package", "packages"), ("conda", "conda")):
-        for package in found[key]:
-            parts = (package["version"], package["build"], package["source"])
-            name = "torch" if package["name"] == "torch" else kind  # of which all is told together
-            facts[Fact(name, str(package["name"]), True)] = ", ".join(filter(None, parts))
-        for name, value in found[f"other_{key}"].items():
-            facts[Fact(kind, name, False)] = value
-    facts[Fact("cudaguard", "version", True)] = report["version"]
-    return {fact: str(value) for fact, value in facts.items()}
-
-
-def compare(reports: Sequence[Values], labels: Sequence[str]) -> dict[str, Any]:
-    """Return how reports differ, as plain data.
-
-    Its groups, the largest first, have what they differ in from that one; ``folded`` is what seldom
-    matters.
-    """
-    known = sorted(
-        {fact for report in reports for fact in report},
-        key=lambda fact: (KINDS.index(fact.kind), fact.name),
-    )
-    differing = [fact for fact in known if len({report.get(fact, "") for report in reports}) > 1]
-    alike: dict[tuple[str, ...], list[int]] = {}
-    for number, report in enumerate(reports):
-        values = tuple(report.get(fact, "") for fact in differing if fact.matters)
-        alike.setdefault(values, []).append(number)
-    groups = sorted(alike.values(), key=len, reverse=True)  # of equal ones the first
-    reference = reports[groups[0][0]]
-    parts = []
-    for group in groups:
-        here = reports[group[0]]
-        pairs = ((fact, reference.get(fact, ""), here.get(fact, "")) for fact in differing)
-        differences = [
-            {"kind": fact.kind, "name": fact.name, "reference": there, "here": value}
-            for fact, there, value in pairs
-            if fact.matters and there != value
-        ]
-        parts.append({"reports": [labels[number] for number in group], "differences": differences})
-    folded = []
-    for fact in (fact for fact in differing if not fact.matters):
-        spread: dict[str, list[str]] = {}  # which reports have which value
-        for report, label in zip(reports, labels):
-            spread.setdefault(report.get(fact, ""), []).append(label)
-        most = sorted(spread.items(), key=lambda item: len(item[1]), reverse=True)
-        which = [{"value": value, "reports": names} for value, names in most]
-        folded.append({"kind": fact.kind, "name": fact.name, "values": which})
-    return {"reports": list(labels), "groups": parts, "folded": folded}
-
-
-def write(found: Mapping[str, Any], page: Page) -> None:
-    """Write a comparison."""
-    first, *others = found["groups"]
-    total, alike = len(found["reports"]), len(first["reports"])
-    if not others:
-        summary = "alike in what matters"
-    elif alike == 1:
-        summary = "they differ"
-    else:
-        summary = f"{alike} are alike, the others ({total - alike}) differ from them"
-    page.add(f"{total} reports: {summary}", style="yellow" if others else "green")
-    for group in others:
-        names = (page.listed(side["reports"], _MOST) for side in (first, group))
-        page.blank()
-        page.add(f"{' -> '.join(names)}: {counted(len(group['differences']), 'differences')}")
-        for change in group["differences"]:
-            page.add(_difference(change), 2, lead=f"{change['kind']:<{_WIDTH}}", hanging=_WIDTH)
-    folded = found["folded"]
-    if folded:
-        page.blank()
-    if folded and not page.verbose:
-        page.add(f"{counted(len(folded), 'minor differences')} (--verbose)")
-    elif folded:
-        page.add("minor differences:")
-        for entry in folded:
-            page.add(entry["name"], 2, lead=f"{entry['kind']:<{_WIDTH}}", hanging=_WIDTH)
-            for part in entry["values"]:
-                where = page.listed(part["reports"])
-                page.add(f"{where}: {part['value'] or _ABSENT}", 4 + _WIDTH)
-
-
-def _difference(difference: Mapping[str, str]) -> str:
-    kind, name, there, here = (difference[key] for key in ("kind", "name", "reference", "here"))
-    if kind == "finding":
-        return f"{'only there' if here else 'not there'}: {name}"
-    if kind in ("package", "conda", "torch"):
-        versions = [value.partition(", ")[0] for value in (there, here)]
-        if versions[0] != versions[1]:  # else what differs is the build, or the source
-            there, here = versions
-    return f"{f'{name}: ' if name else ''}{there or _ABSENT} -> {here or _ABSENT}"
