@@ -396,10 +396,7 @@ _LED = [vars(BaseException)[f"__{name}__"] for name in ("cause", "context", "sup
 
 
 def shown_with(error: BaseException, *, with_context: bool = True) -> Iterator[BaseException]:
-    """Yield an error and those that led to it, as its traceback shows them.
-
-    Without `with_context` not those that it was raised in the handling of.
-    """
+    """Yield an error and those that led to it; without `with_context` only those named as such."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:

@@ -60,7 +60,7 @@ def show(error):
     print(type(error).__name__, get(error, "args"), repr(get(error, "__cause__")))
     print(type(get(error, "__context__")).__name__, get(error, "__dict__").get("__notes__"))
     frames = traceback.extract_tb(get(error, "__traceback__"))  # before 3.11 with some of ours
-    print([one.name for one in frames] if sys.version_info >= (3, 11) else frames[-1].name)
+    print([one.name for one in frames] if sys.version_info >= (3, 11) else "")
 def attempt(name):
     try:
         __import__(name)

@@ -18,10 +18,13 @@ def _activate(here):
         return
     import _signal  # light: `signal` is not
 
-    # Ctrl-C ends what has not begun; an error in here would be Python's "Fatal Python error".
+    # As in _cudaguard_boot.
     is_default = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
-    if is_default:
-        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    try:
+        if is_default:
+            _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    except ValueError:  # in a sub-interpreter, on Python 3.9
+        is_default = False
     try:
         try:
             from cudaguard.hooks.own_imports import load
