@@ -3,8 +3,7 @@
 It knows the names of the watched modules, reads the header of each extension before that is
 mapped, and looks at what the dynamic loader has added afterwards. As long as nothing of it concerns
 a feature, no other module of the guard is loaded. Whatever might has it `wake` the guard, which
-takes over and handles the very import or load that is under way. The kernel itself changes nothing
-and says nothing. `cudaguard.kernel.watched`, which is generated, has its data.
+takes over and handles the import or load that is under way. Its data is `cudaguard.kernel.watched`.
 """
 
 import os
@@ -47,9 +46,8 @@ TRACEBACK: "Any" = BaseException.__traceback__  # past what a class makes of its
 def of_import_system(function: "Function") -> "Function":
     """Have the frames of a function counted among those of the import system.
 
-    What a module warns of on behalf of who imports it (``stacklevel=2``) is that one's line, and is
-    shown or not by the filters for that one. ``warnings`` finds the line by passing by the files
-    with ``importlib`` and ``_bootstrap`` in their names, as do others who look for the importer.
+    What a module warns of on behalf of its importer (``stacklevel=2``) is that one's line: it is
+    found by passing by files with ``importlib`` and ``_bootstrap`` in their names.
     """
     changed: Any = function
     seen_as = f"<frozen importlib._bootstrap, {changed.__module__}>"
