@@ -72,13 +72,9 @@ class Activation:
             self._base = Layer(mode, alone=is_alone)
             Permit.asked_for = mode or ""
             # The environment as it was then: nothing else of it was set.
-            if kernel.rules_file:
-                then = {MODE_VARIABLE: kernel.mode, "CUDAGUARD_CONFIG": kernel.rules_file}
-                wanted = self._combined((self._base,), then)
-            else:
-                rules = (*built_in(), *self._added)
-                mode = mode or kernel.mode or "fix"
-                wanted = InForce(mode, {}, rules, "", True, "none", (), ())
+            rules = (*built_in(), *self._added)
+            mode = mode or kernel.mode or "fix"
+            wanted = InForce(mode, {}, rules, "", True, "none", (), ())
             self._look_for_plugins(wanted, at_boot=False)
             self._install_hooks(wanted)
         self._follow(wanted, "off")
@@ -331,10 +327,10 @@ class Activation:
 
         return finder
 
-    def _combined(self, layers: Sequence[Layer], env: Mapping[str, str] | None = None) -> InForce:
+    def _combined(self, layers: Sequence[Layer]) -> InForce:
         from cudaguard.core.settings import combine
 
-        return combine(layers, self._added, env or self._environment())
+        return combine(layers, self._added, self._environment())
 
     def _environment(self) -> Mapping[str, str]:
         """Return the environment as the user left it, without the mode we exported ourselves."""

@@ -136,8 +136,8 @@ class GuardFinder:
         # Asleep: the mode (None: not said), and whether the environment alone asked. Else None.
         self.asked: tuple[str | None, bool] | None = None
         self.core: Any = None  # awake: that of the guard
-        # The mode and the file of rules of the environment, and the process, when it was put up.
-        self.mode, self.rules_file, self.pid, self.has_failed = "", "", 0, False
+        # The mode of the variable CUDAGUARD and the process, when it was put up.
+        self.mode, self.pid, self.has_failed = "", 0, False
         self.loads: Any = None  # `cudaguard.kernel.loads`, once it is needed
         self.cdll: object = None  # what was in ctypes by that name at the last look
         self.retired: type | None = None  # of a finder that has had our place
@@ -296,8 +296,7 @@ def _patch_extensions() -> None:
     def create_module(loader: ExtensionFileLoader, spec: "ModuleSpec") -> "Any":
         try:
             is_asleep = stand_in.is_installed and may_wake()
-            why = _why_extension(spec) if is_asleep else ""
-            core = wake(why) if why else kernel.core if stand_in.is_installed and kernel else None
+            core = core_for(_why_extension, spec) if stand_in.is_installed else None
         except contained():
             is_asleep, core = False, None
         try:
@@ -398,7 +397,8 @@ class Guard:
     @property
     def mode(self) -> str:
         """The mode in force, one of ``off``, ``observe``, ``warn``, ``fix`` and ``strict``."""
-        return str(wake("a look at the mode").reporter.mode)
+        mode: str = wake("a look at the mode").reporter.mode
+        return mode
 
     def uninstall(self) -> None:
         """Take the guard down (see `cudaguard.uninstall`)."""
@@ -448,21 +448,20 @@ def install_kernel(mode: "str | None", *, is_alone: bool = False) -> str:
         return ""
     if word and word not in _MODES:
         return f"CUDAGUARD={word}"
-    settings = [name for name in os.environ if name.startswith("CUDAGUARD_")]
-    is_file = settings == ["CUDAGUARD_CONFIG"] and kernel.asked is None
-    names: list[str] = _found(f"{__name__}.rules_file").names() if is_file else []
-    if settings and not names:
-        return f"environment variable {settings[0]}"
+    variable = next((name for name in os.environ if name.startswith("CUDAGUARD_")), "")
+    if variable:
+        return f"environment variable {variable}"
     if kernel.asked is not None:
         kernel.asked, kernel.mode = (mode or kernel.asked[0], False), _MODES.get(word, "")
-        return "" if sys.meta_path[:1] == [kernel] else "another finder was put in front"
-    early = (_WATCHED.keys() | names) & sys.modules.keys()
+        is_first = sys.meta_path and sys.meta_path[0] is kernel
+        return "" if is_first else "another finder was put in front"
+    early = _WATCHED.keys() & sys.modules.keys()
     if early:
         return f"{min(early)}, which was imported before"
     if kernel.has_plugins():
         return "a rule plug-in"
     kernel.asked, kernel.mode, kernel.pid = (mode, is_alone), _MODES.get(word, ""), SYSTEM.getpid()
-    kernel.watched = dict.fromkeys((*_WATCHED, *names, "ctypes", _END_OF_CTYPES))
+    kernel.watched = {**_WATCHED, "ctypes": None, _END_OF_CTYPES: None}
     sys.meta_path.insert(0, kernel)
     kernel.patch()
     return ""
@@ -490,7 +489,8 @@ def start_of(path: str) -> bytes:
             return b""
         file = _open(path, FLAGS)
         try:
-            return bytes(_read(file, 1 << 20))
+            data: bytes = _read(file, 1 << 20)
+            return data
         finally:
             _close(file)
     except failures():
