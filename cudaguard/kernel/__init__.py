@@ -343,7 +343,7 @@ class _SetFlags:
     def __call__(self, *args: "Any", **kwargs: "Any") -> None:
         try:
             core = core_for(_why_flags, args, kwargs) if self._stand_in.is_installed else None
-            frame = None if core is None else sys._getframe(1)
+            frame = None if core is None else sys._getframe().f_back
         except contained():
             core = None
         try:
