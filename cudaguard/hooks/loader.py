@@ -124,9 +124,10 @@ class GuardLoader:
             if not swallowed(self._load.host, "preparing an import", error):
                 raise
         create = getattr(self._load.real, "create_module", None)
-        if create is None:
-            raise ImportError("loaders that define exec_module() must also define create_module()")
         try:
+            if create is None:
+                text = "loaders that define exec_module() must also define create_module()"
+                raise ImportError(text)
             created: ModuleType | None = create(spec)
         except BaseException as error:
             hide_frame(error)

@@ -62,8 +62,7 @@ def keep_apart(library: str) -> tuple[str, str, int]:
     """Map what a library needs so that it does not get a namesake of another package.
 
     Return the names that were kept apart, the folder of the other files, and the descriptor of a
-    copy of the library, or -1 if it can be mapped as it is. Nothing is done where it would change
-    more than that. An OSError: a file cannot be read, or not be mapped.
+    copy of the library, or -1. Nothing is done where it would change more than that.
     """
     nothing = "", "", -1
     with ExitStack() as opened:
