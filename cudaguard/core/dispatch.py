@@ -318,7 +318,9 @@ class Dispatch:
             if why.startswith("is"):
                 self.detection.publish("truncated", library, None)
             elif why:
-                needed, _, _, _ = self._looked_into(library)
+                needed, _, _, copies = self._looked_into(library)
+                for _, ended in copies:  # ctypes opens the file itself
+                    ended(False)
                 self.native.choose(library, os.path.basename(library), needed)
         elif self.is_installed and not mode & RTLD_NOLOAD:
             self.native.choose("", library, (library,))

@@ -48,7 +48,6 @@ def test_system_and_python_are_these(look):
     assert found["system"]["kernel"] == platform.uname().release
     assert found["system"]["libc"] == os.confstr("CS_GNU_LIBC_VERSION")
     assert found["system"]["cpus"] == len(os.sched_getaffinity(0))
-    assert found["system"]["memory_bytes"] > 1 << 28
 
 
 def test_packages_have_version_and_build(planted, look):
@@ -85,17 +84,3 @@ def test_gpus_as_the_kernel_module_lists_them(tmp_path):
     found = inventory.gpus(str(tmp_path))
     assert found["driver"] == "580.65.06"
     assert found["models"] == ["NVIDIA H100 80GB HBM3"] * 2
-
-
-@pytest.mark.parametrize(
-    ("said", "told"),
-    [
-        ("model name\t: Xeon\nflags\t\t: fpu avx2 sse4_2 avx512f\n", "sse4_2 avx2 avx512f"),
-        ("Features\t: fp asimd sve\n", "asimd sve"),
-        ("flags\t\t:\nbugs\t: avx2\n", ""),
-    ],
-)
-def test_vector_instructions(tmp_path, said, told):
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/cpuinfo").write_text(said)
-    assert inventory.system(str(tmp_path))["instructions"] == told

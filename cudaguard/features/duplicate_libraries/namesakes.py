@@ -2,11 +2,8 @@
 
 auditwheel names what it puts into a wheel by the contents that it had before: libhdf5_hl has one
 name in the wheels of h5py and netCDF4, and needs another libhdf5 in each. The loader takes the
-first file of a name for both packages. The second one then works with two copies of libhdf5, half
-of it with each: "NetCDF: HDF error".
-
-So the second package gets its own file, from a copy in memory that has another name, and those of
-its libraries that need it are copied too, and need it by that name.
+first file of a name for both, and the second package works with two copies of libhdf5. So it gets
+its own file, as a copy in memory with another name; what needs it is copied too, and needs that.
 """
 
 from __future__ import annotations
@@ -15,6 +12,7 @@ import _ctypes
 from contextlib import ExitStack
 
 from cudaguard.elf.forecast import Load
+from cudaguard.elf.process import uses_glibc
 from cudaguard.elf.reader import CXX_RUNTIME, ElfFile, read_elf
 from cudaguard.elf.resident import Resident
 from cudaguard.elf.search_path import SearchPath
@@ -36,6 +34,7 @@ class NamesakeDetector:
 
     def __init__(self, core: Dispatch) -> None:
         self._core = core
+        self._mapped: dict[str, str] = {}  # files -> the paths by which their copies were mapped
 
     def closer_look(self, library: str) -> tuple[str, Callable[[bool], None]] | None:
         """Give a library that is about to be mapped the files of its own package.
@@ -43,7 +42,9 @@ class NamesakeDetector:
         Return the file to be mapped instead of it, if it has to need them by another name, and what
         to call when it was mapped, or could not be.
         """
-        if not self._core.permit().acts:
+        if library in self._mapped:
+            return self._mapped[library], lambda _: None
+        if not (self._core.permit().acts and uses_glibc()):
             return None
         try:
             names, folder, copy = keep_apart(library)
@@ -52,7 +53,16 @@ class NamesakeDetector:
         if names:
             how = f"gets its own {names}, not that of {folder}"
             self._core.reporter.repaired("CG843", "keep_apart", os.path.basename(library), how)
-        return (path_of_copy(copy), lambda _: os.close(copy)) if copy >= 0 else None
+        if copy < 0:
+            return None
+        path = path_of_copy(copy)
+
+        def ended(is_mapped: bool) -> None:
+            os.close(copy)
+            if is_mapped:
+                self._mapped[library] = path
+
+        return path, ended
 
 
 _renamed: dict[str, str] = {}  # files -> the names that their copies in this process have

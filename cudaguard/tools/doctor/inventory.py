@@ -32,16 +32,7 @@ if TYPE_CHECKING:
 # Those of the system that count where a package has none of its own.
 _LIBRARIES = ("libcudart.so.13", "libcudart.so.12", "libcudnn.so.9", "libcudnn.so.8",
               "libnccl.so.2", "libnvinfer.so.10", "libstdc++.so.6")  # fmt: skip
-# What a binary may need, and a program dies of SIGILL without; x86-64's, then ARM's.
-_VECTOR = (
-    *("sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512_vnni"),
-    *("avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16"),
-    *("asimd", "asimddp", "sve", "sve2", "bf16", "i8mm"),
-)
-
-# What is looked for in files of the system, in what nvcc says, and in metadata.
-_FEATURES = re.compile(r"^(?:flags|Features)[ \t]*:[ \t]*(.+)$", re.MULTILINE)
-_MEMORY = re.compile(r"^MemTotal:[ \t]*(\d+) kB$", re.MULTILINE)
+# What is looked for in files of the system, and in metadata.
 _OS_NAME = re.compile(r'^PRETTY_NAME="?([^"\n]+)', re.MULTILINE)
 _CPU = re.compile(r"^model name[ \t]*:[ \t]*(.+)$", re.MULTILINE)
 _TAG = re.compile(r"^Tag:[ \t]*([^\s]+)", re.MULTILINE)
@@ -71,8 +62,6 @@ def inventory(site: Site) -> dict[str, Any]:
 def system(root: str = "/") -> dict[str, str | int]:
     """Return what is below Python, in the file system that begins at root."""
     cpu = text_of(root, "proc/cpuinfo")
-    has = _found(_FEATURES, cpu).split()
-    memory = _found(_MEMORY, text_of(root, "proc/meminfo"))
     release = platform.uname()
     try:
         libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
@@ -85,9 +74,7 @@ def system(root: str = "/") -> dict[str, str | int]:
         "libc": libc,
         "kind": ", ".join(kinds_of_machine(root)),
         "cpu": _found(_CPU, cpu).strip(),
-        "instructions": " ".join(filter(has.__contains__, _VECTOR)),
         "cpus": cores(),
-        "memory_bytes": int(memory or 0) * 1024,
     }
 
 

@@ -63,11 +63,11 @@ def run(child, compiler):
         file = package + sysconfig.get_config_var("EXT_SUFFIX")
         shutil.copy(compiler.library(file, source, *flags), child.folder / file)
 
-    def run(mode, *order, bases="12", more=""):
+    def run(mode, *order, bases="12", more="", code=""):
         if not (child.folder / "first.libs").exists():
             build("first", 1, bases, more)
             build("second", 2, bases, more)
-        done = child.command(sys.executable, "-c", CODE.format(mode, *order))
+        done = child.command(sys.executable, "-c", CODE.format(mode, *order) + code)
         assert done.stderr == ""
         return done.stdout.splitlines()
 
@@ -93,3 +93,17 @@ def test_namesake_that_needs_the_same_is_shared(run):
 def test_library_that_asks_where_it_lies_is_let_be(run):
     more = "int dladdr(const void *, void *); void *asks = (void *)dladdr;"
     assert run("fix", "first", "second", more=more) == ["1 1", ""]
+
+
+AGAIN = """
+import ctypes, os, sys
+first.mark = ctypes.CDLL(first.__file__) and sys.modules.pop("first").ask
+import first as again
+files = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+print(again.ask(), first.mark == again.ask, [file for file in files if "memfd" in file])
+"""
+
+
+def test_extension_that_comes_again(run):
+    """It is mapped as it was, and no file stays open; ctypes takes the file itself."""
+    assert run("fix", "second", "first", code=AGAIN)[-1] == "1 True []"
