@@ -427,6 +427,7 @@ class Dispatch:
         if is_put_off(self.look):
             return
         self.detection.has_begun = True  # once, whatever becomes of it
+        self.kernel.of_loads().loader.takes_all = True
         from cudaguard.elf.process import uses_glibc
 
         if uses_glibc():

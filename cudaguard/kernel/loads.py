@@ -64,6 +64,7 @@ class Loader:
         self.paths: set[str] = set()  # of these, and of extensions that were let pass
         self.names: dict[str, str] = {}  # of the files of libraries -> the first path
         self.looked_at: set[str] = set()  # see `_namesake`
+        self.takes_all = False  # True once the guard looks itself: nothing is told
         # The last one of these, if nothing else comes with it, and how many entries are to be seen.
         self.alone: ModuleSpec | None = None
         self.pending = 0
@@ -154,6 +155,8 @@ def _namesake(path: str, needed: "tuple[str, ...]") -> str:
 
     It is looked for in the folders that the file names, as are those that need it.
     """
+    if loader.takes_all:
+        why_mapped("")
     folders = run_path(path).replace("$ORIGIN", path.rpartition("/")[0]).split(":")
     names, looked_at = list(needed), set()
     for name in names:  # which grows
@@ -175,9 +178,7 @@ def _namesake(path: str, needed: "tuple[str, ...]") -> str:
 
 def _needed_by(path: str) -> "list[str]":
     names, places = _read(path)
-    return [
-        names[place : names.find(0, place)].decode("utf-8", "replace") for place in places or ()
-    ]
+    return [names[at : names.find(0, at)].decode("utf-8", "replace") for at in places or ()]
 
 
 def run_path(path: str) -> str:
@@ -424,10 +425,9 @@ def _why_new(how: str, now: "tuple[int, ...]", *, is_whole: bool) -> "str | None
                 is_library = name.startswith(("lib", "ld-")) and entry in members
                 is_from_start &= is_library or not slash
                 is_meant = is_from_start or not name or name.startswith(_MAY_BE_GLOBAL)
-                if entry in members and not is_meant:
-                    return f"{name}, which is global, {how}"
-                if _concerns(name):
-                    return f"{name}, {how}"
+                is_meant |= entry not in members
+                if not loader.takes_all and (_concerns(name) or not is_meant):
+                    return f"{name}, {how}" if is_meant else f"{name}, which is global, {how}"
             last, entry = entry, following
     except failures():  # another thread has changed it meanwhile, or the last one is gone
         return _UNREADABLE if is_whole else None

@@ -39,8 +39,7 @@ class NamesakeDetector:
     def closer_look(self, library: str) -> tuple[str, Callable[[bool], None]] | None:
         """Give a library that is about to be mapped the files of its own package.
 
-        Return the file to be mapped instead of it, if it has to need them by another name, and what
-        to call when it was mapped, or could not be.
+        Return the file to be mapped instead, if one has to be, and what to call afterwards.
         """
         if library in self._mapped:
             return self._mapped[library], lambda _: None

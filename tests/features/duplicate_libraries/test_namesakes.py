@@ -31,6 +31,7 @@ PyMODINIT_FUNC PyInit_{1}(void) {{ return PyModule_Create(&definition); }}
 """
 CODE = """
 import cudaguard; cudaguard.install({!r})
+{}
 import {}, {}
 print(first.ask(), second.ask())
 print(*(one for one in cudaguard.status().changes if "CG843" in one))
@@ -63,23 +64,27 @@ def run(child, compiler):
         file = package + sysconfig.get_config_var("EXT_SUFFIX")
         shutil.copy(compiler.library(file, source, *flags), child.folder / file)
 
-    def run(mode, *order, bases="12", more="", code=""):
+    def run(mode, *order, bases="12", more="", code="", first=""):
         if not (child.folder / "first.libs").exists():
             build("first", 1, bases, more)
             build("second", 2, bases, more)
-        done = child.command(sys.executable, "-c", CODE.format(mode, *order) + code)
+        done = child.command(sys.executable, "-c", CODE.format(mode, first, *order) + code)
         assert done.stderr == ""
         return done.stdout.splitlines()
 
     return run
 
 
+LOOKS = "import ctypes; ctypes.CDLL('libm.so.6', ctypes.RTLD_GLOBAL)"
+
+
+@pytest.mark.parametrize("first", ["", LOOKS])
 @pytest.mark.parametrize("order", [("first", "second"), ("second", "first")])
-def test_each_package_gets_its_own(run, order):
+def test_each_package_gets_its_own(run, order, first):
     (red, nothing) = run("off", *order)
     assert (red, nothing) == ("1 1" if order[0] == "first" else "2 2", "")
     for mode in ("fix", "strict"):
-        answers, said = run(mode, *order)
+        answers, said = run(mode, *order, first=first)
         assert answers == "1 2"
         assert f"gets its own {HL}, not that of " in said
     assert run("observe", *order) == [red, ""]
