@@ -39,7 +39,7 @@ CEILINGS = {
     "lines of the package": 32999,
     "modules of the package": 159,
     "lines of data in the package": 2044,
-    "lines of the tests": 44683,
+    "lines of the tests": 44684,
     "lines loaded by install()": 700,
     "lines loaded by install(); import ctypes": 1269,
 }
