@@ -39,7 +39,7 @@ CEILINGS = {
     "lines of the package": 33000,
     "modules of the package": 159,
     "lines of data in the package": 2054,
-    "lines of the tests": 44684,
+    "lines of the tests": 44698,
     "lines loaded by install()": 700,
     "lines loaded by install(); import ctypes": 1269,
 }

@@ -170,8 +170,8 @@ def _namesake(path: str, needed: "tuple[str, ...]") -> str:
                         names += mine
                     elif {*mine} - {*_needed_by(there)}:
                         return name
-                except OSError:
-                    pass
+                except failures():  # it is not there, or no library
+                    continue
     loader.looked_at |= looked_at
     return ""
 

@@ -13,6 +13,8 @@ import sysconfig
 
 import pytest
 
+from cudaguard.elf.reader import PT_DYNAMIC, ElfFile
+
 from ...hooks.conftest import compiler as compiler
 
 pytestmark = pytest.mark.skipif(
@@ -113,3 +115,15 @@ print(again.ask(), first.mark == again.ask, [file for file in files if "memfd" i
 def test_extension_that_comes_again(run):
     """It is mapped as it was, and no file stays open; ctypes takes the file itself."""
     assert run("fix", "second", "first", code=AGAIN)[-1] == "1 True []"
+
+
+def test_file_that_is_no_library_is_let_be(run, child):
+    """The kernel reads what an extension needs, before the loader refuses it."""
+    run("off", "first", "second")
+    file = child.folder / "second.libs" / HL
+    data = bytearray(file.read_bytes())
+    with ElfFile(str(file)) as elf:
+        _, _, place, _, size, _ = next(part for part in elf.segments if part[0] == PT_DYNAMIC)
+    data[place : place + size] = bytes(size)
+    file.write_bytes(data)
+    assert run("fix", "first", "second") == ["1 1", ""]
