@@ -295,7 +295,9 @@ class Dispatch:
             self.detection.publish("mapping", copies[0][0] if copies else spec.origin, spec.name)
         return copies[0] if copies else None
 
-    def _looked_into(self, file: str) -> tuple[tuple[str, ...], tuple[str, ...], bool, list[Any]]:
+    def _looked_into(
+        self, file: str, *, is_closer: bool = True
+    ) -> tuple[tuple[str, ...], tuple[str, ...], bool, list[Any]]:
         """Return what a library needs, of what runtime it is, if it is cut short, and copies."""
         if sys.platform == "win32":
             from cudaguard.system import pe
@@ -307,7 +309,7 @@ class Dispatch:
         from cudaguard.elf.reader import read_elf
 
         elf = read_elf(file)
-        copies = self.detection.publish("closer_look", file)
+        copies = self.detection.publish("closer_look", file) if is_closer else []
         return elf.needed, elf.runtime, elf.is_truncated, copies
 
     def before_load(self, library: str, mode: int) -> None:
@@ -317,8 +319,8 @@ class Dispatch:
             why, _ = self.kernel.of_loads().judged(library)
             if why.startswith("is"):
                 self.detection.publish("truncated", library, None)
-            elif why:
-                needed, _, _, copies = self._looked_into(library)
+            elif why:  # a runtime of its own concerns extensions alone
+                needed, _, _, copies = self._looked_into(library, is_closer=why[:3] != "has")
                 for _, ended in copies:  # ctypes opens the file itself
                     ended(False)
                 self.native.choose(library, os.path.basename(library), needed)

@@ -151,10 +151,7 @@ def _judge(path: str) -> "tuple[str, tuple[str, ...] | None, bool]":
 
 
 def _namesake(path: str, needed: "tuple[str, ...]") -> str:
-    """Return a library that is needed and is there already from elsewhere, and needs others there.
-
-    It is looked for in the folders that the file names, as are those that need it.
-    """
+    """Return a library of its own folders that is there from elsewhere, and has other needs."""
     if loader.takes_all:
         why_mapped("")
     folders = run_path(path).replace("$ORIGIN", path.rpartition("/")[0]).split(":")

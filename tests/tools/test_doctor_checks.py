@@ -352,8 +352,8 @@ def test_folder_of_the_variable_before_the_wheel(planted, build, tmp_path):
 STACK = "int answer(void) { return 42; }"
 GLIBC_2_41 = """
 import os
-real = os.confstr
-os.confstr = lambda name: "glibc 2.41" if name == "CS_GNU_LIBC_VERSION" else real(name)
+import posix  # of which the guard has its own functions
+posix.confstr = os.confstr = lambda name: "glibc 2.41"
 """
 
 

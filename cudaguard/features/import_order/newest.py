@@ -12,8 +12,6 @@ import sys
 from cudaguard.core.request import Done
 from cudaguard.files import names_in, os, own_errors
 
-CXX_RUNTIME = "libstdc++.so.6"
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,13 +19,14 @@ if TYPE_CHECKING:
     from cudaguard.core.request import Outcome, Request
 
 
-def preload_newest(request: Request, soname: str = CXX_RUNTIME) -> Iterator[Outcome]:
+def preload_newest(request: Request, soname: str = "") -> Iterator[Outcome]:
     """Open the newest copy of a library where the loader would take an older one.
 
-    An extension needs it, or a package comes: all of these need a C++ runtime.
+    An extension needs it, or a package comes: what the rule names first these need as well.
     """
     if not request.permit.acts:  # nothing is known to fail yet
         return
+    soname = soname or request.values[0]
     path = request.path or ""
     folder = os.path.dirname(path)
     files = [*_below(f"{sys.prefix}/lib", soname), *_below(f"{sys.base_prefix}/lib", soname)]
