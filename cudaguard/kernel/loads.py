@@ -28,7 +28,7 @@ _OF_SYSTEM = ("libc.so", "libm.so", "libpthread.so", "libdl.so", "librt.so", "li
 _UNLIKE = (LookupError, TypeError, ValueError)  # of reading what is not as it should be
 _CXX_RUNTIME, _OWN_RUNTIME = "libstdc++.so.6", b"2idE\0"  # how a variable of its names ends
 _PART = b"13random_device"  # is another one in each release, and newer compilers add it
-_NEEDED = 1
+_NEEDED, NAMESAKE = 1, "as another package does"
 _RUN_PATHS = (29, 15)  # the second where there is not the first
 _START = 1 << 14  # bytes; headers and names of most extensions lie there
 _MOST = 1 << 16  # of what is counted or read in one piece
@@ -141,7 +141,7 @@ def _judge(path: str) -> "tuple[str, tuple[str, ...] | None, bool]":
     if not is_alone:
         name = _namesake(path, needed)
         if name:
-            return why or f"needs {name}, as another package does", None, False
+            return f"needs {name}, {NAMESAKE}", None, False
     if ord("Z") in names:  # a letter is found quickly, or not; names in C hardly have it
         if _OWN_RUNTIME in names and _CXX_RUNTIME not in needed:
             return why or "has a C++ runtime of its own", None, is_alone

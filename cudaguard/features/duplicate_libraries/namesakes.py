@@ -8,15 +8,14 @@ its own file, as a copy in memory with another name; what needs it is copied too
 
 from __future__ import annotations
 
-import _ctypes
 from contextlib import ExitStack
 
 from cudaguard.elf.forecast import Load
 from cudaguard.elf.process import uses_glibc
 from cudaguard.elf.reader import CXX_RUNTIME, ElfFile, read_elf
-from cudaguard.elf.resident import Resident
 from cudaguard.elf.search_path import SearchPath
 from cudaguard.files import os, own_errors
+from cudaguard.kernel.loads import NAMESAKE
 from cudaguard.system.preload import copy_of, needed_first, path_of_copy, why_no_copy
 
 TYPE_CHECKING = False
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.elf.forecast import LoadedObject
+    from cudaguard.elf.resident import Resident
 
 _FIRST_LETTERS = b"LMNOPQRSTUVWXYZ"  # of new names, in place of a small one
 
@@ -43,11 +43,14 @@ class NamesakeDetector:
         """
         if library in self._mapped:
             return self._mapped[library], lambda _: None
-        if not (self._core.permit().acts and uses_glibc()):
+        why, _ = self._core.kernel.of_loads().judged(library)
+        if not (why.endswith(NAMESAKE) and self._core.permit().acts and uses_glibc()):
             return None
         try:
             names, folder, copy = keep_apart(library)
-        except own_errors(OSError, AttributeError, StopIteration):  # the loader has its own words
+        except own_errors(
+            OSError, AttributeError, ImportError, StopIteration
+        ):  # the loader has its own words
             return None
         if names:
             how = f"gets its own {names}, not that of {folder}"
@@ -73,6 +76,10 @@ def keep_apart(library: str) -> tuple[str, str, int]:
     Return the names that were kept apart, the folder of the other files, and the descriptor of a
     copy of the library, or -1. Nothing is done where it would change more than that.
     """
+    import _ctypes  # not before: it maps a library
+
+    from cudaguard.elf.resident import Resident
+
     nothing = "", "", -1
     with ExitStack() as opened:
         resident = opened.enter_context(Resident())

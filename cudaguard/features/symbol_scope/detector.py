@@ -141,7 +141,11 @@ class ScopeDetector:
 _OF_RUNTIMES = "CG813"
 _PRIVATE = "mapped from a copy in memory, in which its C++ runtime is its own"
 _UNBOUND = "loaded before {}, which has parts of it"
-_PART = b"_ZNSt13random_device"
+# Some names of `std::random_device`, and one of a whole runtime.
+_PARTS = (
+    *(b"_ZNSt13random_device9_M_getvalEv", b"_ZNSt13random_device7_M_finiEv"),
+    b"_ZNSt7collateIcE2idE",
+)
 _GLOBAL = 1 << 4
 _paths: dict[object, str] = {}  # file -> the path by which its copy was mapped in this process
 
@@ -197,9 +201,9 @@ class RuntimeDetector:
 
         Mapped together, libstdc++ itself would use these parts, whoever asks for it later.
         """
-        from cudaguard.system.preload import is_mapped, open_all
+        from cudaguard.system.preload import open_all
 
-        if self._core.permit().acts and uses_glibc() and not is_mapped(CXX_RUNTIME):
+        if self._core.permit().acts and uses_glibc():
             try:
                 runtime = _bound_runtime(library)
             except own_errors(OSError, AttributeError, ImportError):  # the loader has its own words
@@ -210,27 +214,26 @@ class RuntimeDetector:
 
 
 def _bound_runtime(library: str) -> str:
-    """Return the libstdc++ that the loader would map for a library, and bind to parts of that."""
+    """Return the libstdc++ that the loader would map with a library, and bind to parts of that."""
     from cudaguard.elf.forecast import Load
-    from cudaguard.elf.resident import Resident
+    from cudaguard.elf.symbols import SharedObject, Wanted
+    from cudaguard.system.preload import is_mapped
 
     with ExitStack() as opened:
-        resident = opened.enter_context(Resident())
-        load = Load(library, opened.enter_context(ElfFile(library)), resident, opened)
-        load.map_libraries()
-        paths = [os.path.basename(one.path) for one in load.objects]
-        if CXX_RUNTIME not in paths:
+        file = opened.enter_context(ElfFile(library))
+        symbols = SharedObject(file)
+        *parts, has_ids = (symbols.defines(Wanted(name)) for name in _PARTS)
+        # An `operator new` of its own, not of such a runtime: what it frees, it has made.
+        if not has_ids and (not any(parts) or symbols.has_global(b"_Znwm")):
             return ""
-        runtime = load.objects[paths.index(CXX_RUNTIME)]
-        has_parts = False
-        for one in load.objects[: paths.index(CXX_RUNTIME)]:
-            both = one.symbols.named(one.symbols.codes() & runtime.symbols.codes())
-            ids = any(is_runtime_id(name) for _, name, _ in both)
-            # An `operator new` of its own, not of such a runtime: what it frees, it has made.
-            if not ids and one.symbols.has_global(b"_Znwm"):
-                return ""
-            has_parts |= ids or any(name.startswith(_PART) for _, name, _ in both)
-        return runtime.path if has_parts else ""
+        if is_mapped(CXX_RUNTIME):
+            return ""
+        from cudaguard.elf.resident import Resident  # maps a library: not without a reason
+
+        load = Load(library, file, opened.enter_context(Resident()), opened)
+        load.map_libraries()
+        paths = (one.path for one in load.objects if one.is_new)
+        return next((path for path in paths if os.path.basename(path) == CXX_RUNTIME), "")
 
 
 def _copied(library: str) -> int:

@@ -15,7 +15,7 @@ import sys
 from glob import glob
 
 from cudaguard.files import text_of
-from cudaguard.system.machine import kinds_of_machine, library_file, look_at_driver
+from cudaguard.system.machine import kinds_of_machine, look_at_driver
 from cudaguard.system.packages import documents
 from cudaguard.system.processes import cores
 from cudaguard.system.torch_build import folder_of
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
     Package = dict[str, str]
 
-# Those of the system that count where a package has none of its own.
-_LIBRARIES = ("libcudart.so.13", "libcudart.so.12", "libcudnn.so.9", "libcudnn.so.8",
-              "libnccl.so.2", "libnvinfer.so.10", "libstdc++.so.6")  # fmt: skip
 # What is looked for in files of the system, and in metadata.
 _OS_NAME = re.compile(r'^PRETTY_NAME="?([^"\n]+)', re.MULTILINE)
 _CPU = re.compile(r"^model name[ \t]*:[ \t]*(.+)$", re.MULTILINE)
@@ -45,14 +42,11 @@ def inventory(site: Site) -> dict[str, Any]:
         for dist in sorted(site.installed.found, key=lambda dist: dist.key)
     }
     packages.update((os.path.basename(path), "unreadable") for path, _ in site.installed.unreadable)
-    # What the loader would take from the system for CUDA's libraries, links resolved.
-    files = {name: library_file(name) for name in _LIBRARIES}
     return {
         "system": system(),
         "python": python(),
         "gpu": gpus(),
         "torch": torch(site.version("torch") or ""),
-        "libraries": {name: os.path.realpath(file) for name, file in files.items() if file},
         "variables": variables(site.environ),
         "packages": packages,
         "conda": {name: f"{version} {build}" for name, version, build, _ in documents(sys.prefix)},
@@ -86,8 +80,6 @@ def python() -> dict[str, str]:
     return {
         "version": platform.python_version(),
         "implementation": platform.python_implementation(),
-        "build": ", ".join(platform.python_build()),
-        "compiler": platform.python_compiler(),
         "threads": "GIL" if getattr(sys, "_is_gil_enabled", lambda: True)() else "free-threaded",
         "kind": kind,
         "prefix": sys.prefix,
