@@ -199,7 +199,7 @@ class RuntimeDetector:
     def closer_look(self, library: str) -> None:
         """Open libstdc++ before the first library that needs it, if that has parts of it.
 
-        Mapped together, libstdc++ itself would use these parts, whoever asks for it later.
+        Mapped together, libstdc++ itself would use these parts, for all who ask for it later.
         """
         from cudaguard.system.preload import open_all
 
