@@ -246,7 +246,7 @@ class ElfFile(ElfObject):
         return sum(size for _, _, size in self._loads)
 
     def copy_mapped(self, to: int) -> None:
-        """Write what the loader maps into another file, each part where it stands in this one."""
+        """Write what the loader maps into another file, each part at its own place."""
         for start, _, size in self._loads:
             os.lseek(to, start, os.SEEK_SET)
             done = 0

@@ -222,7 +222,7 @@ def copy_of(file: ElfFile, name: str, changed: Iterable[tuple[int, int]]) -> int
     """Return the descriptor of a copy with other bytes at some places; or an OSError is raised."""
     copy = os.memfd_create(name[:200])
     try:
-        if copy <= 2:  # whoever writes errors there would write into it
+        if copy <= 2:  # errors would be written into it
             raise OSError("no standard input, output or error is open")
         file.copy_mapped(copy)
         for place, byte in changed:
