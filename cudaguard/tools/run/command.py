@@ -15,7 +15,7 @@ from cudaguard.core.record import FAULTS, FOLDER_VARIABLE, JOURNAL
 from cudaguard.core.reports import PREREQUISITE, Repaired
 from cudaguard.files import open_to_read, os
 from cudaguard.files.layout import Page
-from cudaguard.system.processes import state
+from cudaguard.system.processes import oom_kills, state
 from cudaguard.tools.common import UsageError, add_verbose, note
 from cudaguard.tools.run import launch
 from cudaguard.tools.run.record import Signaled, Started, lines_in, read_events, typed
@@ -79,12 +79,11 @@ def execute(args: Namespace) -> int:
     is_below = os.path.isdir(os.environ.get(FOLDER_VARIABLE, ""))  # of a run that tells it all
     is_wanted = asked or (environment[MODE_VARIABLE] != "off" and not is_below)
     if IS_SUPPORTED and not args.exec and is_wanted:
-        from cudaguard.system.processes import oom_kills
         from cudaguard.tools.run.record import RunRecord
         from cudaguard.tools.run.supervise import run_recorded
 
         record, kills = RunRecord(), oom_kills()
-        deaths = Deaths(record)
+        deaths = Deaths(record, kills)
 
         def tell(ended: ProgramEnd) -> None:
             report = None
@@ -118,7 +117,8 @@ def execute(args: Namespace) -> int:
 class Deaths:
     """Tells of processes below the program that have died: of the first ten, then how many."""
 
-    def __init__(self, record: RunRecord) -> None:
+    def __init__(self, record: RunRecord, kills: int) -> None:
+        self._kills = kills  # of the kernel, before the program began
         self._folder = record.folder or os.devnull  # there is no file below that
         self._journal = os.path.join(self._folder, JOURNAL)
         self._seen = 0  # bytes of the journal
@@ -149,7 +149,11 @@ class Deaths:
                 if isinstance(event, Started) and line.pid != program:
                     self._dead.discard(line.pid)
                 if isinstance(event, Signaled) and event.is_end and event.pid in self._processes:
-                    self._add(self._processes[event.pid], about)
+                    process = self._processes[event.pid]
+                    # Ray's raylet has reasons of its own, and says so; mpirun ends for its ranks.
+                    is_foreign = event.signal == signal.SIGKILL and line.pid != process.parent
+                    if not is_foreign or process.rank is not None or oom_kills() > self._kills >= 0:
+                        self._add(process, about)
             for process in processes_of((), crashed).values():
                 known = self._processes.get(process.pid, process)
                 self._add(known._replace(signal=process.signal), about)
