@@ -338,7 +338,7 @@ def _other_torch(case: _Case) -> tuple[str, str]:
         f"{case.file} was built for another torch: {case.torch} has no {case.functions}"
         f"{_built_against(case)}"
     )
-    return message, _REBUILD
+    return message, f"install a build of it for this torch, or {_REBUILD}"
 
 
 def _built_against(case: _Case) -> str:
@@ -457,10 +457,16 @@ def check_extension(
 
 
 def check_one_of_many(
-    path: str, modules: tuple[str, ...], settled: dict[object, Settled] | None
+    path: str,
+    modules: tuple[str, ...],
+    settled: dict[object, Settled] | None,
+    opened: tuple[str, ...] = (),
 ) -> ExtensionCheck:
-    """Check as `check_extension` does, with what `forecast` has `settled` for others as well."""
-    files = [file for module in modules for file in extensions_of(module)]
+    """Check as `check_extension` does, with what `forecast` has `settled` for others as well.
+
+    Libraries that were `opened` are there, once the modules are imported.
+    """
+    files = [file for module in modules for file in extensions_of(module)] + [*opened]
     found = forecast(path, files, settled)
     other = built_for_python(found.path)
     if found.is_fine and other and other != PYTHON:

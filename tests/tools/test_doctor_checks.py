@@ -169,6 +169,28 @@ def test_library_in_a_wheel_that_the_package_opens_by_its_path(planted, build):
     assert planted.one("CG902") == ("ok", [])
 
 
+def test_library_of_its_own_that_the_package_opens_by_its_path(planted, build):
+    """As torchaudio does; what that one lacks is named, and no fault of a part nobody uses."""
+    absent = build("libsox.so", "int x;", "-Wl,-soname,libsox.so")
+    for name, needed in (("libown.so", ()), ("libother.so", (absent,))):
+        build(f"alpha/{name}", "int y;", f"-Wl,-soname,{name}", "-Wl,--no-as-needed", *needed)
+    absent.unlink()
+    own = planted.folder / "alpha/libown.so"
+    driver = build("libcuda.so.1", "int z;", "-Wl,-soname,libcuda.so.1")
+    build("alpha/_C.so", "int call;", "-Wl,--no-as-needed", own, driver)
+    build("alpha/_sox.so", "int call;", "-Wl,--no-as-needed", own.parent / "libother.so", driver)
+    driver.unlink()
+    names = [f"alpha/{name}" for name in ("_C.so", "libown.so", "_sox.so", "libother.so")]
+    planted.distribution("alpha", files=names[:2])
+    assert planted.one("CG902") == ("ok", [])
+    planted.distribution("alpha", files=names)
+    (found,) = planted.one("CG902")[1]
+    assert (found["severity"], found["evidence"][0]) == ("warning", f"{own.parent}/_sox.so")
+    assert "needs libsox.so (through libother.so)" in found["what"]
+    own.unlink()
+    assert [one["severity"] for one in planted.one("CG902")[1]] == ["warning"]
+
+
 def test_one_finding_for_all_extensions_of_a_package_with_one_cause(planted, build):
     for number in range(5):
         library = build("libcublas.so.12", "int x;", "-Wl,-soname,libcublas.so.12")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
+from types import MappingProxyType
 
 from cudaguard.core.checks import Check, Skipped
 from cudaguard.core.lifecycle import activation
@@ -26,7 +27,7 @@ from cudaguard.system.torch_build import PYTHON
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from cudaguard.core.checks import Result
     from cudaguard.elf.forecast import ExtensionCheck, Settled
@@ -60,6 +61,9 @@ def check(site: Site) -> Result:
     in_wheels = {file.soname for file in site.shared_files if file.dist.startswith("nvidia-")}
     load_demangler()
     settled: dict[object, Settled] = {}
+    own: dict[str, dict[str, str]] = {}  # by distribution: soname -> library
+    for file in site.shared_files:
+        own.setdefault(file.dist, {})[file.soname] = file.path
     findings = []
     failed: dict[tuple[str, str], list[ExtensionCheck]] = {}  # by distribution and cause
     for file in files:
@@ -68,7 +72,7 @@ def check(site: Site) -> Result:
             if check.ok is False:
                 findings.append(wording.torch_would_not_load(check, site.version("torch") or ""))
             continue
-        check, _ = checked(file.path, settled)
+        check, _ = checked(file.path, settled, own[file.dist])
         cause = check.cause or ""
         if check.ok and site.version("torch") and not _is_for_torch(file):
             # Would it load once torch is imported, whose libraries are found first then?
@@ -85,7 +89,9 @@ def check(site: Site) -> Result:
     for key, found in _failed_libraries(libraries, in_wheels, settled).items():
         failed.setdefault(key, []).extend(found)
     for (dist, cause), found in failed.items():
-        is_certain = any(_is_for_torch(file) for file in files if file.path == found[0].path)
+        is_certain = cause != "library-missing" and any(
+            _is_for_torch(file) for file in files if file.path == found[0].path
+        )
         findings.append(
             wording.would_not_load(
                 found,
@@ -174,22 +180,29 @@ def is_library(file: str) -> bool:
     return _LIBRARY.fullmatch(os.path.basename(file)) is not None
 
 
-def checked(file: str, settled: dict[object, Settled]) -> tuple[ExtensionCheck, tuple[str, ...]]:
+def checked(
+    file: str, settled: dict[object, Settled], own: Mapping[str, str] = MappingProxyType({})
+) -> tuple[ExtensionCheck, tuple[str, ...]]:
     """Return the check of a file, and the modules that it took for imported.
 
-    What is known of the libraries of files before is in `settled`, which is added to.
+    What is known of the libraries of files before is in `settled`, which is added to. Its package
+    may have opened those of its `own` libraries (soname -> file) that the loader does not find.
     """
     given: tuple[str, ...] = ()
+    opened: tuple[str, ...] = ()
     while True:
-        check = check_one_of_many(file, given, settled)
-        for rule in activation.active_rules():  # which know what brings a library
-            patterns, module = values_of(rule, "provide_libraries"), rule.watch[0]
-            missing = any(matches(library, patterns) for library in check.missing_libraries)
-            if missing and module not in given:
-                given += (module,)
-                break
-        else:
+        check = check_one_of_many(file, given, settled, opened)
+        missing = check.missing_libraries
+        beside = {own[name] for name in missing if name in own}.difference(opened)
+        modules = (  # of rules which know what brings a library
+            rule.watch[0]
+            for rule in activation.active_rules()
+            if any(matches(name, values_of(rule, "provide_libraries")) for name in missing)
+        )
+        module = next((name for name in modules if name not in given), "")
+        if not module and not beside:
             return check, given
+        opened, given = (*opened, *sorted(beside)), (*given, *filter(None, [module]))
 
 
 def load_demangler() -> None:
