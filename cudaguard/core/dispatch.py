@@ -315,6 +315,8 @@ class Dispatch:
     def before_load(self, library: str, mode: int) -> None:
         """Look at a library, and at how things are, before it is loaded by ctypes."""
         self.scan_missed_loads()
+        if mode & RTLD_GLOBAL:
+            self.look()  # what it adds to the global scope is to be told from what was there
         if self.is_installed and os.sep in library:
             why, _ = self.kernel.of_loads().judged(library)
             if why.startswith("is"):
