@@ -168,6 +168,10 @@ def index() -> str:
         if hasattr(table, "INITIALIZERS"):
             module, _, attribute = table.INITIALIZERS.partition(":")
             initializers += getattr(imported(f"{name}.{module}"), attribute)
+    # What a detector is to hear of is watched as well.
+    for table in tables.values():
+        for modules in getattr(table, "DETECTORS", {}).values():
+            initializers += (module for module in modules if module not in initializers)
     without: dict[str, tuple[str, str]] = {}
     for table in tables.values():
         without.update(getattr(table, "BUILT_WITHOUT", {}))
