@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from cudaguard.core.findings import Kind
 from cudaguard.features.array_interface.consumers import CONSUMERS
 
@@ -12,46 +14,34 @@ if TYPE_CHECKING:
     from cudaguard.features.array_interface.interface import EntryError
 
 _LINK = "https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html"
-_CATEGORY, _PAGE = "ArrayInterfaceWarning", "howto/arrays.md"
+_kind = partial(Kind, category="ArrayInterfaceWarning", page="howto/arrays.md", links=(_LINK,))
 
-WAITED = Kind(
+WAITED = _kind(
     "CG831",
     "an array was passed to a library that ignores its stream",
-    _CATEGORY,
     severity="info",
     consequence="Without a wait it would read data before it is written. cudaguard waited for the "
     "stream.",
     remedy="do nothing; or name the stream, if the array does not: normalize(..., stream=...)",
-    page=_PAGE,
-    links=(_LINK,),
 )
-NOT_CONFORMING = Kind(
+NOT_CONFORMING = _kind(
     "CG833",
     "an array interface does not conform to the specification",
-    _CATEGORY,
     consequence="Some consumers may refuse it, others misread it.",
     remedy="correct the fields that the message names, or pass cudaguard.normalize(array)",
-    page=_PAGE,
-    links=(_LINK,),
 )
-CONVERTED = Kind(
+CONVERTED = _kind(
     "CG834",
     "an array was converted to a form that its reader accepts",
-    _CATEGORY,
     severity="info",
     consequence="The library received the same data in a form that it reads correctly.",
     remedy="do nothing",
-    page=_PAGE,
-    links=(_LINK,),
 )
-AS_IT_IS = Kind(
+AS_IT_IS = _kind(
     "CG835",
     "an array cannot be converted to a form that its reader accepts",
-    _CATEGORY,
     consequence="The library receives the array unchanged, and may refuse or misread it.",
     remedy="correct the field that the message names, or pass a copy",
-    page=_PAGE,
-    links=(_LINK,),
 )
 NO_ENTRY = Kind(
     "CG836",
