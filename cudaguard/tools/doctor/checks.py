@@ -221,20 +221,6 @@ def _problems_of_file(settings: Settings) -> list[Finding]:
     return []
 
 
-KNOWN_FAULTS = Check(
-    FAULT.id,
-    FAULT.title,
-    "Lists the known faults of installed packages and how cudaguard handles each.",
-    check_rules,
-)
-SETTINGS = Check(
-    SETTING.id,
-    SETTING.title,
-    "The CUDAGUARD variables and the configuration file they name, the start-up file that reads "
-    "them, and rule plug-ins that are there.",
-    check_settings,
-)
-
 # --- CG912 and CG913: imports and NVML, each tried in a child -------------------------------------
 
 _MOST_AT_ONCE = 4  # a torch that is being imported takes a core and half a gigabyte
@@ -315,23 +301,23 @@ def check_gpus(site: Site) -> Result:
     return findings, f"driver {machine['driver_version'] or 'unknown'}, {names}"
 
 
-IMPORTS = Check(
-    IMPORT.id,
-    IMPORT.title,
-    "torch, and every installed package that a rule watches, imported alone in a child with a "
-    "time limit: whether it crashes, hangs, or initializes CUDA.",
-    check_alone,
-    "--deep",
-)
-GPUS = Check(
-    GPU.id,
-    GPU.title,
-    "NVML is asked in a child: driver, devices, and whether torch has code for them.",
-    check_gpus,
-    "--deep",
-)
-
-_OWN = {check.id: check for check in (KNOWN_FAULTS, SETTINGS, IMPORTS, GPUS)}
+_ALL = (
+    Check(FAULT.id, FAULT.title,
+      "Lists the known faults of installed packages and how cudaguard handles each.",
+      check_rules),
+    Check(SETTING.id, SETTING.title,
+      "The CUDAGUARD variables and the configuration file they name, the start-up file that reads "
+      "them, and rule plug-ins that are there.",
+      check_settings),
+    Check(IMPORT.id, IMPORT.title,
+      "torch, and every installed package that a rule watches, imported alone in a child with a "
+      "time limit: whether it crashes, hangs, or initializes CUDA.",
+      check_alone, "--deep"),
+    Check(GPU.id, GPU.title,
+      "NVML is asked in a child: driver, devices, and whether torch has code for them.",
+      check_gpus, "--deep"),
+)  # fmt: skip
+_OWN = {check.id: check for check in _ALL}
 CHECKS = tuple(sorted({*_OWN, *table.index.CHECKS}))  # ids
 
 
