@@ -164,7 +164,7 @@ class Deaths:
                 note("run", due[2])
 
     def _crashed(self) -> dict[int, list[FaultDump]]:
-        """Return what the dead wrote down, whose parent may be no Python: mpirun, Ray's raylet."""
+        """Return the dumps of the dead, whose parent may be no Python (mpirun, Ray's raylet)."""
         from cudaguard.tools.run.record import faults_in
 
         return {
