@@ -8,12 +8,13 @@ import sys
 
 from cudaguard import api  # noqa: F401  # hands the features to the core
 from cudaguard.api import active_rules
-from cudaguard.config import CONFIG_VARIABLE, read_environment, read_file
+from cudaguard.config import CONFIG_VARIABLE, read_environment
 from cudaguard.core import decide
 from cudaguard.core.checks import Check, Skipped
 from cudaguard.core.findings import Kind, listed
 from cudaguard.core.rule import INSTALL, REPAIRING, install_call
-from cudaguard.core.rule_check import rules_from_tables, scan_plugins
+from cudaguard.core.rule_check import scan_plugins
+from cudaguard.core.settings import layer_of_call
 from cudaguard.core.table import table
 from cudaguard.errors import ConfigError, RuleError
 from cudaguard.features.gpu_architectures.checks import ending_words, machine_by_child
@@ -214,8 +215,7 @@ def _problems_of_file(settings: Settings) -> list[Finding]:
         )
         return [not_named] if os.path.exists(path) else []
     try:
-        found = read_file(settings.config)
-        rules_from_tables(found.tables, found.source, known=[rule.id for rule in table.rules()])
+        layer_of_call("doctor", None, (), (), (), settings.config)
     except (ConfigError, RuleError) as error:
         return [bad_setting(str(error), settings.config)]
     return []
