@@ -34,19 +34,19 @@ CONVERTED = _kind(
     "CG834",
     "an array was converted to a form that its reader accepts",
     severity="info",
-    consequence="The library received the same data in a form that it reads correctly.",
+    consequence="Otherwise the library may refuse or misread it.",
     remedy="do nothing",
 )
 AS_IT_IS = _kind(
     "CG835",
     "an array cannot be converted to a form that its reader accepts",
-    consequence="The library receives the array unchanged, and may refuse or misread it.",
+    consequence="The library may refuse the array, or compute with wrong or unfinished data.",
     remedy="correct the field that the message names, or pass a copy",
 )
 NO_ENTRY = Kind(
     "CG836",
     "a function that a rule names does not exist",
-    consequence="The rule does nothing in this version of the package.",
+    consequence="The rule does nothing here: arrays are passed unchanged.",
     remedy="update cudaguard if the rule is built in, else correct it; or switch the rule off",
     page="reference/rules.md",
 )
@@ -79,12 +79,7 @@ def not_conforming(producer: str, fault: EntryError) -> Finding:
 def converted(producer: str, consumer: str, changes: str, rule: str, *, is_done: bool) -> Finding:
     """An array was converted to a form that a consumer reads correctly, or ought to be."""
     if is_done:
-        return CONVERTED.found(
-            f"cudaguard corrected {producer} for {consumer}: {changes}.",
-            rule=rule,
-            consequence=f"Otherwise {consumer} may refuse or misread it.",
-            remedy="",
-        )
+        return corrected(f"{producer} for {consumer}", changes, rule)
     is_known = any(consumer == known.name for known in CONSUMERS)
     named = f', consumer="{consumer}"' if is_known else ""
     return CONVERTED.found(
@@ -96,14 +91,9 @@ def converted(producer: str, consumer: str, changes: str, rule: str, *, is_done:
     )
 
 
-def corrected(producer: str, changes: str, rule: str) -> Finding:
-    """What a class exports was corrected, as a rule asks for it."""
-    return CONVERTED.found(
-        f"cudaguard corrected the array interface of {producer}: {changes}.",
-        rule=rule,
-        consequence="Otherwise some libraries may refuse or misread it.",
-        remedy="",
-    )
+def corrected(what: str, changes: str, rule: str) -> Finding:
+    """An array, or what a class exports, was corrected, as a rule asks for it."""
+    return CONVERTED.found(f"cudaguard corrected {what}: {changes}.", rule=rule, remedy="")
 
 
 def as_it_is(producer: str, consumer: str, error: ArrayInterfaceError) -> Finding:
@@ -111,7 +101,6 @@ def as_it_is(producer: str, consumer: str, error: ArrayInterfaceError) -> Findin
     return AS_IT_IS.found(
         f"{consumer} may not read the {error.field} of {producer} correctly.",
         f"{error.field} is {error.value}: {error.rule}",
-        consequence=f"{consumer} may refuse the array, or compute with wrong or unfinished data.",
         remedy=error.remedy,
     )
 
@@ -123,7 +112,6 @@ def no_such_entry(rule: str, place: str, error: Exception) -> Finding:
         f"Rule {rule} names {place}, which does not exist here or cannot be replaced.",
         f"{type(error).__name__}: {error}",
         rule=rule,
-        consequence="Arrays are passed unchanged.",
         remedy=f"{how}, or switch it off: CUDAGUARD_RULES=-{rule}",
     )
 
