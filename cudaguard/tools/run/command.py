@@ -34,6 +34,7 @@ _LONGEST = 1000  # characters of one; a pipe that takes any takes 4096 bytes
 # Seconds in which the program may end for that reason (a DataLoader looks every five), or a
 # launcher the job of a rank: the report names the process then.
 _HELD, _RANK_HELD = 10, 40
+_SIGKILL = getattr(signal, "SIGKILL", -1)  # Windows has none
 _REPAIRS = ("repair", PREREQUISITE)  # kinds of lines
 
 EXAMPLES = """\
@@ -150,7 +151,7 @@ class Deaths:
                 if line.kind == "child" and line.other in self._processes:
                     process = self._processes[line.other]
                     # Ray's raylet has reasons of its own, and says so; mpirun ends for its ranks.
-                    is_killed = line.number("signal") == signal.SIGKILL
+                    is_killed = line.number("signal") == _SIGKILL
                     is_foreign = is_killed and line.pid != process.parent
                     if not is_foreign or process.rank is not None or oom_kills() > self._kills >= 0:
                         self._add(process, about)
@@ -188,7 +189,7 @@ class Deaths:
         from cudaguard.tools.run.story import name_of, place_of, story_of
 
         # Who forks may have the kernel kill the fork at its own end, as celery does.
-        is_asked = self._is_ending and process.signal == signal.SIGKILL
+        is_asked = self._is_ending and process.signal == _SIGKILL
         if not process.how or is_asked or process.pid in self._dead:
             return
         self._dead.add(process.pid)
