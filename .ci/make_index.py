@@ -11,6 +11,7 @@ import importlib
 import pkgutil
 import re
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 from textwrap import fill
 
@@ -100,7 +101,12 @@ def events_of(detector: str, modules):
 
     guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     known = re.findall(r"\n\| `(\w+)` \| event \|", guide)
-    events = [event for event in known if hasattr(table.resolve(detector), event)]
+    kind = table.resolve(detector)
+    events = [event for event in known if hasattr(kind, event)]
+    for name in vars(kind).keys() - known:  # it would never be called
+        meant = get_close_matches(name, known, 1, 0.8)
+        if meant:
+            raise SystemExit(f"{detector}: there is no event {name!r}; did you mean {meant[0]!r}?")
     imports = [f"imported:{module}" for module in modules]
     return (*(event for event in events if event != "imported"), *imports)
 
