@@ -11,6 +11,7 @@ import importlib
 import pkgutil
 import re
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 from textwrap import fill
 
@@ -100,7 +101,12 @@ def events_of(detector: str, modules):
 
     guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     known = re.findall(r"\n\| `(\w+)` \| event \|", guide)
-    events = [event for event in known if hasattr(table.resolve(detector), event)]
+    kind = table.resolve(detector)
+    events = [event for event in known if hasattr(kind, event)]
+    for name in vars(kind).keys() - known:  # it would never be called
+        meant = get_close_matches(name, known, 1, 0.8)
+        if meant:
+            raise SystemExit(f"{detector}: there is no event {name!r}; did you mean {meant[0]!r}?")
     imports = [f"imported:{module}" for module in modules]
     return (*(event for event in events if event != "imported"), *imports)
 
@@ -168,6 +174,10 @@ def index() -> str:
         if hasattr(table, "INITIALIZERS"):
             module, _, attribute = table.INITIALIZERS.partition(":")
             initializers += getattr(imported(f"{name}.{module}"), attribute)
+    # What a detector is to hear of is watched as well.
+    for table in tables.values():
+        for modules in getattr(table, "DETECTORS", {}).values():
+            initializers += (module for module in modules if module not in initializers)
     without: dict[str, tuple[str, str]] = {}
     for table in tables.values():
         without.update(getattr(table, "BUILT_WITHOUT", {}))

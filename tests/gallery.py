@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from cudaguard.core.findings import Finding
-from cudaguard.tools.run.record import Found, read_events
+from cudaguard.tools.run.record import read_events
 
 from . import processes
 
@@ -126,8 +126,8 @@ class Recorder:
         yield from list(self.findings)
         for journal in sorted(self.folder.iterdir()):
             for line in read_events(str(journal)):
-                if isinstance(line.event, Found):
-                    yield line.event.finding
+                if line.kind == "finding":
+                    yield line.finding()
         for output in self.outputs:
             try:
                 yield from _findings_in(json.loads(output))

@@ -89,7 +89,7 @@ def execute(args: Namespace) -> int:
     words = _words(about, "cmdline") or [""]
     report = Report(
         Launch(program_of(words[1:]), tuple(words), ""),
-        ProgramEnd(about, 0, True, frozenset(), 0.0),
+        ProgramEnd(about, 0, True),
         os.path.dirname(files.get(about, "")),
         dumps={one: [dump] for one, dump in dumps.items()},
         doing=_STATES.get(doing[about], "waits"),

@@ -119,7 +119,7 @@ SCHEMA = 1  # of all JSON documents; the files lie in cudaguard/tools/schema
 
 
 class UsageError(Exception):
-    """What a command cannot do as it was called; `main` says so, in JSON too where that was asked.
+    """A command line that cannot be carried out; `main` says why, in JSON too if that was asked.
 
     `wrong` is a word of the command line, `right` what was probably meant by it: the line is shown
     with that. `command` is what to run instead, by default that line, or the help.
@@ -265,7 +265,7 @@ def note(tool: str, text: str, run: str = "") -> None:
 
 
 def say(text: str, stream: TextIO | None) -> None:
-    """Write what may get lost: a full disk there, or nobody who reads it, changes nothing."""
+    """Write text that may be lost: a full disk or a closed pipe is no error here."""
     if stream is None:
         return
     try:
@@ -392,7 +392,7 @@ _WORD = re.compile(r"\S+")
 
 
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return those environment variables that others may read, sorted."""
+    """Return the environment variables that a report may show, sorted."""
     return {name: environ[name] for name in sorted(VARIABLES.intersection(environ))}
 
 
@@ -407,7 +407,7 @@ def program_alone(words: Sequence[str]) -> list[str]:
 
 
 def shareable(document: Any) -> Any:
-    """Return lists and tables of texts as others may read them; the keys are words of ours."""
+    """Return a document without names of users, passwords in URLs and home folders."""
     users = {os.environ.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER")} - {"", "root"}
     # HOME may be set to another folder than that of the account, as in jobs and containers.
     given = {os.path.expanduser(f"~{user}") for user in ("", *users)}

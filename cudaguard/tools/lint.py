@@ -65,13 +65,10 @@ def configure(parser: ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("path", nargs="+", metavar="PATH", help="a file, or a folder to search")
     parser.add_argument(
-        "--config", metavar="FILE", help="a cudaguard.toml (default: $CUDAGUARD_CONFIG)"
-    )
-    parser.add_argument(
         "--assume-installed", metavar="NAME==VERSION", action="append", default=[],
         help="a version to judge by (default: what the project pins, else what is installed here)",
     )  # fmt: skip
-    add_format(parser)
+    add_format(parser, config=True)
 
 
 def execute(args: Namespace) -> int:
@@ -86,7 +83,7 @@ def execute(args: Namespace) -> int:
         if not _PIN.fullmatch(pin):
             raise UsageError(f"--assume-installed {pin}: expected NAME==VERSION")
     try:
-        rules = _rules(args.config, Versions(args.path, args.assume_installed))
+        rules = _rules(Versions(args.path, args.assume_installed))
     except (ConfigError, RuleError) as error:
         raise UsageError(str(error)) from error
     files = list(dict.fromkeys(file for path in args.path for file in files_below(path)))
@@ -162,22 +159,17 @@ class Versions(Facts):
         return self._pinned.get(key_of(dist)) or super().version(dist)
 
 
-def _rules(config_file: str | None, facts: Facts) -> list[Rule]:
+def _rules(facts: Facts) -> list[Rule]:
     """Return the rules whose order is checked; raises what is wrong with the configuration file."""
-    from cudaguard import config
     from cudaguard.api import active_rules
+    from cudaguard.config import read_environment
     from cudaguard.core.decide import may_apply
-    from cudaguard.core.rule_check import rules_from_tables
+    from cudaguard.core.settings import layer_of_call
     from cudaguard.tools.explain import RULES
 
-    if config_file is not None:
-        os.environ[config.CONFIG_VARIABLE] = config_file
-    said, _ = config.read_environment(os.environ)
-    switches = dict(said.switches)
-    if said.config:
-        file = config.read_file(said.config)
-        rules_from_tables(file.tables, file.source, known=[rule.id for rule in RULES])
-        switches = {**file.switches, **switches}
+    said, _ = read_environment(os.environ)
+    file = layer_of_call("lint", None, (), (), (), said.config or None).file
+    switches = {**(file.switches if file else {}), **said.switches}
     active = active_rules()
     ids = {rule.id for rule in active}
     # Those that are off change programs; to tell of them changes nothing.

@@ -133,10 +133,8 @@ def _run(words: list[str], own: list[str]) -> int:
     line = os.environ.get("COMP_LINE", "").split()  # of a shell that asks what may come next
     for name, summary in COMMANDS.items():
         sub = commands.add_parser(name, help=summary)
-        if name not in (
-            *words[:1],
-            *line[1:2],
-        ):  # `run` stands before programs: the others are not its business
+        # `run` stands before programs: the others are not its business.
+        if name not in (*words[:1], *line[1:2]):
             continue
         module = importlib.import_module(f".{MODULES[name]}", __package__)
         sub.description = (module.__doc__ or "").replace("``", "`")
@@ -184,9 +182,8 @@ def _refuse(words: Sequence[str], own: Sequence[str], tool: str, error: common.U
     id = next((w for w in words if _ID.fullmatch(w) and (w in what or tool == "rules")), "")
     if id:  # one that this command does not know
         command = f"{PROGRAM} explain {id.upper()}"
-    if (
-        error.status == common.USAGE and not command
-    ):  # the line with what was probably meant, or the help
+    # The line with what was probably meant, or the help.
+    if error.status == common.USAGE and not command:
         command = " ".join(filter(None, (PROGRAM, tool, "--help")))
         # Of --option=value, each part may be wrong.
         parts = [word.split("=", 1) for word in words]

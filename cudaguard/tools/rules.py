@@ -40,7 +40,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def execute(args: Namespace) -> int:
-    """Do it, and return the exit status."""
+    """List or check, and return the exit status."""
     if args.task == "check":
         return _check_all(args)
     from cudaguard.api import active_rules

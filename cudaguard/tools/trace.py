@@ -13,7 +13,6 @@ import sys
 
 from cudaguard.core.findings import counted
 from cudaguard.core.record import JOURNAL, TRACE_VARIABLE
-from cudaguard.core.reports import Repaired
 from cudaguard.elf.library_facts import distributions_of, read_library, version_of
 from cudaguard.files import write_text
 from cudaguard.files.layout import Page
@@ -110,7 +109,7 @@ def execute(args: Namespace) -> int:
 
 
 _LOADS = ("extension", "library")  # kinds of steps by which Python code has something loaded
-_STEPS = {"import": ("import",), "load": _LOADS}  # kind of an event -> kinds of steps
+_STEPS = {"import": ("import",), "load": _LOADS}  # what is over -> kinds of steps
 _OF_CUDA = ("CG814", "CG815")  # findings that say what an event of the driver says
 
 # --- the document ---------------------------------------------------------------------------------
@@ -215,7 +214,7 @@ def processes_of(lines: Iterable[Line], pid: int) -> list[dict[str, Any]]:
         began = began or line.time
         known = found.setdefault(line.pid, [])
         # One process may run several programs, one after the other (exec).
-        if isinstance(line.event, record.Started) or not known:
+        if line.kind == "start" or not known:
             known.append(_Process(line, began))
         known[-1].take(line)
     processes = [process.document for known in found.values() for process in known]
@@ -226,15 +225,15 @@ class _Process:
     """Puts the steps of one process together."""
 
     def __init__(self, first: Line, zero: float) -> None:
-        start = first.event if isinstance(first.event, record.Started) else record.Started(None, ())
+        is_start = first.kind == "start"
         self._zero = zero
         self._steps: list[Step] = []
         self._open: dict[int, list[Step]] = {}  # by thread, outermost first
         self._threads: dict[int, int] = {}
         self.document: dict[str, Any] = {
             "pid": first.pid,
-            "parent": start.parent,
-            "program": list(start.program),
+            "parent": (first.number("parent") or None) if is_start else None,
+            "program": list(first.texts("program")) if is_start else [],
             "mode": "",
             "began": round(first.time - zero, 6),
             "ended": None,
@@ -243,45 +242,42 @@ class _Process:
 
     def take(self, line: Line) -> None:
         """Take in the next line."""
-        event, at = line.event, round(line.time - self._zero, 6)
-        stack = self._open.setdefault(line.thread, [])
-        if isinstance(event, record.Begun):
-            kind = event.kind
+        kind, at = line.kind, round(line.time - self._zero, 6)
+        stack, done = self._open.setdefault(line.thread, []), line.repaired()
+        if kind in ("import", "mapping"):
             if kind != "import":
-                kind = "extension" if event.module else "library"
-            step = self._step(
-                kind, event.module or event.file, at, line,
-                state="unfinished",
-                file=event.file,
-                importing=list(event.importing),
-                is_guards=any(name.partition(".")[0] == "cudaguard" for name in event.importing),
-            )  # fmt: skip
-            stack.append(step)
-        elif isinstance(event, record.Over):
-            kinds = [kind for name in event.kinds for kind in _STEPS[name]]
+                kind = "extension" if line.module else "library"
+            importing = line.texts("importing")
+            is_guards = any(name.partition(".")[0] == "cudaguard" for name in importing)
+            more = {"file": line.file, "importing": list(importing), "is_guards": is_guards}
+            what = line.module or line.file
+            stack.append(self._step(kind, what, at, line, state="unfinished", **more))
+        elif kind in record.OVER:
+            kinds = [step for what in record.OVER[kind] for step in _STEPS[what]]
             for index in reversed(range(len(stack))):
                 step = stack[index]
-                if step["kind"] in kinds and event.name in (step["name"], step["file"]):
+                if step["kind"] in kinds and line.name in (step["name"], step["file"]):
                     step["seconds"] = round(at - step["at"], 6)
-                    step["state"] = "failed" if event.is_failed else "done"
+                    step["state"] = "failed" if kind == "failed" else "done"
                     del stack[index:]  # the innermost of that name, and what it has left open
                     break
-        elif isinstance(event, record.Mapped):
-            self._step_that_mapped(stack, event, at, line)["mapped"].append({"file": event.file})
-        elif isinstance(event, record.CudaUsed):
-            details = {key: getattr(event, key) for key in ("what", "actor", "how", "device")}
-            self._step("cuda", event.words, at, line, **details)
-        elif isinstance(event, record.Found):
+        elif kind == "mapped":
+            self._step_that_mapped(stack, at, line)["mapped"].append({"file": line.file})
+        elif kind == "cuda":
+            said = {"what": line.text("kind"), "actor": line.text("actor"), "how": line.text("how")}
+            self._step("cuda", line.name, at, line, **said, device=line.number("device"))
+        elif kind == "finding":
+            finding = line.finding()
             keys = ("id", "severity", "consequence", "remedy")
-            details = {key: getattr(event.finding, key) for key in keys}
-            self._step("finding", event.finding.what, at, line, **details)
-        elif isinstance(event, Repaired):
-            self._step("repair", event.words, at, line)
-        elif isinstance(event, record.Raised):
-            self._step("error", event.text, at, line)
-        elif isinstance(event, record.ModeSet):
-            self.document["mode"] = event.mode
-        elif isinstance(event, record.ProcessEnded):
+            details = {key: getattr(finding, key) for key in keys}
+            self._step("finding", finding.what, at, line, **details)
+        elif done is not None:
+            self._step("repair", done.words, at, line)
+        elif kind == "error":
+            self._step("error", line.name, at, line)
+        elif kind in ("install", "uninstall"):
+            self.document["mode"] = line.name
+        elif kind == "end":
             self.document["ended"] = at
 
     def _step(self, kind: str, name: str, at: float, line: Line, **more: Any) -> Step:
@@ -303,11 +299,10 @@ class _Process:
         self._steps.append(step)
         return step
 
-    def _step_that_mapped(
-        self, stack: list[Step], event: record.Mapped, at: float, line: Line
-    ) -> Step:
+    def _step_that_mapped(self, stack: list[Step], at: float, line: Line) -> Step:
+        by = line.text("by")  # what the loader was asked for
         for step in reversed(stack):
-            if event.by and step["kind"] in _LOADS and step["file"] == event.by:
+            if by and step["kind"] in _LOADS and step["file"] == by:
                 return step
         if stack:  # noted when the next load began, or an import ended
             return stack[-1]

@@ -245,5 +245,5 @@ def test_the_end_of_a_journal_counts_and_lines_of_another_shape_do_not(tmp_path)
     lines = [json.dumps(one) for one in (*wrong, good, {**good, "name": "last"})]
     (tmp_path / "journal").write_text("\n".join(("[" * 100_000, "{", *lines, '{"pid"')))
     path = str(tmp_path / "journal")
-    assert [one.event.module for one in read_events(path)] == ["m", "last"]
-    assert [one.event.module for one in read_events(path, len(lines[-1]) + 20)] == ["last"]
+    assert [one.module for one in read_events(path)] == ["m", "last"]
+    assert [one.module for one in read_events(path, len(lines[-1]) + 20)] == ["last"]

@@ -1,4 +1,4 @@
-"""The journal as typed events: what each line stands for, whatever a program has written to it."""
+"""Lines of a journal: what each stands for, whatever a program has written to it."""
 
 from __future__ import annotations
 
@@ -9,60 +9,28 @@ import pytest
 from cudaguard.core.dispatch import Dispatch
 from cudaguard.core.findings import Finding
 from cudaguard.core.reports import PREREQUISITE, Repaired
-from cudaguard.tools.run.record import (
-    Begun,
-    CudaUsed,
-    Found,
-    Mapped,
-    ModeSet,
-    Over,
-    ProcessEnded,
-    Raised,
-    Started,
-    read_events,
-    typed,
-)
+from cudaguard.tools.run.record import Line, Raised, read_events
 
 
-def event(kind, name="", details=None):
-    line = {"pid": 1, "kind": kind, "name": name, "thread": 2, "where": "a.py:1", "time": 3.0}
-    (read,) = typed([{**line, "details": details} if details is not None else line])
-    assert read[:4] == (1, 2, 3.0, "a.py:1")
-    return read.event
+def line(kind, name="", details=None):
+    return Line(1, 2, 3.0, "a.py:1", kind, name, details or {})
 
 
 FINDING = Finding("CG812", "It is there.", severity="error", evidence=("x", "y"), links=("z",))
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        (("start", "python", {"parent": 7, "program": ["a.py"]}), Started(7, ("a.py",))),
-        (("start", "python"), Started(None, ())),
-        (("end",), ProcessEnded()),
-        (("install", "fix"), ModeSet("fix")),
-        (("uninstall", "off"), ModeSet("off")),
-        (("import", "a", {"importing": ["b"]}), Begun("import", "a", "", ("b",))),
-        (("mapping", "/a.so", {"module": "a"}), Begun("load", "a", "/a.so", ())),
-        (("mapping", "/a.so"), Begun("load", "", "/a.so", ())),
-        (("imported", "a"), Over(("import",), "a", is_failed=False)),
-        (("loaded", "/a.so"), Over(("load",), "/a.so", is_failed=False)),
-        (("failed", "a"), Over(("import", "load"), "a", is_failed=True)),
-        (("mapped", "/b.so", {"by": "/a.so"}), Mapped("/b.so", "/a.so")),
-        (
-            ("cuda", "a did it", {"kind": "context", "actor": "a", "how": "load", "device": 1}),
-            CudaUsed("context", "a did it", "a", "load", 1),
-        ),
-        (("finding", "CG812 It is there.", FINDING.to_dict()), Found(FINDING)),
-        (
-            ("error", "E: x", {"stack": [["a.py", 1, "f"]], "finding": FINDING.to_dict()}),
-            Raised("E: x", (("a.py", 1, "f"),), FINDING),
-        ),
-        (("environment", "A changed"), None),
-    ],
-)
-def test_line_is_what_it_stands_for(line, expected):
-    assert event(*line) == expected
+def test_line_is_what_it_stands_for():
+    start = line("start", "python", {"parent": 7, "program": ["a.py"], "rank": 0, "is_fork": True})
+    assert (start.number("parent"), start.texts("program")) == (7, ("a.py",))
+    assert (start.rank, start.is_fork, line("start").rank) == (0, True, None)
+    assert (line("import", "a").module, line("import", "a").file) == ("a", "")
+    load = line("mapping", "/a.so", {"module": "a"})
+    assert (load.module, load.file, line("mapping", "/a.so").module) == ("a", "/a.so", "")
+    assert line("finding", "CG812 It is there.", FINDING.to_dict()).finding() == FINDING
+    error = line("error", "E: x", {"stack": [["a.py", 1, "f"]], "finding": FINDING.to_dict()})
+    assert error.raised() == Raised("E: x", (("a.py", 1, "f"),), FINDING)
+    ends = line("child", "12"), line("kill", "1" * 20), line("end", "12")
+    assert [one.other for one in ends] == [12, 0, 0]
 
 
 @pytest.mark.parametrize("verb", ["load_local", PREREQUISITE])
@@ -72,8 +40,8 @@ def test_repair_is_read_as_it_was_told(tmp_path, verb):
     core.journal.write_to(str(path))
     done = Repaired("LOCAL1", verb, "CG001 load_local x: y by CG002", "kept by CG003")
     core.reporter.repaired(done.rule, done.verb, done.subject, done.how)
-    (line,) = read_events(str(path))
-    assert line.event == done
+    (read,) = read_events(str(path))
+    assert read.repaired() == done
     assert core.reporter.changes == (f"{done.words} (stays)",)
     assert core.reporter.lasting == (done.words,)
 
@@ -89,10 +57,10 @@ def test_repair_is_read_as_it_was_told(tmp_path, verb):
     ids=["none", "numbers", "lists", "parts"],
 )
 def test_details_that_a_program_has_written_do_no_harm(details):
-    kinds = ("start", "import", "mapping", "mapped", "repair", "prerequisite", "finding", "cuda")
-    for kind in (*kinds, "error", "end", "install", "anything"):
-        found = event(kind, "name", details)
-        json.dumps(found if isinstance(found, tuple) and kind not in ("finding", "error") else "")
-    assert event("repair", "name", details) == Repaired("", "repair", "name", "")
-    assert event("finding", "name", details).finding == Finding("", "name")
-    assert event("error", "name", details) == Raised("name", (), None)
+    for kind in ("start", "import", "mapping", "mapped", "cuda", "install", "child"):
+        read = line(kind, "name", details)
+        assert (read.rank, read.is_fork, read.other, read.number("parent")) == (None, False, 0, 0)
+        json.dumps([read.module, read.file, read.texts("importing"), read.repaired()])
+    assert line("repair", "name", details).repaired() == Repaired("", "repair", "name", "")
+    assert line("finding", "name", details).finding() == Finding("", "name")
+    assert line("error", "name", details).raised() == Raised("name", (), None)

@@ -55,6 +55,15 @@ def test_detector_has_a_method_for_each_event(entry, events):
     assert public == {event.partition(":")[0] for event in events}, "a method that nobody calls"
 
 
+class Misspelled:
+    def load_faild(self, error, library): ...
+
+
+def test_misspelled_event_is_not_passed_over(make_index):
+    with pytest.raises(SystemExit, match="no event 'load_faild'; did you mean 'load_failed'"):
+        make_index["events_of"](f"{__name__}:Misspelled", ())
+
+
 def test_each_is_listed_once():
     rules = Counter(row[0] for row in index.RULES)
     detectors = Counter(entry for entry, _ in index.DETECTORS)

@@ -57,7 +57,7 @@ def test_selection(planted):
         (("--only", "CG999"), "there is no check 'CG999'; expected one of CG901, "),
         (("--only", "cg001"), "CG001 is not a check\n  run: cudaguard explain CG001\n"),
         (("--skip", "x"), "there is no check 'x'"),
-        (("--timeout", "0"), "--timeout must be greater than 0"),
+        (("--timeout", "0"), "--timeout: expected a number of seconds above 0"),
         (("--fail-on", "ok"), "--fail-on: got 'ok', expected one of info"),
     ],
 )

@@ -608,6 +608,8 @@ def test_settings_that_cannot_be_used(planted, child):
     assert "CUDAGUARD_RULES: got 'CG001'" in findings[0]["what"]
     assert "mine.toml: mode: unknown mode 'fast'" in findings[1]["what"]
     assert findings[1]["command"] == "cudaguard rules check mine.toml"
+    child.write("mine.toml", "disable = ['CG098']\n")
+    assert "rule 'CG098' is not known" in planted.one("CG909", env=env)[1][1]["what"]
 
 
 def test_configuration_file_that_nobody_names(planted, child):

@@ -9,7 +9,7 @@ import pytest
 from cudaguard.core.checks import FAILED_ITSELF, CheckResult, status_of
 from cudaguard.core.findings import Finding
 from cudaguard.features._index import IDS as DETECTORS
-from cudaguard.features.duplicate_libraries.checks import cuda_of, overlaps
+from cudaguard.features.duplicate_libraries.checks import cuda_of_wheel, overlaps
 from cudaguard.files.layout import Page
 from cudaguard.system.machine import look_at_driver
 from cudaguard.tools.doctor.checks import CHECKS, all_checks
@@ -71,7 +71,7 @@ def test_gate():
     ],
 )  # fmt: skip
 def test_cuda_of_a_wheel(key, version, major):
-    assert cuda_of(key, version) == major
+    assert cuda_of_wheel(key, version) == major
 
 
 def test_overlaps():

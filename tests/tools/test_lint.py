@@ -175,7 +175,7 @@ def test_built_in_rule_that_is_switched_on(lint, child):
         ([], "required: PATH"),
         (["--assume-installed", "decord", "."], "expected NAME==VERSION"),
         (["no-such-folder"], "there is no such file or folder"),
-        (["--config", "absent.toml", "."], "absent.toml: cannot read"),
+        (["--config", "absent.toml", "."], "absent.toml: there is no such file"),
         (["--config", "bad.toml", "."], "the key 'why' is missing"),
     ],
 )

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from cudaguard.core.rule import Rule
-from cudaguard.tools.run.record import read_events, read_faults, typed
+from cudaguard.tools.run.record import Line, read_events, read_faults
 from cudaguard.tools.run.story import fitting, likeliest, processes_of, short, story_of
 
 
 def line(kind, name, where="", thread=1, pid=7, **details):
-    found = {"pid": pid, "kind": kind, "name": name, "thread": thread, "where": where, "time": 0.0}
-    (read,) = typed([{**found, "details": details} if details else found])
-    return read
+    return Line(pid, thread, 0.0, where, kind, name, details)
 
 
 def mapping(file, module=""):
@@ -109,7 +107,7 @@ def test_lines_that_were_cut_are_left_out(tmp_path):
     path = tmp_path / "journal"
     good = '{"pid": 1, "kind": "import", "name": "a", "time": 1, "thread": 1, "where": ""}'
     path.write_bytes(f'{good}\n{good[:40]}\n\xff\n[]\n{{"pid": 1}}\n{good}\n'.encode("latin-1"))
-    assert [entry.event.module for entry in read_events(str(path))] == ["a", "a"]
+    assert [entry.module for entry in read_events(str(path))] == ["a", "a"]
     assert read_events(str(tmp_path / "none")) == []
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.tools.run.record import typed
+from cudaguard.tools.run.record import Line
 from cudaguard.tools.trace import native_only, processes_of, rows_of
 
 PID = 7
@@ -15,10 +15,8 @@ def journal(*lines, pid=PID):
         thread, (kind, name, *details) = (
             (line[0], line[1:]) if isinstance(line[0], int) else (1, line)
         )
-        entry = {"pid": pid, "kind": kind, "name": name, "thread": thread, "where": ""}
-        entry["time"] = 1000.0 + number
-        found.append({**entry, **({"details": details[0]} if details else {})})
-    return typed(found)
+        found.append(Line(pid, thread, 1000.0 + number, "", kind, name, *details or [{}]))
+    return found
 
 
 def steps(*lines):

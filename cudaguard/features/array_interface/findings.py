@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from cudaguard.core.findings import Kind
 from cudaguard.features.array_interface.consumers import CONSUMERS
 
@@ -12,51 +14,39 @@ if TYPE_CHECKING:
     from cudaguard.features.array_interface.interface import EntryError
 
 _LINK = "https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html"
-_CATEGORY, _PAGE = "ArrayInterfaceWarning", "howto/arrays.md"
+_kind = partial(Kind, category="ArrayInterfaceWarning", page="howto/arrays.md", links=(_LINK,))
 
-WAITED = Kind(
+WAITED = _kind(
     "CG831",
     "an array was passed to a library that ignores its stream",
-    _CATEGORY,
     severity="info",
     consequence="Without a wait it would read data before it is written. cudaguard waited for the "
     "stream.",
     remedy="do nothing; or name the stream, if the array does not: normalize(..., stream=...)",
-    page=_PAGE,
-    links=(_LINK,),
 )
-NOT_CONFORMING = Kind(
+NOT_CONFORMING = _kind(
     "CG833",
     "an array interface does not conform to the specification",
-    _CATEGORY,
     consequence="Some consumers may refuse it, others misread it.",
     remedy="correct the fields that the message names, or pass cudaguard.normalize(array)",
-    page=_PAGE,
-    links=(_LINK,),
 )
-CONVERTED = Kind(
+CONVERTED = _kind(
     "CG834",
     "an array was converted to a form that its reader accepts",
-    _CATEGORY,
     severity="info",
-    consequence="The library received the same data in a form that it reads correctly.",
+    consequence="Otherwise the library may refuse or misread it.",
     remedy="do nothing",
-    page=_PAGE,
-    links=(_LINK,),
 )
-AS_IT_IS = Kind(
+AS_IT_IS = _kind(
     "CG835",
     "an array cannot be converted to a form that its reader accepts",
-    _CATEGORY,
-    consequence="The library receives the array unchanged, and may refuse or misread it.",
+    consequence="The library may refuse the array, or compute with wrong or unfinished data.",
     remedy="correct the field that the message names, or pass a copy",
-    page=_PAGE,
-    links=(_LINK,),
 )
 NO_ENTRY = Kind(
     "CG836",
     "a function that a rule names does not exist",
-    consequence="The rule does nothing in this version of the package.",
+    consequence="The rule does nothing here: arrays are passed unchanged.",
     remedy="update cudaguard if the rule is built in, else correct it; or switch the rule off",
     page="reference/rules.md",
 )
@@ -89,12 +79,7 @@ def not_conforming(producer: str, fault: EntryError) -> Finding:
 def converted(producer: str, consumer: str, changes: str, rule: str, *, is_done: bool) -> Finding:
     """An array was converted to a form that a consumer reads correctly, or ought to be."""
     if is_done:
-        return CONVERTED.found(
-            f"cudaguard corrected {producer} for {consumer}: {changes}.",
-            rule=rule,
-            consequence=f"Otherwise {consumer} may refuse or misread it.",
-            remedy="",
-        )
+        return corrected(f"{producer} for {consumer}", changes, rule)
     is_known = any(consumer == known.name for known in CONSUMERS)
     named = f', consumer="{consumer}"' if is_known else ""
     return CONVERTED.found(
@@ -106,14 +91,9 @@ def converted(producer: str, consumer: str, changes: str, rule: str, *, is_done:
     )
 
 
-def corrected(producer: str, changes: str, rule: str) -> Finding:
-    """What a class exports was corrected, as a rule asks for it."""
-    return CONVERTED.found(
-        f"cudaguard corrected the array interface of {producer}: {changes}.",
-        rule=rule,
-        consequence="Otherwise some libraries may refuse or misread it.",
-        remedy="",
-    )
+def corrected(what: str, changes: str, rule: str) -> Finding:
+    """An array, or what a class exports, was corrected, as a rule asks for it."""
+    return CONVERTED.found(f"cudaguard corrected {what}: {changes}.", rule=rule, remedy="")
 
 
 def as_it_is(producer: str, consumer: str, error: ArrayInterfaceError) -> Finding:
@@ -121,7 +101,6 @@ def as_it_is(producer: str, consumer: str, error: ArrayInterfaceError) -> Findin
     return AS_IT_IS.found(
         f"{consumer} may not read the {error.field} of {producer} correctly.",
         f"{error.field} is {error.value}: {error.rule}",
-        consequence=f"{consumer} may refuse the array, or compute with wrong or unfinished data.",
         remedy=error.remedy,
     )
 
@@ -133,7 +112,6 @@ def no_such_entry(rule: str, place: str, error: Exception) -> Finding:
         f"Rule {rule} names {place}, which does not exist here or cannot be replaced.",
         f"{type(error).__name__}: {error}",
         rule=rule,
-        consequence="Arrays are passed unchanged.",
         remedy=f"{how}, or switch it off: CUDAGUARD_RULES=-{rule}",
     )
 

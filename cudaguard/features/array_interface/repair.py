@@ -182,8 +182,8 @@ def _corrected_export(request: Request, export: Any, _: object, permit: Permit) 
             legal = canonical(cai, AS_EXPORTED, kind)
             changed = {} if legal is cai else _changes(cai, legal)
             if changed and _is_new((name_of(kind), *changed), reported):
-                words, rule = "; ".join(changed.values()), request.rule.id
-                _tell(request, findings.corrected(name_of(kind), words, rule))
+                what, words = f"the array interface of {name_of(kind)}", "; ".join(changed.values())
+                _tell(request, findings.corrected(what, words, request.rule.id))
         except EntryError:
             return cai  # whoever reads it will say so
         except own_errors(Exception) as error:

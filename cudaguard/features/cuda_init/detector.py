@@ -351,7 +351,7 @@ class CudaDetector:
     # --- functions that use CUDA in a forked child, or expect that nobody has used it -------------
 
     def imported(self, name: str) -> None:
-        """Have it noticed where a library finds CUDA in use that expects it not to be."""
+        """Watch the functions of a library that are called where CUDA should be unused."""
         # Nothing that a torch without CUDA does matters here.
         if not name.startswith("torch.") or peek(sys.modules.get("torch.version"), "cuda"):
             self._listen()

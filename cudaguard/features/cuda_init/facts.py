@@ -216,5 +216,4 @@ INITIALIZERS: tuple[str, ...] = (
     "torch_sparse", "torchaudio", "torchvision", "triton", "unsloth", "warp",
     # Parts that are imported for themselves, after their package.
     "transformer_engine.jax", "transformer_engine.pytorch",
-    *EXPECTING,
 )  # fmt: skip

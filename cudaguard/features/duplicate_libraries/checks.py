@@ -127,7 +127,7 @@ def _overwritten(site: Site, pair: tuple[str, str], paths: list[str], listed: Fi
     counted = [entry for entry in listed if entry[1] and entry[1] != EMPTY]
     doomed = {path for path, _, dist in counted if dist == gone}
     losing = dict.fromkeys(dist for path, _, dist in counted if path in doomed and dist != gone)
-    is_of_cuda = all(cuda_of(key_of(name), site.version(name) or "") for name in pair)
+    is_of_cuda = all(cuda_of_wheel(key_of(name), site.version(name) or "") for name in pair)
     return wording.overwritten(
         *pair,
         [path[len(start) :] for path in dict.fromkeys((*native, *paths))],
@@ -148,12 +148,12 @@ def _kept(site: Site, pair: tuple[str, str]) -> str:
         pair,
         key=lambda name: (
             key_of(name) in required,
-            int(cuda_of(key_of(name), site.version(name) or "") or 0),
+            int(cuda_of_wheel(key_of(name), site.version(name) or "") or 0),
         ),
     )
 
 
-def cuda_of(key: str, version: str) -> str:
+def cuda_of_wheel(key: str, version: str) -> str:
     """Return the major version of CUDA that a wheel like ``nvidia-cublas-cu12`` is for, or ""."""
     if not key.startswith(("nvidia-", "cupy-")):
         return ""

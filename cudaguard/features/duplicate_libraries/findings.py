@@ -157,8 +157,6 @@ def past_environment(copy: Copy, later: str) -> Finding:
         f"{search} loaded an older {copy.runtime.title} than this environment has.",
         f"{copy.path} {copy.how}",
         later,
-        consequence=f"What loads {copy.runtime.title} by {search} gets an older version than the "
-        "environment has.",
         remedy=f"upgrade {dist} by pip or conda, whichever installed it: later versions search the "
         "environment first",
         command=f"python -m pip show {dist}; conda list {dist}",

@@ -44,7 +44,7 @@ def judge(
     *,
     is_load: bool,  # True if it was a load that was seen
 ) -> None:
-    """Tell of what the newcomers are beside those that were there before.
+    """Report what is wrong with libraries just mapped, beside those that were there before.
 
     Raises:
         ImportOrderError: in `strict`, from an import.

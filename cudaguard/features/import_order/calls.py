@@ -102,16 +102,11 @@ def check_calls(request: Request) -> None:
                 os.path.basename(file) in names and file not in own for file in others
             )
         if is_meant[pattern]:
-
-            def look(*_: object, action: Mapping[str, Any] = action) -> bool:
-                _tell(request, action)
-                return True
-
-            watch_calls(request, action["check_call"], look)
+            watch_calls(request, action["check_call"], functools.partial(_tell, request, action))
 
 
-def _tell(request: Request, action: Mapping[str, Any]) -> None:
-    """Tell of a call, if one of the modules that it belongs before is there."""
+def _tell(request: Request, action: Mapping[str, Any], *_: object) -> bool:
+    """Tell of a call, if one of the modules that it belongs before is there; it was the one."""
     before = [name for name in texts_of(action["before"]) if name in sys.modules]
     pattern = action.get("sharing")
     taken: list[str] = []  # in the process, with names of other files, which the pattern finds
@@ -139,6 +134,7 @@ def _tell(request: Request, action: Mapping[str, Any]) -> None:
             request.rule, call, before, describe(frame), [*dict.fromkeys(users)], taken
         )
         request.tell(WouldDo(finding), frame)
+    return True
 
 
 # --- LD_LIBRARY_PATH that was set in the running process, where it has no effect ------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 from cudaguard.core.findings import not_preloaded, prerequisite_failed
 from cudaguard.core.import_plan import upcoming
@@ -50,20 +51,19 @@ def _opened(request: Request, files: tuple[str, ...]) -> Iterator[Outcome]:
 def preload_at_call(request: Request) -> None:
     """Open what a library needs once the program makes the call that loads that library."""
     for action in actions_of(request.rule, "preload"):
-        if "at" not in action:
-            continue
+        if "at" in action:
+            calls.watch_calls(request, action["at"], partial(_open_at_call, request, action))
 
-        def look(
-            args: tuple[Any, ...], kwargs: Mapping[str, Any], action: Mapping[str, Any] = action
-        ) -> bool:
-            name = action.get("naming")
-            if name is not None and not _names((*args, *kwargs.values()), name):
-                return False
-            for outcome in _opened(request, _wanted(action)):
-                request.tell(outcome)
-            return True
 
-        calls.watch_calls(request, action["at"], look)
+def _open_at_call(
+    request: Request, action: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> bool:
+    name = action.get("naming")
+    if name is not None and not _names((*args, *kwargs.values()), name):
+        return False
+    for outcome in _opened(request, _wanted(action)):
+        request.tell(outcome)
+    return True
 
 
 def _names(values: Iterable[Any], name: str, deepest: int = 3) -> bool:

@@ -31,7 +31,7 @@ _ID = "CG812"
 
 
 class ScopeDetector:
-    """Knows the strangers in the global scope, and has others judged while there are some."""
+    """Watches the global scope for libraries of others, and who uses their symbols."""
 
     def __init__(self, core: Dispatch) -> None:
         self._core = core
@@ -151,7 +151,7 @@ _paths: dict[object, str] = {}  # file -> the path by which its copy was mapped 
 
 
 class RuntimeDetector:
-    """Keeps such runtimes to those who brought them; tells of those where it cannot."""
+    """Keeps a static C++ runtime private to its extension, or reports that it cannot."""
 
     def __init__(self, core: Dispatch) -> None:
         self._core = core

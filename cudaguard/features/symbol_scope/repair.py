@@ -35,20 +35,14 @@ def keep_local(
             return None
         runtime = runtime_in(request.name)
         if runtime:
-            return False, _left(request, subject, runtime)
-    stays_local = request.permit.acts
-    return stays_local, _opened(request, subject, stays_local, is_file)
+            return False, iter((_left(request, subject, runtime),))
+    if request.permit.acts:
+        return True, iter((Done(subject, findings.KEPT_LOCAL),))
+    return False, iter((WouldDo(findings.went_global(request, subject, is_file=is_file)),))
 
 
-def _opened(request: Request, subject: str, stays_local: bool, is_file: bool) -> Iterator[Outcome]:
-    if stays_local:
-        yield Done(subject, findings.KEPT_LOCAL)
-    else:
-        yield WouldDo(findings.went_global(request, subject, is_file=is_file))
-
-
-def _left(request: Request, subject: str, runtime: str) -> Iterator[Outcome]:
-    yield Refused(findings.left_global(request.rule, subject, runtime, request.where))
+def _left(request: Request, subject: str, runtime: str) -> Refused:
+    return Refused(findings.left_global(request.rule, subject, runtime, request.where))
 
 
 def leave_global(request: Request) -> Iterator[Outcome]:
@@ -64,7 +58,7 @@ def leave_global(request: Request) -> Iterator[Outcome]:
     except OSError:  # the import itself will say so
         return
     request.can_raise = False  # it is mapped
-    yield from _left(request, request.name, runtime)
+    yield _left(request, request.name, runtime)
 
 
 def check_already_imported(request: Request) -> Iterator[Outcome]:

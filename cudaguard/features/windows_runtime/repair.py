@@ -13,17 +13,16 @@ import sys
 
 from cudaguard.core.findings import not_preloaded
 from cudaguard.core.request import Done, Refused, WouldDo
-from cudaguard.core.rule import values_of
 from cudaguard.elf.process import mapped_files
 from cudaguard.features.windows_runtime import findings
 from cudaguard.features.windows_runtime.findings import RuntimeCopy
 from cudaguard.files import names_in, os, own_errors
 from cudaguard.kernel import has_ctypes
-from cudaguard.system.pe import in_wheels, is_too_old, read_pe, system_folder
+from cudaguard.system.pe import RUNTIME, in_wheels, is_too_old, read_pe, system_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from cudaguard.core.findings import Finding
@@ -34,26 +33,25 @@ def load_newest(request: Request, *_: object) -> Iterator[Outcome]:
     """Load the newest copy of the runtime; tell if an older one was first, or if all are old."""
     if not (request.permit.acts or has_ctypes() or _client(request)):
         return  # looking takes ctypes, whose import is a change
-    for name in values_of(request.rule, "load_newest_runtime"):
-        there = mapped(name)
-        if there:
-            loaded = RuntimeCopy(read_pe(there).version, there, package_of(there))
-            if is_too_old(loaded.version):
-                yield from _left(request, findings.too_late, loaded)
-            continue
-        copies = list(copies_of(name))
-        best = newest(copies)
-        if best is None or is_too_old(best.version):
-            if all(copy.version for copy in copies):
-                yield from _left(request, findings.none_is_new_enough, best)
-        elif request.permit.acts and best.version:  # otherwise nothing is known to fail yet
-            try:
-                load_family(best.path, NEWEST_FOR_ALL[name])
-            except own_errors(OSError) as error:
-                finding = not_preloaded(request.rule, request.name, error)
-                yield Refused(finding, cause=error)
-            else:
-                yield Done(best.path, f"loaded before {request.name}, as the newest copy")
+    there = mapped(RUNTIME)
+    if there:
+        loaded = RuntimeCopy(read_pe(there).version, there, package_of(there))
+        if is_too_old(loaded.version):
+            yield from _left(request, findings.too_late, loaded)
+        return
+    copies = list(copies_of_runtime())
+    best = max(copies, key=lambda copy: copy.version, default=None)  # of equal ones the first
+    if best is None or is_too_old(best.version):
+        if all(copy.version for copy in copies):
+            yield from _left(request, findings.none_is_new_enough, best)
+    elif request.permit.acts and best.version:  # otherwise nothing is known to fail yet
+        try:
+            load_family(best.path)
+        except own_errors(OSError) as error:
+            finding = not_preloaded(request.rule, request.name, error)
+            yield Refused(finding, cause=error)
+        else:
+            yield Done(best.path, f"loaded before {request.name}, as the newest copy")
 
 
 def _left(
@@ -73,14 +71,9 @@ def _client(request: Request) -> str:
 
 # --- Copies of the C++ runtime: which one this process has, and which ones there are --------------
 
-# Library -> its family, which must come from one folder: all clients can use the newest copy.
-NEWEST_FOR_ALL = {"msvcp140.dll": ("msvcp140", "concrt140", "vcruntime140_threads")}
+# What must come from one folder; all clients can use the newest.
+_FAMILY = ("msvcp140", "concrt140", "vcruntime140_threads")
 _MOST = 64  # files of a package that are looked at
-
-
-def newest(copies: Iterable[RuntimeCopy]) -> RuntimeCopy | None:
-    """Return the newest of some copies; of equal ones the first."""
-    return max(copies, key=lambda copy: copy.version, default=None)
 
 
 def mapped(name: str) -> str:
@@ -90,14 +83,14 @@ def mapped(name: str) -> str:
     return next((file for file in mapped_files() if os.path.basename(file).lower() == name), "")
 
 
-def copies_of(name: str) -> Iterator[RuntimeCopy]:
-    """Yield the copies of a library for this kind of processor; Windows' own first."""
+def copies_of_runtime() -> Iterator[RuntimeCopy]:
+    """Yield the copies for this kind of processor; Windows' own first."""
     import _winapi
 
     program = str(_winapi.GetModuleFileName(0))  # type: ignore[attr-defined,unused-ignore]
     places = ((system_folder(), "Windows"), (os.path.dirname(program), "Python's folder"))
-    found = ((os.path.join(folder, name), owner) for folder, owner in places)
-    for path, owner in (*found, *in_wheels(name, sys.path)):
+    found = ((os.path.join(folder, RUNTIME), owner) for folder, owner in places)
+    for path, owner in (*found, *in_wheels(RUNTIME, sys.path)):
         file = read_pe(path)
         if file.machine == read_pe(program).machine:
             yield RuntimeCopy(file.version, path, owner)
@@ -122,15 +115,15 @@ def client_in(path: str) -> str:
     return next((file for file in libraries if read_pe(file).locks_without_init), "")
 
 
-def load_family(path: str, family: tuple[str, ...]) -> None:
-    """Load a library by its path, and what beside it belongs to it and is not loaded yet."""
+def load_family(path: str) -> None:
+    """Load a runtime by its path, and what beside it belongs to it and is not loaded yet."""
     import ctypes
 
     windll: Any = ctypes.WinDLL  # type: ignore[attr-defined,unused-ignore]
     windll(path)
     folder, machine = os.path.dirname(path), read_pe(path).machine
     for name in names_in(folder):
-        if name.lower().startswith(family) and name.lower().endswith(".dll") and not mapped(name):
+        if name.lower().startswith(_FAMILY) and name.lower().endswith(".dll") and not mapped(name):
             file = os.path.join(folder, name)
             # PySide6 6.6 has a concrt140.dll for 32 bits beside others for 64.
             if read_pe(file).machine == machine:

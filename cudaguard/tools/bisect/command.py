@@ -585,14 +585,13 @@ class Study:
 
     def _ask_the_guard(self) -> None:
         """Find out whether the guard cures it as it is, and by which rules."""
-        from cudaguard.core.reports import Repaired
         from cudaguard.tools.run.record import read_events
 
         journal = os.path.join(self._folder, "guard.jsonl")
         cures = self._works_guarded("under the guard", CUDAGUARD_JOURNAL=journal)
-        events = (line.event for line in read_events(journal))
-        rules = dict.fromkeys(event.rule for event in events if isinstance(event, Repaired))
-        self._found["guard"] = {"cures": cures, "rules": [*filter(None, rules)]}
+        repairs = filter(None, (line.repaired() for line in read_events(journal)))
+        rules = dict.fromkeys(done.rule for done in repairs if done.rule)
+        self._found["guard"] = {"cures": cures, "rules": [*rules]}
 
     def _write_rule(self) -> None:
         """Write the rule down, read it as a user's file is read, and try it."""

@@ -8,12 +8,13 @@ import sys
 
 from cudaguard import api  # noqa: F401  # hands the features to the core
 from cudaguard.api import active_rules
-from cudaguard.config import CONFIG_VARIABLE, read_environment, read_file
+from cudaguard.config import CONFIG_VARIABLE, read_environment
 from cudaguard.core import decide
 from cudaguard.core.checks import Check, Skipped
 from cudaguard.core.findings import Kind, listed
 from cudaguard.core.rule import INSTALL, REPAIRING, install_call
-from cudaguard.core.rule_check import rules_from_tables, scan_plugins
+from cudaguard.core.rule_check import scan_plugins
+from cudaguard.core.settings import layer_of_call
 from cudaguard.core.table import table
 from cudaguard.errors import ConfigError, RuleError
 from cudaguard.features.gpu_architectures.checks import ending_words, machine_by_child
@@ -214,26 +215,11 @@ def _problems_of_file(settings: Settings) -> list[Finding]:
         )
         return [not_named] if os.path.exists(path) else []
     try:
-        found = read_file(settings.config)
-        rules_from_tables(found.tables, found.source, known=[rule.id for rule in table.rules()])
+        layer_of_call("doctor", None, (), (), (), settings.config)
     except (ConfigError, RuleError) as error:
         return [bad_setting(str(error), settings.config)]
     return []
 
-
-KNOWN_FAULTS = Check(
-    FAULT.id,
-    FAULT.title,
-    "Lists the known faults of installed packages and how cudaguard handles each.",
-    check_rules,
-)
-SETTINGS = Check(
-    SETTING.id,
-    SETTING.title,
-    "The CUDAGUARD variables and the configuration file they name, the start-up file that reads "
-    "them, and rule plug-ins that are there.",
-    check_settings,
-)
 
 # --- CG912 and CG913: imports and NVML, each tried in a child -------------------------------------
 
@@ -315,23 +301,23 @@ def check_gpus(site: Site) -> Result:
     return findings, f"driver {machine['driver_version'] or 'unknown'}, {names}"
 
 
-IMPORTS = Check(
-    IMPORT.id,
-    IMPORT.title,
-    "torch, and every installed package that a rule watches, imported alone in a child with a "
-    "time limit: whether it crashes, hangs, or initializes CUDA.",
-    check_alone,
-    "--deep",
-)
-GPUS = Check(
-    GPU.id,
-    GPU.title,
-    "NVML is asked in a child: driver, devices, and whether torch has code for them.",
-    check_gpus,
-    "--deep",
-)
-
-_OWN = {check.id: check for check in (KNOWN_FAULTS, SETTINGS, IMPORTS, GPUS)}
+_ALL = (
+    Check(FAULT.id, FAULT.title,
+      "Lists the known faults of installed packages and how cudaguard handles each.",
+      check_rules),
+    Check(SETTING.id, SETTING.title,
+      "The CUDAGUARD variables and the configuration file they name, the start-up file that reads "
+      "them, and rule plug-ins that are there.",
+      check_settings),
+    Check(IMPORT.id, IMPORT.title,
+      "torch, and every installed package that a rule watches, imported alone in a child with a "
+      "time limit: whether it crashes, hangs, or initializes CUDA.",
+      check_alone, "--deep"),
+    Check(GPU.id, GPU.title,
+      "NVML is asked in a child: driver, devices, and whether torch has code for them.",
+      check_gpus, "--deep"),
+)  # fmt: skip
+_OWN = {check.id: check for check in _ALL}
 CHECKS = tuple(sorted({*_OWN, *table.index.CHECKS}))  # ids
 
 

@@ -22,6 +22,7 @@ from cudaguard.files.text import printable_data, printable_lines
 from cudaguard.model import SEVERITIES
 from cudaguard.system.torch_build import folder_of
 from cudaguard.tools import common
+from cudaguard.tools.run import launch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def configure(parser: ArgumentParser) -> None:
         "--deep", action="store_true", help="import what is watched, in children, and ask NVML"
     )
     parser.add_argument(
-        "--timeout", type=float, metavar="S",
+        "--timeout", type=launch.seconds, metavar="S",
         help=f"seconds after which an import in a child (default: {TIME_LIMIT:.0f}), or a check "
         f"that reads files (default: {READING_LIMIT:.0f}), is taken for a hang",
     )  # fmt: skip
@@ -87,8 +88,6 @@ def execute(args: Namespace) -> int:
     from cudaguard.tools.doctor.checks import CHECKS, all_checks
 
     args.only, args.skip = ([_check_id(id, CHECKS) for id in ids] for ids in (args.only, args.skip))
-    if args.timeout is not None and not args.timeout > 0:
-        raise common.UsageError("--timeout must be greater than 0")
     wanted = [
         check
         for id, check in all_checks().items()

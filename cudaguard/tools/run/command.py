@@ -12,13 +12,13 @@ from select import select
 from time import time
 
 from cudaguard.core.record import FAULTS, FOLDER_VARIABLE, JOURNAL
-from cudaguard.core.reports import PREREQUISITE, Repaired
+from cudaguard.core.reports import PREREQUISITE
 from cudaguard.files import open_to_read, os
 from cudaguard.files.layout import Page
 from cudaguard.system.processes import oom_kills, state
 from cudaguard.tools.common import UsageError, add_verbose, note
 from cudaguard.tools.run import launch
-from cudaguard.tools.run.record import Signaled, Started, lines_in, read_events, typed
+from cudaguard.tools.run.record import lines_in, read_events
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ _LONGEST = 1000  # characters of one; a pipe that takes any takes 4096 bytes
 # Seconds in which the program may end for that reason (a DataLoader looks every five), or a
 # launcher the job of a rank: the report names the process then.
 _HELD, _RANK_HELD = 10, 40
+_SIGKILL = getattr(signal, "SIGKILL", -1)  # Windows has none
 _REPAIRS = ("repair", PREREQUISITE)  # kinds of lines
 
 EXAMPLES = """\
@@ -143,15 +144,15 @@ class Deaths:
             from cudaguard.tools.run.story import add_event, processes_of
 
             self._seen += len(data)
-            for line in typed(lines_in(data)):
+            for line in lines_in(data):
                 add_event(self._processes, line)
-                event = line.event
-                if isinstance(event, Started) and line.pid != program:
+                if line.kind == "start" and line.pid != program:
                     self._dead.discard(line.pid)
-                if isinstance(event, Signaled) and event.is_end and event.pid in self._processes:
-                    process = self._processes[event.pid]
+                if line.kind == "child" and line.other in self._processes:
+                    process = self._processes[line.other]
                     # Ray's raylet has reasons of its own, and says so; mpirun ends for its ranks.
-                    is_foreign = event.signal == signal.SIGKILL and line.pid != process.parent
+                    is_killed = line.number("signal") == _SIGKILL
+                    is_foreign = is_killed and line.pid != process.parent
                     if not is_foreign or process.rank is not None or oom_kills() > self._kills >= 0:
                         self._add(process, about)
             for process in processes_of((), crashed).values():
@@ -164,7 +165,7 @@ class Deaths:
                 note("run", due[2])
 
     def _crashed(self) -> dict[int, list[FaultDump]]:
-        """Return what the dead wrote down, whose parent may be no Python: mpirun, Ray's raylet."""
+        """Return the dumps of the dead, whose parent may be no Python (mpirun, Ray's raylet)."""
         from cudaguard.tools.run.record import faults_in
 
         return {
@@ -188,7 +189,7 @@ class Deaths:
         from cudaguard.tools.run.story import name_of, place_of, story_of
 
         # Who forks may have the kernel kill the fork at its own end, as celery does.
-        is_asked = self._is_ending and process.signal == signal.SIGKILL
+        is_asked = self._is_ending and process.signal == _SIGKILL
         if not process.how or is_asked or process.pid in self._dead:
             return
         self._dead.add(process.pid)
@@ -218,8 +219,8 @@ class Deaths:
         if not (quiet or about) and any(f'"kind": "{one}"'.encode() in data for one in _REPAIRS):
             faults: dict[str, str] = {}
             for line in read_events(self._journal, _MOST_OF_JOURNAL):
-                done = line.event
-                if isinstance(done, Repaired):
+                done = line.repaired()
+                if done is not None:
                     by = f" ({done.rule})" if done.rule else ""
                     faults.setdefault(done.rule or done.subject, f"{done.done}{by}")
             shown = Page().listed([*faults.values()], option="")

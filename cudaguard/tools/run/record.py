@@ -1,8 +1,7 @@
 """The record of what the processes below ``cudaguard run`` do: its folder, faults, and journal.
 
 ``faulthandler`` writes there what a process did when it died or was asked. A journal is read as
-`Line`, whose `event` is one of the classes here, or a repair as it was told
-(`cudaguard.core.reports.Repaired`). Nothing is taken from prose.
+`Line`. Nothing is taken from prose.
 """
 
 from __future__ import annotations
@@ -20,13 +19,9 @@ from cudaguard.tools.common import Scratch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-    from typing import Any, Union
+    from collections.abc import Callable, Container, Mapping, Sequence
+    from typing import Any
 
-    Event = Union[
-        "Started", "ProcessEnded", "ModeSet", "Begun", "Over", "Mapped", "CudaUsed", "Found",
-        "Raised", "Signaled", Repaired, None,
-    ]  # fmt: skip
     Frames = Sequence[tuple[str, int, str]]
 
 _MOST, _MOST_IN_ALL = 1 << 20, 1 << 24  # bytes of dumps: the last ones of a file, of all files
@@ -168,77 +163,8 @@ _LINE: dict[str, Any] = {
 }  # fmt: skip
 _LATEST = 1e11  # seconds since the epoch
 _DIGITS = 20  # of a whole number, which may be the identifier of a thread
-_END = {"imported": ("import",), "loaded": ("load",), "failed": ("import", "load")}
-
-
-class Started(NamedTuple):
-    """A program has begun, perhaps in a process that was another program before."""
-
-    parent: int | None  # the process that has started it; None if that is not known
-    program: tuple[str, ...]  # the words that followed the interpreter
-    # its place among the processes of a job, counted from 0; None if it has none
-    rank: int | None = None
-    ranks: int = 0  # how many there are; 0 if that is not known
-    is_fork: bool = False  # True if it is a fork that goes on as the same program
-
-
-class Signaled(NamedTuple):
-    """A signal was sent to a process, or to the group that it leads; or has killed a child."""
-
-    pid: int  # that process
-    signal: int  # the number of the signal; 0 for a child that has ended with another status than 0
-    is_end: bool  # True if the child has ended
-
-
-class ProcessEnded(NamedTuple):
-    """The process has ended in its own good way."""
-
-
-class ModeSet(NamedTuple):
-    """The guard was switched on, off or over."""
-
-    mode: str
-
-
-class Begun(NamedTuple):
-    """An import or a load has begun."""
-
-    kind: str  # ``import`` or ``load``
-    module: str  # its name; empty for a library that was loaded by ctypes
-    file: str  # what the loader was asked for; empty for an import
-    importing: tuple[str, ...]  # the modules whose code was running, outermost first
-
-
-class Over(NamedTuple):
-    """An import or a load is over."""
-
-    kinds: tuple[str, ...]  # of which kind it was, as far as that is known
-    name: str  # the module, or the file
-    is_failed: bool  # has it raised?
-    missing: str = ""  # the library that the loader did not find, if that is why
-
-
-class Mapped(NamedTuple):
-    """A library is there that was not before."""
-
-    file: str  # its file
-    by: str  # what the loader was asked for that has brought it; empty if that is not known
-
-
-class CudaUsed(NamedTuple):
-    """CUDA was initialized, or a context created."""
-
-    what: str  # which of them
-    words: str  # who did what
-    actor: str  # the module that did it; empty if that is not known
-    how: str  # as in `cudaguard.features.cuda_init.facts.Change`
-    device: int  # ordinal of the device that got a context
-
-
-class Found(NamedTuple):
-    """Something was found."""
-
-    finding: Finding
+# Kind of a line -> the kinds of what is over then.
+OVER = {"imported": ("import",), "loaded": ("load",), "failed": ("import", "load")}
 
 
 class Raised(NamedTuple):
@@ -253,13 +179,92 @@ class Raised(NamedTuple):
 
 
 class Line(NamedTuple):
-    """One line of a journal."""
+    """One line of a journal: what has happened, as `kind` and `name` of an `Event` say.
+
+    The program may have written to its details: one that is not there, or of another type, is
+    empty. Besides an event's kinds there are ``child`` (one has ended) and ``kill``.
+    """
 
     pid: int  # the process
     thread: int  # ``threading.get_ident()`` of the thread
     time: float  # seconds since the epoch
     where: str  # ``file:line`` of the code behind it; may be empty
-    event: Event  # what has happened; None for what concerns nobody who replays it
+    kind: str
+    name: str
+    details: Mapping[str, Any]
+
+    def text(self, key: str) -> str:
+        """Return a detail that is a text."""
+        found = self.details.get(key)
+        return found if isinstance(found, str) else ""
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """Return a detail that is a list of texts."""
+        found = self.details.get(key)
+        return tuple(map(str, found)) if isinstance(found, list) else ()
+
+    def number(self, key: str) -> int:
+        """Return a detail that is a whole number."""
+        found = self.details.get(key)
+        return found if type(found) is int else 0
+
+    @property
+    def is_fork(self) -> bool:
+        """True where a process has begun as a fork, and goes on as the same program."""
+        return self.kind == "start" and self.details.get("is_fork") is True
+
+    @property
+    def rank(self) -> int | None:
+        """The place of a process among those of a job, counted from 0; None if it has none."""
+        return self.number("rank") if type(self.details.get("rank")) is int else None
+
+    @property
+    def other(self) -> int:
+        """The process that a signal was sent to, or the child that has ended."""
+        is_one = self.kind in ("child", "kill") and self.name.isdecimal()
+        return int(self.name) if is_one and len(self.name) < _DIGITS else 0
+
+    @property
+    def module(self) -> str:
+        """What is imported; empty for a library that is loaded by ctypes."""
+        return self.name if self.kind == "import" else self.text("module")
+
+    @property
+    def file(self) -> str:
+        """What the loader is asked for; empty for an import."""
+        return "" if self.kind == "import" else self.name
+
+    def repaired(self) -> Repaired | None:
+        """Return the repair that it tells of."""
+        if self.kind not in ("repair", PREREQUISITE):
+            return None
+        subject, how = self.text("subject") or self.name, self.text("how")
+        return Repaired(self.text("rule"), self.text("verb") or self.kind, subject, how)
+
+    def finding(self) -> Finding:
+        """Return what was found then."""
+        severity: Any = self.text("severity")
+        return Finding(
+            what=self.text("what") or self.name,
+            rule=self.text("rule") or None,
+            severity=severity if severity in SEVERITIES else "warning",
+            evidence=self.texts("evidence"),
+            links=self.texts("links"),
+            **{key: self.text(key) for key in ("id", "consequence", "remedy", "command")},
+        )
+
+    def raised(self) -> Raised:
+        """Return the error that ends the program."""
+        frames, meant = self.details.get("stack"), self.details.get("finding")
+        stack = tuple(
+            (frame[0], frame[1], frame[2])
+            for frame in (frames if isinstance(frames, list) else ())
+            if isinstance(frame, list) and list(map(type, frame)) == [str, int, str]
+        )
+        finding = None
+        if isinstance(meant, dict):
+            finding = self._replace(name="", details=meant).finding()
+        return Raised(self.name, stack, finding, self.details.get("is_said") is True)
 
 
 def read_events(path: str, most: int = LARGEST) -> list[Line]:
@@ -268,107 +273,31 @@ def read_events(path: str, most: int = LARGEST) -> list[Line]:
     A missing file is as an empty one; of one with more than `most` bytes the end counts.
     """
     try:
-        return typed(lines_in(read_end(path, most)))
+        return lines_in(read_end(path, most))
     except OSError:
         return []
 
 
-def lines_in(data: bytes) -> list[dict[str, Any]]:
+def lines_in(data: bytes) -> list[Line]:
     """Return the lines of a journal that are in a part of it."""
     import json
 
     found = []
     decode = json.JSONDecoder(parse_int=_number, parse_constant=_number).decode
-    for line in data.splitlines():
+    for text in data.splitlines():
         try:
-            entry = decode(line.decode())
+            entry = decode(text.decode())
         except (ValueError, RecursionError):
             continue
         is_line = isinstance(entry, dict) and all(
             isinstance(entry.get(key), kind) for key, kind in _LINE.items()
         )
         if is_line and 0 <= entry["time"] < _LATEST:
-            found.append(entry)
+            entry["details"] = entry.get("details") or {}
+            found.append(Line(*(entry[key] for key in Line._fields)))
     return found
 
 
 def _number(text: str) -> int:
     """Return a whole number; ValueError for one of millions of digits, and for NaN."""
     return int(text if len(text) <= _DIGITS else "too large")
-
-
-def typed(lines: Iterable[Mapping[str, Any]]) -> list[Line]:
-    """Return the lines of a journal as what they stand for."""
-    return [
-        Line(line["pid"], line["thread"], line["time"], line["where"], _event(line))
-        for line in lines
-    ]
-
-
-def _event(line: Mapping[str, Any]) -> Event:
-    kind, name, details = line["kind"], line["name"], _Details(line.get("details") or {})
-    if kind == "import":
-        return Begun("import", name, "", details.texts("importing"))
-    if kind == "mapping":
-        return Begun("load", details.text("module"), name, details.texts("importing"))
-    if kind in _END:
-        return Over(_END[kind], name, kind == "failed", details.text("missing"))
-    if kind == "mapped":
-        return Mapped(name, details.text("by"))
-    if kind in ("repair", PREREQUISITE):
-        subject, how = details.text("subject") or name, details.text("how")
-        return Repaired(details.text("rule"), details.text("verb") or kind, subject, how)
-    if kind == "finding":
-        return Found(_finding(details, name))
-    if kind == "cuda":
-        what, actor, how = (details.text(key) for key in ("kind", "actor", "how"))
-        return CudaUsed(what, name, actor, how, details.number("device") or 0)
-    if kind in ("install", "uninstall"):
-        return ModeSet(name)
-    if kind == "start":
-        program, ranks = details.texts("program"), details.number("ranks") or 0
-        parent, rank = details.number("parent"), details.number("rank")
-        return Started(parent, program, rank, ranks, details.get("is_fork") is True)
-    if kind == "error":
-        meant = details.get("finding")
-        finding = _finding(_Details(meant), "") if isinstance(meant, dict) else None
-        return Raised(name, details.frames("stack"), finding, details.get("is_said") is True)
-    if kind in ("child", "kill") and name.isdecimal() and len(name) < _DIGITS:
-        return Signaled(int(name), details.number("signal") or 0, kind == "child")
-    return ProcessEnded() if kind == "end" else None
-
-
-class _Details(dict):  # type: ignore[type-arg]  # what JSON has
-    """The details of a line, to which the program may have written."""
-
-    def text(self, key: str) -> str:
-        found = self.get(key)
-        return found if isinstance(found, str) else ""
-
-    def texts(self, key: str) -> tuple[str, ...]:
-        found = self.get(key)
-        return tuple(map(str, found)) if isinstance(found, list) else ()
-
-    def number(self, key: str) -> int | None:
-        found = self.get(key)
-        return found if type(found) is int else None
-
-    def frames(self, key: str) -> tuple[tuple[str, int, str], ...]:
-        found = self.get(key)
-        return tuple(
-            (frame[0], frame[1], frame[2])
-            for frame in (found if isinstance(found, list) else ())
-            if isinstance(frame, list) and list(map(type, frame)) == [str, int, str]
-        )
-
-
-def _finding(details: _Details, name: str) -> Finding:
-    severity: Any = details.text("severity")
-    return Finding(
-        what=details.text("what") or name,
-        rule=details.text("rule") or None,
-        severity=severity if severity in SEVERITIES else "warning",
-        evidence=details.texts("evidence"),
-        links=details.texts("links"),
-        **{key: details.text(key) for key in ("id", "consequence", "remedy", "command")},
-    )

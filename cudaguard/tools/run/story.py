@@ -13,23 +13,11 @@ import signal
 from contextlib import suppress
 from typing import NamedTuple
 
-from cudaguard.core.reports import Repaired
 from cudaguard.core.rule import INSTALL, actions_of, install_call, values_of
 from cudaguard.files import LARGEST, matches, read_bytes
 from cudaguard.system.processes import CRASHES_OF_WINDOWS, signal_name
 from cudaguard.tools.run.launch import program_of
-from cudaguard.tools.run.record import (
-    Begun,
-    CudaUsed,
-    Found,
-    Mapped,
-    ModeSet,
-    Over,
-    ProcessEnded,
-    Raised,
-    Signaled,
-    Started,
-)
+from cudaguard.tools.run.record import OVER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,10 +25,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.core.findings import Finding
+    from cudaguard.core.reports import Repaired
     from cudaguard.core.rule import Rule
     from cudaguard.files.layout import Page
     from cudaguard.tools.run.launch import Program
-    from cudaguard.tools.run.record import FaultDump, Frames, Line
+    from cudaguard.tools.run.record import FaultDump, Frames, Line, Raised
 
     Frame = dict[str, Any]
 
@@ -73,7 +62,6 @@ class Process(NamedTuple):
     program: tuple[str, ...] = ()  # the words that followed the interpreter
     rank: int | None = None  # its place among the processes of a job; None if it has none
     ranks: int = 0  # how many there are; 0 if that is not known
-    fault: FaultDump | None = None  # what it has written down when it died of a fault
     error: Raised | None = None  # the uncaught error that has ended it
     # when it wrote that down, or its end was seen by who waited for it; 0.0 if neither was
     died: float = 0.0
@@ -97,30 +85,34 @@ def died_of(number: int) -> str:
 
 def add_event(found: dict[int, Process], line: Line) -> None:
     """Add to the processes what one line of the journal says of them."""
-    event = line.event
     known = found.get(line.pid) or Process(line.pid)
-    if isinstance(event, Started):  # perhaps by exec, another program than before
-        parent = found.get(event.parent or 0) if event.is_fork else None
+    if line.kind == "start":  # perhaps by exec, another program than before
+        starter = line.number("parent")
+        parent = found.get(starter) if line.is_fork else None
         # Whoever started it may have killed it before it has written a line.
         asked = known.asked if known == Process(line.pid, asked=known.asked) else frozenset()
-        known = Process(line.pid, *((parent.program,) if parent else event[1:4]))
-        known = known._replace(asked=asked, parent=event.parent or 0)
-    elif isinstance(event, Raised):
-        known = known._replace(error=event, died=line.time)
-    elif isinstance(event, ProcessEnded):  # whoever kills it now is in a hurry
+        known = Process(line.pid, asked=asked, parent=starter)
+        if parent:
+            known = known._replace(program=parent.program)
+        else:
+            words, ranks = line.texts("program"), line.number("ranks")
+            known = known._replace(program=words, rank=line.rank, ranks=ranks)
+    elif line.kind == "error":
+        known = known._replace(error=line.raised(), died=line.time)
+    elif line.kind == "end":  # whoever kills it now is in a hurry
         known = known._replace(asked=known.asked | {_SIGKILL})
     found[line.pid] = known
-    if isinstance(event, Signaled) and (event.pid in found or not event.is_end):
-        known = found.get(event.pid) or Process(event.pid)
-        if event.is_end:
-            is_kill = event.signal == _SIGKILL and line.pid != known.parent
+    if line.other and (line.other in found or line.kind == "kill"):
+        known, number = found.get(line.other) or Process(line.other), line.number("signal")
+        if line.kind == "child":
+            is_kill = number == _SIGKILL and line.pid != known.parent
             if is_kill and _is_aftermath(known, found):
                 known = known._replace(asked=known.asked | {_SIGKILL})
-            known = known._replace(signal=event.signal)
+            known = known._replace(signal=number)
             known = known._replace(died=known.died or (line.time if known.how else 0.0))
-        elif event.pid != line.pid and not known.died:  # else it was no wish of its parent's
-            known = known._replace(asked=known.asked | {event.signal})
-        found[event.pid] = known
+        elif line.other != line.pid and not known.died:  # else it was no wish of its parent's
+            known = known._replace(asked=known.asked | {number})
+        found[line.other] = known
 
 
 def _is_aftermath(process: Process, found: Mapping[int, Process]) -> bool:
@@ -146,8 +138,7 @@ def processes_of(
             # On Windows it may go on: it is written before the program gets to handle the fault.
             signals = FAULTS.difference(CRASHES_OF_WINDOWS)
             number = next((one for one in signals if signal.strsignal(one) == meant), 0)
-            known = known._replace(fault=fatal[-1], died=fatal[-1].time)
-            found[pid] = known._replace(signal=known.signal or number)
+            found[pid] = known._replace(died=fatal[-1].time, signal=known.signal or number)
     return found
 
 
@@ -225,9 +216,8 @@ def lines_of_process(lines: Sequence[Line], pid: int, deepest: int = 5) -> list[
     for number, line in enumerate(lines):
         if line.pid != pid:
             continue
-        event = line.event
-        if isinstance(event, Started) and event.is_fork and event.parent and deepest:
-            found = lines_of_process(lines[:number], event.parent, deepest - 1)
+        if line.is_fork and line.number("parent") and deepest:
+            found = lines_of_process(lines[:number], line.number("parent"), deepest - 1)
         found.append(line)
     return found
 
@@ -246,48 +236,48 @@ def story_of(lines: Sequence[Line], pid: int, thread: int = 0) -> Story:
     repairs: list[Repaired] = []
     findings: list[Finding] = []
     for number, line in enumerate(lines_of_process(lines, pid)):
-        event = line.event
-        stack = stacks.setdefault(line.thread, [])
-        if isinstance(event, Started) and event.is_fork:
+        kind, stack = line.kind, stacks.setdefault(line.thread, [])
+        if line.is_fork:
             stacks, forked = {line.thread: stack}, cuda  # it has no other thread
             last = f" after it was forked, at {shown(line.where)}" if line.where else last
-        elif isinstance(event, Started):
+        elif kind == "start":
             mode = last = cuda = forked = ""
             error = None
             for found in (stacks, imported, mapped, lacking, repairs, findings):
                 found.clear()
-        elif isinstance(event, Begun):
-            is_import = event.kind == "import"
-            imported.setdefault(event.module if is_import else event.module.partition(".")[0])
-            step = Step(event.kind, event.module or event.file, event.file, line.where)
+        elif kind in ("import", "mapping"):
+            is_import = kind == "import"
+            imported.setdefault(line.module if is_import else line.module.partition(".")[0])
+            kind = "import" if is_import else "load"
+            step = Step(kind, line.module or line.file, line.file, line.where)
             if line.where:
                 last = f" after {step.what}, at {shown(line.where)}"
             stack.append((number, step))
-        elif isinstance(event, Over):
+        elif kind in OVER:
             for index in reversed(range(len(stack))):
                 step = stack[index][1]
-                if step.kind in event.kinds and event.name in (step.name, step.file):
+                if step.kind in OVER[kind] and line.name in (step.name, step.file):
                     del stack[index:]  # the innermost of that name, and what it has left open
                     break
-            if event.missing:
-                lacking.setdefault(_stem(event.missing), NotFound(event.missing, line.where))
-            elif not event.is_failed:
-                lacking.pop(_stem(event.name), None)
-        elif isinstance(event, Mapped):
-            mapped.append(event.file)
-            lacking.pop(_stem(event.file), None)
-        elif isinstance(event, CudaUsed) and event.what == "initialized":
+            missing = line.text("missing")
+            if missing:
+                lacking.setdefault(_stem(missing), NotFound(missing, line.where))
+            elif kind != "failed":
+                lacking.pop(_stem(line.name), None)
+        elif kind == "mapped":
+            mapped.append(line.file)
+            lacking.pop(_stem(line.file), None)
+        elif kind == "cuda" and line.text("kind") == "initialized":
             cuda = f"; forked after CUDA was initialized, at {shown(line.where)}"
-        elif isinstance(event, ProcessEnded):
+        elif kind == "end":
             last = f"{AT_EXIT}{last and ','}{last}"
-        elif isinstance(event, ModeSet):
-            mode = event.mode
-        elif isinstance(event, Repaired):
-            repairs.append(event)
-        elif isinstance(event, Found):
-            findings.append(event.finding)
-        elif isinstance(event, Raised):
-            error = event
+        elif kind in ("install", "uninstall"):
+            mode = line.name
+        elif kind == "error":
+            error = line.raised()
+        elif kind == "finding":
+            findings.append(line.finding())
+        repairs += filter(None, [line.repaired()])
     open_steps = sorted(
         step for owner, stack in stacks.items() if thread in (0, owner) for step in stack
     )

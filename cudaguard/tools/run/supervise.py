@@ -64,9 +64,9 @@ class ProgramEnd(NamedTuple):
 
     pid: int  # its process id
     status: int  # its exit status; the negative number of the signal that has killed it
-    is_late: bool  # true if it was ended because its time was up
-    sent: frozenset[int]  # signals that were handed on to it
-    seconds: float  # how long it ran, or was let run
+    is_late: bool = False  # true if it was ended because its time was up
+    sent: frozenset[int] = frozenset()  # signals that were handed on to it
+    seconds: float = 0.0  # how long it ran, or was let run
 
 
 def run_recorded(
@@ -90,8 +90,7 @@ def run_recorded(
     flush()
     try:
         if IS_WINDOWS:
-            pid, status, is_late, seconds = _run_on_windows(command, environment, timeout, look)
-            ended = ProgramEnd(pid, status, is_late, frozenset(), seconds)
+            ended = _run_on_windows(command, environment, timeout, look)
         else:
             supervisor = Supervisor(command, timeout, record, look)
             ended = supervisor.run(environment)
@@ -128,8 +127,8 @@ def _run_on_windows(
     environment: dict[str, str],
     timeout: float,
     look: Callable[[bool, int], None],
-) -> tuple[int, int, bool, float]:
-    """Run a program; return its id, status, whether its time was up, and the seconds it took.
+) -> ProgramEnd:
+    """Run a program and return how it has ended.
 
     Both share the console, which tells each of Ctrl-C and Ctrl-Break: they are for the program,
     whose end is reported. All that it starts belongs to one job, and ends with this process.
@@ -149,19 +148,19 @@ def _run_on_windows(
         program = job.start(command, environment)
     except OSError as error:
         note("run", f"{command[0]}: {error.strerror}")
-        return 0, CANNOT_START, False, 0
+        return ProgramEnd(0, CANNOT_START)
     while program.poll() is None:
         left = started + (timeout + _DUMPING if timeout else inf) - monotonic()
         if left <= 0:
             job.end()
-            return program.pid, program.wait(), True, timeout
+            return ProgramEnd(program.pid, program.wait(), True, seconds=timeout)
         pid, status = job.wait(min(left, _LONGEST))
         if status and pid != program.pid:
             journal.note("child", str(pid), details={"signal": max(-status, 0)})
         with suppress(Exception):  # whatever it is, the program's end is what counts
             look(False, program.pid)
     job.let_go()
-    return program.pid, end_of(program.returncode), False, monotonic() - started
+    return ProgramEnd(program.pid, end_of(program.returncode), seconds=monotonic() - started)
 
 
 class NoProcessError(Exception):

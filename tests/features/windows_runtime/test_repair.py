@@ -45,9 +45,9 @@ class Packages:
         path.write_bytes(pe_file(**what))
         return str(path)
 
-    def copies(self, name):
+    def copies(self):
         yield RuntimeCopy(self.windows, "C:/System32/msvcp140.dll", "Windows")
-        for path, owner in repair.in_wheels(name, sys.path):
+        for path, owner in repair.in_wheels("msvcp140.dll", sys.path):
             yield RuntimeCopy(repair.read_pe(path).version, path, owner)
 
     def ask(self, name="torch", mode="fix"):
@@ -63,8 +63,8 @@ def packages(tmp_path, monkeypatch):
     packages = Packages(tmp_path / "site-packages")
     monkeypatch.setattr(sys, "path", [str(packages.folder)])
     monkeypatch.setattr(repair, "mapped", lambda _: packages.mapped)
-    monkeypatch.setattr(repair, "copies_of", packages.copies)
-    monkeypatch.setattr(repair, "load_family", lambda path, _: packages.loaded.append(path))
+    monkeypatch.setattr(repair, "copies_of_runtime", packages.copies)
+    monkeypatch.setattr(repair, "load_family", packages.loaded.append)
     return packages
 
 
