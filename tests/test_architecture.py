@@ -38,7 +38,7 @@ GENERATED = "features._index"
 CEILINGS = {
     "lines of the package": 33000,
     "modules of the package": 159,
-    "lines of data in the package": 2054,
+    "lines of data in the package": 2113,
     "lines of the tests": 44698,
     "lines loaded by install()": 700,
     "lines loaded by install(); import ctypes": 1266,
