@@ -38,8 +38,8 @@ GENERATED = "features._index"
 CEILINGS = {
     "lines of the package": 32849,
     "modules of the package": 159,
-    "lines of data in the package": 2054,
-    "lines of the tests": 44680,
+    "lines of data in the package": 2113,
+    "lines of the tests": 44698,
     "lines loaded by install()": 700,
     "lines loaded by install(); import ctypes": 1266,
 }

@@ -47,12 +47,12 @@ FILE = "known_errors.ini"
 # one is put together from the parts of a message that has no entry.
 GENERAL, VAGUE, LIKELY, CERTAIN = 1, 2, 3, 4
 _GRADES = {"noise": 0, "general": GENERAL, "vague": VAGUE, "likely": LIKELY, "certain": CERTAIN}
-_SURE = {
-    GENERAL: "This is a general answer: cudaguard recognizes only parts of this message.",
+_SURE: dict[float, str] = {
     VAGUE: "The message alone does not tell the cause.",
     LIKELY: "This is likely, not certain.",
 }
 _AROUND = 2000  # characters on each side of a hint in which a message lies
+_MOST_WITHOUT = 40_000  # characters that are searched for what has no hint
 _MOST_PLACES = 12  # places of one hint that are looked at, from the last one on
 _MOST_OF_STATUSES = 200_000  # characters of a part in which statuses are looked for, its last ones
 _SHORT = 2000  # characters of a text that may be typed by hand, or broken into lines
@@ -71,7 +71,7 @@ class KnownError(Record):
     consequence: str  # what else follows from it
     command: str  # what can be run at once
     links: tuple[str, ...]
-    certainty: int  # `CERTAIN`, `LIKELY`, `VAGUE` or `GENERAL`
+    certainty: float  # `CERTAIN`, `LIKELY`, `VAGUE` or `GENERAL`
     nouns: Mapping[str, str]  # what stands for each name where there is no message
     unguarded: str  # what the guard does about it, for a program that has none
     leads: bool  # True if a native library prints it, and something else fails for it later
@@ -92,8 +92,7 @@ class KnownError(Record):
 
     def to_unguarded(self, finding: Finding) -> Finding:
         """Return a finding with what the guard would do, for a program that has none."""
-        both = "; ".join(filter(None, (finding.remedy, self.unguarded)))
-        return finding.replace(remedy=both)
+        return finding.replace(remedy="; ".join(filter(None, (finding.remedy, self.unguarded))))
 
     def with_words(self, **words: str) -> Finding:
         """Return what a message means, with what is to be named in the texts."""
@@ -164,7 +163,7 @@ def sections_in(path: str) -> dict[str, dict[str, list[str]]]:
             entry = sections[id] = {"title": [title.strip()], "sure": [sure]} if title else {}
         else:
             key, _, first = line.partition(" =")
-            lines = entry[key] = [first.strip()] if first.strip() else []
+            lines = entry[key] = first.strip().split(" || ") if first.strip() else []
     return sections
 
 
@@ -203,9 +202,8 @@ def _expanded(pattern: str, terms: dict[str, list[str]]) -> Iterator[str]:
         yield "".join(piece for pair in pairs for piece in pair)
 
 
-@cache  # there are more of them than `re` keeps
-def _compiled(pattern: str, flags: int) -> re.Pattern[str]:
-    return re.compile(pattern, flags)
+# There are more of them than `re` keeps.
+_compiled: Callable[[str, int], re.Pattern[str]] = cache(re.compile)
 
 
 @cache
@@ -299,8 +297,7 @@ def _best_in(text: str, known: tuple[KnownError, ...], flags: int) -> Hit | None
         vague = vague or found
         # It says what is wrong, as errors of Python's do, and nothing is known of it.
         is_aftermath = is_passed_on(text, part)
-        is_traceback = text.find("Traceback (", part.start, part.stop) >= 0
-        is_another = found is None and is_traceback and not is_aftermath
+        is_another = not (found or is_aftermath) and "Traceback (" in text[part.start : part.stop]
         if is_another:
             break
     begin = endings[-1].start
@@ -318,10 +315,10 @@ def _best_in(text: str, known: tuple[KnownError, ...], flags: int) -> Hit | None
 def _best(text: str, hits: Iterable[Hit]) -> Hit | None:
     """Return the one that tells most, of those that tell as much the last one."""
 
-    def rank(hit: Hit) -> tuple[bool, int, int]:
+    def rank(hit: Hit) -> tuple[bool, float, int]:
         certainty = hit.known.certainty
-        # Of what only tells of a death the first is nearest to the cause.
-        place = hit.begin if certainty > VAGUE else -hit.begin
+        # Of what is not even likely, as that something died, the first is nearest to the cause.
+        place = hit.begin if certainty >= LIKELY else -hit.begin
         return not is_quiet(text, hit.begin), certainty, place
 
     found = sorted(hits, key=rank, reverse=True)
@@ -345,7 +342,7 @@ def _hits(text: str, known: tuple[KnownError, ...], part: range, flags: int) -> 
             for begin, end in _near(text, literal_in(pattern), part, flags):
                 for match in _compiled(pattern, flags).finditer(text[begin:end]):
                     place = begin + match.start()
-                    if place in seen or place not in part:
+                    if place in seen or begin + match.end() - 1 not in part:
                         continue
                     seen.add(place)
                     finding = one.explain(match)
@@ -353,19 +350,23 @@ def _hits(text: str, known: tuple[KnownError, ...], part: range, flags: int) -> 
                         yield one.hit_in(text, place, begin + match.end(), finding)
     by_status = {status: one for one in known for status in one.status}
     first = max(part.start, part.stop - _MOST_OF_STATUSES)
-    for begin, end, status in statuses_in(text[first : part.stop]) if by_status else ():
-        name, meaning, fix = status.name, status.meaning, status.fix
-        keys = ((status.library, str(status.number)), (status.library, "*"), ("*", "*"))
+    for begin, end, of in statuses_in(text[first : part.stop]) if by_status else ():
+        keys = ((of.library, str(of.number)), (of.library, "*"), ("*", "*"))
         for entry in [by_status[key] for key in keys if key in by_status][:1]:
-            words = {"library": status.title, "answer": name, "meaning": meaning, "advice": fix}
+            words = {
+                "library": of.title,
+                "answer": of.name,
+                "meaning": of.meaning,
+                "advice": of.fix,
+            }
             yield entry.hit_in(text, begin + first, end + first, entry.with_words(**words))
 
 
 def _near(text: str, hint: str, part: range, flags: int) -> Iterator[tuple[int, int]]:
     """Yield the stretches of a text around the places of a hint, those that overlap as one."""
-    if flags & re.IGNORECASE:  # a short text
+    if flags & re.IGNORECASE or not hint:  # a short text, or a pattern that has none
         if hint.lower() in text.lower():
-            yield part.start, part.stop
+            yield max(part.start, part.stop - _MOST_WITHOUT), part.stop
         return
     places: list[int] = []
     place = text.rfind(hint, part.start, part.stop)
@@ -373,14 +374,11 @@ def _near(text: str, hint: str, part: range, flags: int) -> Iterator[tuple[int, 
         places.append(place)
         place = text.rfind(hint, part.start, place)
     begin = end = -1
-    for place in reversed(places):
-        if place > end:
-            if end > 0:
-                yield begin, min(end, part.stop)
-            begin = max(part.start, place - _AROUND)
+    for place in (*reversed(places), part.stop + 2 * _AROUND):
+        if place > end > 0:
+            yield begin, min(end, part.stop)
+        begin = begin if place <= end else max(0, place - _AROUND)  # maybe before this part
         end = place + _AROUND
-    if end > 0:
-        yield begin, min(end, part.stop)
 
 
 def text_of(error: BaseException) -> str:
@@ -420,7 +418,7 @@ _FATAL = (
     "symbol lookup error", "error while loading shared libraries", "free(): invalid",
     "double free or corruption", "corrupted size vs", "munmap_chunk(): invalid",
     "Segmentation fault", "Aborted", "Bus error", "Illegal instruction", "core dumped",
-    "Check failed: ", "CHECK failed: ", "statusor.cc:",
+    "Floating point exception", "Check failed: ", "CHECK failed: ", "statusor.cc:",
 )  # fmt: skip
 # Raised for an error of another process, or of something below, which is told before it.
 _PASSED_ON = (
@@ -435,7 +433,7 @@ _QUIET = re.compile(
     r"(?:^|\s|\[)(?:\w*Warning\b|(?<!NCCL )WARN(?:ING)?\b|INFO\b|DEBUG\b|W \w|W\d{4} |I \w)"
 )
 _LONGEST_LINE = 1000  # characters of a line on each side of a place
-_LONGEST_READ = 16_000  # of a longer line its beginning and its end are read
+_HALF = 8000  # characters of a line: of one longer than twice that its two ends are read
 _MOST_TRACEBACKS = 100  # tracebacks of a log that are looked at
 LINES_BEFORE = 60  # lines before an ending in which its cause may be told
 
@@ -471,9 +469,8 @@ def streams_of(text: str) -> list[str]:
                 break
             who, place = who + (prefix["who"] or ""), prefix.end()
         said = line[place:]
-        if len(said) > _LONGEST_READ:
-            half = _LONGEST_READ // 2
-            said = f"{said[:half]} {said[-half:]}"
+        if len(said) > 2 * _HALF:
+            said = f"{said[:_HALF]} {said[-_HALF:]}"
         streams.setdefault(who, []).append(said)
     return ["\n".join(lines) for lines in streams.values() if lines]
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 import sys
-from functools import cache
+from functools import cache, partial
 from math import log
 
 from cudaguard.core.known_errors import (
     FILE,
+    LIKELY,
     VAGUE,
     Explainer,
     Hit,
@@ -22,6 +23,7 @@ from cudaguard.core.known_errors import (
     is_passed_on,
     is_quiet,
     known_in,
+    line_at,
     literal_in,
     sections_in,
     shown_with,
@@ -39,7 +41,6 @@ from cudaguard.system.statuses import status_begun_by
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
     from typing import Any
 
     from cudaguard.core.findings import Finding
@@ -86,34 +87,28 @@ def explain_text(text: str, *, is_guarded: bool = False) -> Finding | None:
 
     A message without an entry gets a general answer. With `is_guarded` the program has the guard.
     """
-    known = known_errors()
-    hit = best_in(text, known, is_typed=True) or general_in(text, known)
-    return None if hit is None else _said(hit, is_guarded=is_guarded)
+    hit = best_in(text, known_errors(), is_typed=True)
+    if hit is None or hit.known.certainty <= VAGUE:  # that something died, and not of what
+        act = general_in(text, acts_alone=hit is not None)
+        if hit is None or (act and act.finding.evidence[0] != hit.finding.evidence[0]):
+            hit = act
+    return _said(hit, is_guarded=is_guarded)
 
 
-def closest(text: str) -> list[tuple[str, str]]:
-    """Return id and title of what is nearest to a message of which nothing is known."""
-    known = known_errors()
-    titles = {kind.id: kind.title for kind in table.kinds()}
-    titles = dict(sorted({**titles, **{one.id: one.title for one in known}}.items()))
-    return [(id, titles[id]) for id in closest_in(text, known, titles)]
-
-
-def _said(hit: Hit, *, is_guarded: bool) -> Finding:
-    return hit.finding if is_guarded else hit.known.to_unguarded(hit.finding)
+def _said(hit: Hit | None, *, is_guarded: bool) -> Finding | None:
+    if hit is None or is_guarded:
+        return hit and hit.finding
+    return hit.known.to_unguarded(hit.finding)
 
 
 def explain_error(
     error: BaseException, *, with_context: bool = True, is_guarded: bool = False
 ) -> Finding | None:
     """Return what an error means, or one that led to it; what is certain goes before the vague."""
-    vague: Finding | None = None
-    for current in shown_with(error, with_context=with_context):
-        hit = best_in(f"{type(current).__name__}: {text_of(current)}", known_errors())
-        if hit is not None and hit.known.certainty > VAGUE:
-            return _said(hit, is_guarded=is_guarded)
-        vague = vague or (None if hit is None else _said(hit, is_guarded=is_guarded))
-    return vague
+    chain = shown_with(error, with_context=with_context)
+    hits = (best_in(f"{type(one).__name__}: {text_of(one)}", known_errors()) for one in chain)
+    best = max(filter(None, hits), key=lambda hit: hit.known.certainty > VAGUE, default=None)
+    return _said(best, is_guarded=is_guarded)
 
 
 def error_passes(reporter: Reporter, error: BaseException, *, is_printed: bool = False) -> None:
@@ -138,9 +133,8 @@ def record_end(reporter: Reporter, error: BaseException) -> None:
         finding = warned or explain_error(error, is_guarded=True)
         if finding is not None and finding.id not in reporter.silenced:
             details["finding"] = finding.to_dict()
-            is_warned = warned is not None and reporter.is_heard()
-            is_explained = is_warned or reporter.explained == id(error)
-            details["is_said"] = is_explained or _has_note(error)
+            is_said = (warned and reporter.is_heard()) or reporter.explained == id(error)
+            details["is_said"] = is_said or _has_note(error)
         text = text_of(error)[:_LONGEST_TEXT]
         reporter.journal.note("error", f"{type(error).__name__}: {text}", details=details)
     except MemoryError:  # that is what the program dies of
@@ -152,16 +146,9 @@ def record_end(reporter: Reporter, error: BaseException) -> None:
 def _told(reporter: Reporter, error: BaseException) -> Finding | None:
     """Return the finding that was warned of about these very words of the error, if any."""
     said = text_of(error)
-    if len(said) < _LEAST:
-        return None
-    return next(
-        (
-            finding
-            for finding in reporter.channel.findings
-            if finding.severity != "info" and any(said in line for line in finding.evidence)
-        ),
-        None,
-    )
+    found = reporter.channel.findings if len(said) >= _LEAST else ()
+    heard = (one for one in found if one.severity != "info")
+    return next((one for one in heard if any(said in line for line in one.evidence)), None)
 
 
 def _stack(error: BaseException) -> list[tuple[str, int, str]]:
@@ -177,9 +164,7 @@ def _stack(error: BaseException) -> list[tuple[str, int, str]]:
 
 
 def _note(reporter: Reporter, error: BaseException, *, is_printed: bool) -> None:
-    if issubclass(type(error), CudaGuardError):  # ours say it themselves
-        return
-    if _told(reporter, error) is not None:
+    if issubclass(type(error), CudaGuardError) or _told(reporter, error):  # ours say it themselves
         return
     finding = explain_error(error, with_context=False, is_guarded=reporter.mode != "off")
     if finding is None or finding.id in reporter.silenced:
@@ -224,64 +209,84 @@ def _has_note(error: BaseException) -> bool:
 # --- A message that has no entry: by its parts, or the closest ------------------------------------
 
 GENERAL_ID = "CG756"
-_FILE = os.path.join(os.path.dirname(__file__), "parts.ini")
-_LONGEST_LINE, _MOST_LINES = 1000, 200
-_SHORT = 80  # characters of a text that only begins what a status says
-_OF_GPUS = re.compile(r"(?i)cuda|gpu|nccl|torch|jax|xla|dnn|vllm|sglang|engine ?core|workerproc")
-_OF_KERNELS = re.compile(r"(?i)kernel|device|launch|memory access|misaligned|ptx|stream|peer")
-_FRAME = re.compile(r'\s|File "|Traceback|\^|#\d')
+_parts = cache(partial(sections_in, os.path.join(os.path.dirname(__file__), "parts.ini")))
+_LONGEST_LINE, _SHORT = 1000, 80  # characters; the latter of what only begins a status's words
 
 
 @cache
-def _parts() -> tuple[list[tuple[str, re.Pattern[str], str]], ...]:
-    """Return actors and acts: title, pattern, and what stands behind it."""
-    return tuple(
-        [
-            (title, re.compile(pattern), " ".join(rest))
-            for title, (pattern, *rest) in section.items()
-        ]
-        for section in sections_in(_FILE).values()
-    )
+def _acts(section: str) -> list[KnownError]:
+    """Return acts as messages that are known: the first ones are the most certain."""
+    general = next(one for one in known_errors() if one.id == GENERAL_ID)
+    acts = list(_parts()[section].items())
+    return [
+        general.replace(
+            says=tuple(one for one in lines if one[0] not in ">$"),
+            title=act,
+            nouns={**general.nouns, **{one[0]: one[2:] for one in lines if one[0] in ">$"}},
+            certainty=LIKELY - (order + 1) / (len(acts) + 1),
+            tell=partial(_tell, section),
+        )
+        for order, (act, lines) in enumerate(acts)
+    ]
 
 
-def general_in(text: str, known: Iterable[KnownError]) -> Hit | None:
-    """Return a general answer to a message: who speaks, and what has failed; None without both."""
-    words = next(one for one in known if one.id == GENERAL_ID)
-    is_aftermath = False
-    for stream in streams_of(text):
-        endings = endings_of(stream) or [range(len(stream))]
-        part = next((one for one in endings if not is_passed_on(stream, one)), None)
-        if part is None:
-            is_aftermath = is_aftermath or _OF_GPUS.search(stream) is not None
-            continue
-        lines = stream[part.start : part.stop].splitlines()[-_MOST_LINES:][::-1]
-        found = next(filter(None, (_read(line, words) for line in lines)), None)
-        if found is not None:
-            return found
-    is_said = len(text) <= _SHORT and _OF_KERNELS.search(text)
-    status = status_begun_by(text) if is_said else None
-    if is_aftermath:
-        told = {"actor": "This line", "act": "something else has failed, which stands above it"}
+def general_in(text: str, *, acts_alone: bool = False) -> Hit | None:
+    """Return a general answer, of what has failed and whose it is; or if that is clear alone."""
+    sections = ("said",) if acts_alone else ("said", "any", "acts")
+    is_ours = _has("field", text)
+    hits = (best_in(text, _acts(one)) for one in sections if is_ours)
+    hit = next(filter(None, hits), None)
+    if hit is not None or acts_alone:
+        return hit
+    status = status_begun_by(text) if len(text) <= _SHORT and _has("kernels", text) else None
+    parts = [
+        [is_passed_on(stream, part) for part in endings_of(stream) or [range(len(stream))]]
+        for stream in streams_of(text)
+        if _has("field", stream)
+    ]
+    if any(map(all, parts)):
+        told = {"said": "This line reports that something else has failed, which stands above it"}
     elif status is not None:
-        told = {"actor": status.title, "act": status.meaning, "advice": status.fix}
+        told = {"said": f"{status.title} reports that {status.meaning}", "advice": status.fix}
     else:
         return None
-    return words.hit_in(text, 0, len(text), words.with_words(**told))
+    act = _acts("said")[0]
+    return act.hit_in(text, 0, len(text), act.with_words(**told))
 
 
-def _read(line: str, words: KnownError) -> Hit | None:
-    if len(line) > _LONGEST_LINE or _FRAME.match(line) or is_quiet(line, len(line)):
-        return None
-    actors, packages, of_any, acts = _parts()
-    for actor, pattern, decides in (*actors, *packages):
-        said, may = pattern.search(line), of_any if pattern is packages[0][1] else of_any + acts
-        act = next((one for one in may if said and one[1].search(line)), None)
-        if said and act:
-            who = said.groupdict().get("who", "")
-            told = {"actor": actor.format(who=who), "act": act[0], "advice": act[2]}
-            told["decides"] = decides.replace("{who}", re.sub(r"[\W_]", ".", who))
-            return words.hit_in(line, 0, len(line), words.with_words(**told))
+def _has(kind: str, text: str) -> bool:
+    return re.search(_parts()["texts"][kind][0], text) is not None
+
+
+def _named(section: str, text: str) -> tuple[str, str] | None:
+    """Return who of a section is named in a text, and what decides."""
+    for title, (pattern, *rest) in _parts()[section].items():
+        match = re.search(pattern, text)
+        if match is not None:
+            who = title.format(**match.groupdict())
+            return who, "".join(rest)[2:].replace("{who}", re.sub(r"[\W_]", ".", who))
     return None
+
+
+def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None:
+    """Return what an act means; None where the line tells of no error, or names none who speaks."""
+    text, thing = match.string, (match.groupdict().get("thing") or "").strip(" .:'\"")
+    line, is_said = line_at(text, match.end() - 1), section == "said"
+    rest = line.replace(thing, "") if is_said else line
+    actor = _named("actors", rest)
+    package = None if section == "acts" or (actor and not is_said) else _named("packages", rest)
+    is_ours = not thing or " " in thing or _has("field", text.replace(thing, ""))
+    is_harmless = is_quiet(text, match.end()) and not (is_said and _has("errors", text))
+    if is_harmless or not is_ours or _has("steps", line) or not (is_said or actor or package):
+        return None
+    who, run = package or actor or ("this program", "")
+    owners = [] if package else re.findall(_parts()["texts"]["owners"][0], text[: match.end()])
+    said = act.title.format(who=[who, *owners][-1], thing=thing)
+    return act.with_words(
+        said=said.replace("this", "This", said.startswith("this")),
+        advice=act.nouns[">"].replace("{thing}", thing),
+        decides=act.nouns.get("$") or run or act.nouns["decides"],
+    )
 
 
 _WORD = re.compile(
@@ -289,28 +294,27 @@ _WORD = re.compile(
 )
 _ENDING = re.compile(r"(?<=...)(?:ing|ed|s)$")
 _LEAST_ALIKE = 0.5  # of 1: the part of what a message says that another one must have
-_MOST_NEAR = 3
 
 
-def closest_in(text: str, known: Iterable[KnownError], titles: Mapping[str, str]) -> list[str]:
-    """Return ids of what is nearest to a message, the nearest first; [] if nothing is near."""
+def closest(text: str) -> list[tuple[str, str]]:
+    """Return id and title of what is nearest to a message of which nothing is known."""
+    titles = {kind.id: kind.title for kind in table.kinds()}
+    titles.update((one.id, one.title) for one in known_errors())
     said = {id: _words_of(title) for id, title in titles.items()}
-    for one in known:
-        pieces = (one.title, one.what, *map(literal_in, one.says), *one.status)
-        said[one.id] = _words_of(" ".join(map(str, pieces)))
+    for one in known_errors():
+        said[one.id] |= _words_of(f"{one.what} {[*map(literal_in, one.says)]} {one.status}")
     asked = _words_of(text[-_LONGEST_LINE:])
-    weights = {
+    rare = {
         word: log((len(said) + 1) / (1 + sum(word in words for words in said.values())))
         for word in asked
     }
-    total = sum(weights.values())
-    near = {
-        id: sum(weights[word] for word in words & asked) / total / (1 + len(words) / 200)
+    least = _LEAST_ALIKE * sum(rare.values())
+    near = (
+        (sum(rare[word] for word in words & asked) / (1 + len(words) / 200), id)
         for id, words in said.items()
-        if total
-    }
-    best = [id for _, id in sorted((-score, id) for id, score in near.items())][:_MOST_NEAR]
-    return [id for id in best if near[id] >= _LEAST_ALIKE]
+    )
+    best = sorted((-score, id) for score, id in near if score >= least > 0)
+    return [(id, titles[id]) for _, id in best[:3]]
 
 
 def _words_of(text: str) -> set[str]:

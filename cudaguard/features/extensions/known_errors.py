@@ -135,11 +135,8 @@ def of_symbol(id: str, known: KnownError, match: re.Match[str]) -> Finding | Non
     if said.get("built"):
         why = f"was compiled for Python {said['built']}, and this is Python {said['python']}"
         return known.with_words(needer="The extension", why=why)
-    needer, name, version = (
-        said.get("needer") or "",
-        said["symbol"],
-        (said.get("version") or "").rstrip("."),
-    )
+    needer, name = said.get("needer") or "", said["symbol"]
+    version = (said.get("version") or "").rstrip(".")
     needer = needer if "." in needer or "/" in needer else ""
     owner = owners.owner_of(name)
     if owner.library == "libittnotify" or (_OF_GLIBC.match(name) and "relocating" in match[0]):
@@ -239,9 +236,7 @@ def _why_other_torch(name: str) -> str:
     if _TYPES.match(name):
         return "it was built for another torch, or without linking torch's libraries"
     if name.startswith("_ZN3c104cuda") or "cuda" in name.lower():
-        return (
-            "it was built for another torch, or needs a torch with CUDA, and this one is CPU-only"
-        )
+        return "it was built for another torch, or needs one with CUDA, and this one is CPU-only"
     return "it was built for another torch, or with the other C++ ABI"
 
 
