@@ -162,10 +162,7 @@ def test_shell_that_hides_who_was_killed(child, is_told):
 @KERNEL_TELLS
 @pytest.mark.parametrize("is_told", [True, False])
 def test_killed_below_a_program_that_tells_nobody(child, is_told):
-    """As by Ray's raylet, which waits 0.2 s from SIGTERM to SIGKILL: only where memory was short.
-
-    Not when it is to end, or after its end.
-    """
+    """As by Ray's raylet, 0.2 s after SIGTERM: only where memory was short, and not at its end."""
     worker = "import os, sys, time; print(os.getpid(), flush=True); time.sleep(100)"
     raylet = """trap 'kill -9 $!; exit' TERM; "$0" -c "$1" & wait; sleep 9 & wait"""
     code = f"""
@@ -183,9 +180,8 @@ def test_killed_below_a_program_that_tells_nobody(child, is_told):
         second.terminate()
     """
     short = "from cudaguard.system import processes; processes.oom_kills = iter(range(9)).__next__"
-    command = f"{short}; from cudaguard.tools.main import main; exit(main())"
-    run = (sys.executable, "-c", command, "run") if is_told else RUN
-    done = child.command(*run, child.write("job.py", code))
+    told = (sys.executable, "-c", f"{short}; import cudaguard.tools.main as m; m.main()", "run")
+    done = child.command(*(told if is_told else RUN), child.write("job.py", code))
     said = re.findall(r"cudaguard run: process (\d+) was killed \(SIGKILL\)", done.stderr)
     assert said == (done.stdout.split() if is_told else []), done.stderr
 
