@@ -294,11 +294,16 @@ def _patch_extensions() -> None:
 
     @of_import_system
     def create_module(loader: ExtensionFileLoader, spec: "ModuleSpec") -> "Any":
+        core = None
         try:
             is_asleep = stand_in.is_installed and may_wake()
-            core = core_for(_why_extension, spec) if stand_in.is_installed else None
+            if is_asleep:
+                why = _why_extension(spec)
+                core = wake(why) if why else None
+            elif stand_in.is_installed and kernel is not None:
+                core = kernel.core
         except contained():
-            is_asleep, core = False, None
+            is_asleep = False
         try:
             if core is not None:
                 return core.extensions.load(original, loader, spec)
@@ -324,11 +329,16 @@ def _patch_extensions() -> None:
 
 def _why_extension(spec: "ModuleSpec", is_refused: bool = False) -> str:
     """Return what concerns the guard in an extension to be mapped, or just refused, in words."""
-    name, file = getattr(spec, "name", None), getattr(spec, "origin", None)
+    try:
+        name, file = spec.name, spec.origin
+    except failures():  # refused by Python, in its own words
+        return ""
     if type(name) is not str or type(file) is not str or LIB_DYNLOAD in file:
         return ""
-    why = "" if is_refused else kernel.of_loads().why_extension(spec, name, file)
-    return f"extension {name}, which was refused" if is_refused else why
+    if is_refused:
+        return f"extension {name}, which was refused"
+    why: str = (kernel.loads or kernel.of_loads()).why_extension(spec, name, file)
+    return why
 
 
 class _SetFlags:

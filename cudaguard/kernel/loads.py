@@ -6,7 +6,7 @@ has been mapped, the names of the files. Nothing is loaded for it and nothing ch
 
 import os
 import sys
-from _operator import add, sub  # light: `operator` is not
+from _operator import add  # light: `operator` is not
 
 from cudaguard import kernel as base
 from cudaguard.kernel import FLAGS, SYSTEM, failures, start_of, watched
@@ -27,6 +27,7 @@ _BROUGHT, _PARTS, _MAY_BE_GLOBAL = map(tuple, (watched.BROUGHT, watched.PARTS, w
 _OF_SYSTEM = ("libc.so", "libm.so", "libpthread.so", "libdl.so", "librt.so", "libgcc_s.so", "ld-")
 _UNLIKE = (LookupError, TypeError, ValueError)  # of reading what is not as it should be
 _CXX_RUNTIME, _OWN_RUNTIME = "libstdc++.so.6", b"2idE\0"  # how a variable of its names ends
+_LETTER = ord("Z")  # of the names of C++
 _PART = b"13random_device"  # is another one in each release, and newer compilers add it
 _NEEDED, NAMESAKE = 1, "as another package does"
 _RUN_PATHS = (29, 15)  # the second where there is not the first
@@ -34,6 +35,7 @@ _START = 1 << 14  # bytes; headers and names of most extensions lie there
 _MOST = 1 << 16  # of what is counted or read in one piece
 _MOST_FILES = 256
 _PAGE = 1 << 12
+_NO_ADDRESS = bytes(8)
 _AT_BASE = 7
 _LOCKS = ([0, 0, 1, 0, 0], [0, 1, 0, 0, 0])  # end of a re-entrant one that is open, of 40, 48 bytes
 _UNKNOWN = "a dynamic loader that is not known"
@@ -65,9 +67,9 @@ class Loader:
         self.names: dict[str, str] = {}  # of the files of libraries -> the first path
         self.looked_at: set[str] = set()  # see `_namesake`
         self.takes_all = False  # True once the guard looks itself: nothing is told
-        # The last one of these, if nothing else comes with it, and how many entries are to be seen.
+        # The last one of these, if nothing else comes with it, and what is to be counted then.
         self.alone: ModuleSpec | None = None
-        self.pending = 0
+        self.pending: tuple[int, ...] = ()
 
 
 def watched_name(name: str) -> str:
@@ -75,8 +77,10 @@ def watched_name(name: str) -> str:
     watched, package = base.kernel.watched, name
     while package and package not in watched:
         package = package.rpartition(".")[0]
-    stem, _, number = name.rpartition("_v")  # torch renames a rebuilt extension
-    return stem if stem in watched and number.isdigit() else package
+    if "_v" in name:  # torch renames a rebuilt extension
+        stem, _, number = name.rpartition("_v")
+        return stem if stem in watched and number.isdigit() else package
+    return package
 
 
 def why_extension(spec: "ModuleSpec", name: str, file: str) -> str:
@@ -94,7 +98,10 @@ def why_extension(spec: "ModuleSpec", name: str, file: str) -> str:
         return f"extension {name}, which {why}"
     if is_alone and file not in loader.paths:
         loader.paths.add(file)
-        loader.alone, loader.pending = spec, 1
+        loader.alone = spec
+        if loader.counted:
+            adds, count, size, place = loader.counted
+            loader.pending = adds + 1, count + 1, size, place
     return ""
 
 
@@ -127,7 +134,9 @@ def _judge(path: str) -> "tuple[str, tuple[str, ...] | None, bool]":
     if places is None:
         return "is cut short, or unlike others", None, False
     needed: tuple[str, ...] = ()
-    why, is_alone = "", bool(names) and not names.partition(b"dlopen")[1]
+    why, is_alone = "", False
+    if names:
+        is_alone = not names.partition(b"dlopen")[1]
     for place in places:
         name = names[place : names.find(0, place)].decode("utf-8", "replace")
         needed = (*needed, name)
@@ -142,7 +151,7 @@ def _judge(path: str) -> "tuple[str, tuple[str, ...] | None, bool]":
         name = _namesake(path, needed)
         if name:
             return f"needs {name}, {NAMESAKE}", None, False
-    if ord("Z") in names:  # a letter is found quickly, or not; names in C hardly have it
+    if _LETTER in names:  # found quickly, or not; names in C hardly have it
         if _OWN_RUNTIME in names and _CXX_RUNTIME not in needed:
             return why or "has a C++ runtime of its own", None, is_alone
         if _PART in names and not any(path.endswith(_CXX_RUNTIME) for path in loader.paths):
@@ -197,10 +206,13 @@ def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[int] | None]":
     """
     file = _open(path, FLAGS)
     try:
-        start, size = _pread(file, _START, 0), _seek(file, 0, 2)
-        if start[:6] != b"\x7fELF\2\1" or len(start) < 64 or start[54] != 56:
+        start = _pread(file, _START, 0)
+        size = there = len(start)
+        if there == _START:
+            size = _seek(file, 0, 2)
+        if start[:6] != b"\x7fELF\2\1" or start[54] != 56:
             return b"", None if start[:4] == b"\x7fELF" else []
-        words = memoryview(start[: len(start) // 8 * 8]).cast("Q")
+        words = memoryview(start[: there & -8] if there & 7 else start).cast("Q")
         first = words[4] // 8  # of seven words about each segment
         end = first + 7 * start[56]
         kinds = start[8 * first : 8 * end : 56]  # the lowest byte of them
@@ -209,29 +221,30 @@ def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[int] | None]":
             map(add, words[first + 1 : end : 7], words[first + 4 : end : 7]), default=0
         ):
             return b"", None
-        if 2 not in kinds or end > len(words):
-            return b"", [] if end <= len(words) else None
-        at = first + 7 * kinds.index(2)
+        number = kinds.find(2)
+        if number < 0 or 8 * end > there:
+            return b"", [] if 8 * end <= there else None
+        at = first + 7 * number
         place, size = words[at + 1], words[at + 4]
-        section, values, at = start[place : place + size], words, place // 8
-        if place + size > len(start):
+        tags, values, at = start[place : place + size : 16], words, place // 8
+        if place + size > there:
             section = _pread(file, min(size, _MOST), place)
-            values, at = memoryview(section).cast("Q"), 0
-        tags = section[::16]
+            tags, values, at = section[::16], memoryview(section).cast("Q"), 0
         address, size = values[at + 2 * tags.index(5) + 1], values[at + 2 * tags.index(10) + 1]
         places: list[int] = []
-        number = -1
-        for _ in range(tags.count(tag)):
-            number = tags.index(tag, number + 1)
+        number = tags.find(tag)
+        while number >= 0:
             if values[at + 2 * number] == tag:
                 places.append(values[at + 2 * number + 1])
-        for number, kind in enumerate(kinds):
-            at = first + 7 * number
-            if kind == 1 and 0 <= address - words[at + 2] < words[at + 4]:
-                place = words[at + 1] + address - words[at + 2]
-                if place + size <= len(start):
+            number = tags.find(tag, number + 1)
+        for kind in kinds:
+            offset = address - words[first + 2]
+            if kind == 1 and 0 <= offset < words[first + 4]:
+                place = words[first + 1] + offset
+                if place + size <= there:
                     return start[place : place + size], places
                 return _pread(file, min(size, _MOST << 8), place), places
+            first += 7
     finally:
         _close(file)
     return b"", None
@@ -330,8 +343,7 @@ def _counters() -> "tuple[int, ...]":
     known, numbers = loader.read
     if data != known:
         words = memoryview(data).cast("Q")
-        counts = words[-3] & 0xFFFFFFFF, words[1] & 0xFFFFFFFF, words[-1] & 0xFFFFFFFF
-        numbers = (*counts, words[-2])
+        numbers = words[-3], words[1], words[-1] & 0xFFFFFFFF, words[-2]
         loader.read = data, numbers
     return numbers
 
@@ -347,10 +359,10 @@ def why_mapped(how: str) -> str:
         if not loader.place:  # what can be done, the guard does once the program has ctypes
             return why if base.has_ctypes() else ""
     before, now = loader.counted, loader.counters()
-    pending, loader.pending = loader.pending, 0
+    pending, loader.pending = loader.pending, ()
     if now == before:
         return "" if now else _UNREADABLE
-    if pending and tuple(map(sub, now, before)) == (1, 1, 0, 0):
+    if now == pending:
         loader.counted = now  # that is the extension's own
         return ""
     if now[1:] == before[1:] and _is_at_end():  # what has come has gone
@@ -382,10 +394,10 @@ def _is_at_end() -> bool:
     try:
         memory = _open("/proc/self/mem", FLAGS)
         try:
-            data = _pread(memory, 32, loader.last)
+            data: bytes = _pread(memory, 32, loader.last)
         finally:
             _close(memory)
-        return bool(data == loader.known[loader.last] + bytes(8))
+        return data == loader.known[loader.last] + _NO_ADDRESS
     except failures():  # it has gone
         return False
 
