@@ -294,16 +294,15 @@ def _patch_extensions() -> None:
 
     @of_import_system
     def create_module(loader: ExtensionFileLoader, spec: "ModuleSpec") -> "Any":
-        core = None
+        core: Any = None
+        is_asleep = False
         try:
-            is_asleep = stand_in.is_installed and may_wake()
-            if is_asleep:
-                why = _why_extension(spec)
-                core = wake(why) if why else None
-            elif stand_in.is_installed and kernel is not None:
-                core = kernel.core
+            if stand_in.is_installed:
+                is_asleep = may_wake()
+                why = _why_extension(spec) if is_asleep else ""
+                core = wake(why) if why else None if kernel is None else kernel.core
         except contained():
-            is_asleep = False
+            core = None
         try:
             if core is not None:
                 return core.extensions.load(original, loader, spec)
@@ -407,8 +406,7 @@ class Guard:
     @property
     def mode(self) -> str:
         """The mode in force, one of ``off``, ``observe``, ``warn``, ``fix`` and ``strict``."""
-        mode: str = wake("a look at the mode").reporter.mode
-        return mode
+        return str(wake("a look at the mode").reporter.mode)
 
     def uninstall(self) -> None:
         """Take the guard down (see `cudaguard.uninstall`)."""
@@ -499,8 +497,7 @@ def start_of(path: str) -> bytes:
             return b""
         file = _open(path, FLAGS)
         try:
-            data: bytes = _read(file, 1 << 20)
-            return data
+            return bytes(_read(file, 1 << 20))
         finally:
             _close(file)
     except failures():

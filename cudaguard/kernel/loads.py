@@ -27,7 +27,6 @@ _BROUGHT, _PARTS, _MAY_BE_GLOBAL = map(tuple, (watched.BROUGHT, watched.PARTS, w
 _OF_SYSTEM = ("libc.so", "libm.so", "libpthread.so", "libdl.so", "librt.so", "libgcc_s.so", "ld-")
 _UNLIKE = (LookupError, TypeError, ValueError)  # of reading what is not as it should be
 _CXX_RUNTIME, _OWN_RUNTIME = "libstdc++.so.6", b"2idE\0"  # how a variable of its names ends
-_LETTER = ord("Z")  # of the names of C++
 _PART = b"13random_device"  # is another one in each release, and newer compilers add it
 _NEEDED, NAMESAKE = 1, "as another package does"
 _RUN_PATHS = (29, 15)  # the second where there is not the first
@@ -128,18 +127,15 @@ def _judge(path: str) -> "tuple[str, tuple[str, ...] | None, bool]":
     if sys.platform != "linux":
         return "is for Windows" if sys.platform == "win32" else "", (), False
     try:
-        names, places = _read(path)
+        names, found = _read(path)
     except failures() as error:  # if it cannot be opened, the loader has its own words
-        names, places = b"", None if isinstance(error, _UNLIKE) else []
-    if places is None:
+        names, found = b"", None if isinstance(error, _UNLIKE) else []
+    if found is None:
         return "is cut short, or unlike others", None, False
-    needed: tuple[str, ...] = ()
-    why, is_alone = "", False
+    needed, why, is_alone = (*found,), "", False
     if names:
         is_alone = not names.partition(b"dlopen")[1]
-    for place in places:
-        name = names[place : names.find(0, place)].decode("utf-8", "replace")
-        needed = (*needed, name)
+    for name in needed:
         if name in watched.FIRST:
             if not why and _is_in_environment(name, path):
                 why = f"needs {name}, of which there may be two copies"
@@ -151,7 +147,7 @@ def _judge(path: str) -> "tuple[str, tuple[str, ...] | None, bool]":
         name = _namesake(path, needed)
         if name:
             return f"needs {name}, {NAMESAKE}", None, False
-    if _LETTER in names:  # found quickly, or not; names in C hardly have it
+    if 90 in names:  # a "Z" is found quickly, or not; names in C hardly have it
         if _OWN_RUNTIME in names and _CXX_RUNTIME not in needed:
             return why or "has a C++ runtime of its own", None, is_alone
         if _PART in names and not any(path.endswith(_CXX_RUNTIME) for path in loader.paths):
@@ -163,18 +159,17 @@ def _namesake(path: str, needed: "tuple[str, ...]") -> str:
     """Return a library of its own folders that is there from elsewhere, and has other needs."""
     if loader.takes_all:
         why_mapped("")
-    folders = run_path(path).replace("$ORIGIN", path.rpartition("/")[0]).split(":")
-    names, looked_at = list(needed), set()
+    folders, names, looked_at = run_path(path), list(needed), set()
     for name in names:  # which grows
         for folder in folders if "-" in name else ():  # auditwheel has named it
             own = f"{folder}/{name}"
-            if folder and own not in loader.looked_at:
+            if own not in loader.looked_at:
                 looked_at.add(own)
                 try:
-                    mine, there = _needed_by(own), loader.names.get(name)
+                    mine, there = _read(own)[1] or [], loader.names.get(name)
                     if there is None:
                         names += mine
-                    elif {*mine} - {*_needed_by(there)}:
+                    elif {*mine} - {*(_read(there)[1] or ())}:
                         return name
                 except failures():  # it is not there, or no library
                     continue
@@ -182,34 +177,30 @@ def _namesake(path: str, needed: "tuple[str, ...]") -> str:
     return ""
 
 
-def _needed_by(path: str) -> "list[str]":
-    names, places = _read(path)
-    return [names[at : names.find(0, at)].decode("utf-8", "replace") for at in places or ()]
-
-
-def run_path(path: str) -> str:
-    """Return the folders in which what a library needs is looked for, as it names them."""
+def run_path(path: str) -> "list[str]":
+    """Return the folders that a library names, in which what it needs is looked for."""
     for tag in _RUN_PATHS:
         try:
-            names, places = _read(path, tag)
+            _, found = _read(path, tag)
         except failures():
             break
-        for place in places or ():
-            return names[place : names.find(0, place)].decode("utf-8", "replace")
-    return ""
+        if found:
+            folder = path.rpartition("/")[0]
+            text = found[0].replace("$ORIGIN", folder).replace("${ORIGIN}", folder)
+            return [*filter(None, text.split(":"))]
+    return []
 
 
-def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[int] | None]":
-    """Return the names of an ELF file, and where of them those are of a tag.
+def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[str] | None]":
+    """Return the names of an ELF file, and those of them that a tag gives.
 
     None if it is cut short, or not as this machine's loader maps them; or `_UNLIKE` is raised.
     """
     file = _open(path, FLAGS)
     try:
         start = _pread(file, _START, 0)
-        size = there = len(start)
-        if there == _START:
-            size = _seek(file, 0, 2)
+        there = len(start)
+        size = _seek(file, 0, 2) if there == _START else there
         if start[:6] != b"\x7fELF\2\1" or start[54] != 56:
             return b"", None if start[:4] == b"\x7fELF" else []
         words = memoryview(start[: there & -8] if there & 7 else start).cast("Q")
@@ -231,7 +222,7 @@ def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[int] | None]":
             section = _pread(file, min(size, _MOST), place)
             tags, values, at = section[::16], memoryview(section).cast("Q"), 0
         address, size = values[at + 2 * tags.index(5) + 1], values[at + 2 * tags.index(10) + 1]
-        places: list[int] = []
+        places: Any = []
         number = tags.find(tag)
         while number >= 0:
             if values[at + 2 * number] == tag:
@@ -241,9 +232,12 @@ def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[int] | None]":
             offset = address - words[first + 2]
             if kind == 1 and 0 <= offset < words[first + 4]:
                 place = words[first + 1] + offset
-                if place + size <= there:
-                    return start[place : place + size], places
-                return _pread(file, min(size, _MOST << 8), place), places
+                names = start[place : place + size]
+                if place + size > there:
+                    names = _pread(file, min(size, _MOST << 8), place)
+                return names, places and [
+                    str(names[at : names.find(0, at)], "utf-8", "replace") for at in places
+                ]
             first += 7
     finally:
         _close(file)
@@ -252,8 +246,7 @@ def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[int] | None]":
 
 def _is_in_environment(name: str, path: str) -> bool:
     """Return True if the folder of Python's environment has a library, or one that a file names."""
-    own = run_path(path).replace("$ORIGIN", path.rpartition("/")[0]).split(":")
-    for folder in (f"{sys.prefix}/lib", f"{sys.base_prefix}/lib", *filter(None, own)):
+    for folder in (f"{sys.prefix}/lib", f"{sys.base_prefix}/lib", *run_path(path)):
         try:
             if any(one.startswith(name) for one in _listdir(folder)):
                 return True
@@ -362,10 +355,8 @@ def why_mapped(how: str) -> str:
     pending, loader.pending = loader.pending, ()
     if now == before:
         return "" if now else _UNREADABLE
-    if now == pending:
-        loader.counted = now  # that is the extension's own
-        return ""
-    if now[1:] == before[1:] and _is_at_end():  # what has come has gone
+    # That is the extension's own, or what has come has gone.
+    if now == pending or (now[1:] == before[1:] and _is_at_end()):
         loader.counted = now
         return ""
     # Behind the last one, if that is still there; all, if others are gone.
