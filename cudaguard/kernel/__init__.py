@@ -294,8 +294,7 @@ def _patch_extensions() -> None:
 
     @of_import_system
     def create_module(loader: ExtensionFileLoader, spec: "ModuleSpec") -> "Any":
-        core: Any = None
-        is_asleep = False
+        core, is_asleep = None, False
         try:
             if stand_in.is_installed:
                 is_asleep = may_wake()
@@ -328,16 +327,11 @@ def _patch_extensions() -> None:
 
 def _why_extension(spec: "ModuleSpec", is_refused: bool = False) -> str:
     """Return what concerns the guard in an extension to be mapped, or just refused, in words."""
-    try:
-        name, file = spec.name, spec.origin
-    except failures():  # refused by Python, in its own words
-        return ""
+    name, file = getattr(spec, "name", None), getattr(spec, "origin", None)
     if type(name) is not str or type(file) is not str or LIB_DYNLOAD in file:
         return ""
-    if is_refused:
-        return f"extension {name}, which was refused"
-    why: str = (kernel.loads or kernel.of_loads()).why_extension(spec, name, file)
-    return why
+    why = "" if is_refused else (kernel.loads or kernel.of_loads()).why_extension(spec, name, file)
+    return f"extension {name}, which was refused" if is_refused else why
 
 
 class _SetFlags:

@@ -33,9 +33,7 @@ _RUN_PATHS = (29, 15)  # the second where there is not the first
 _START = 1 << 14  # bytes; headers and names of most extensions lie there
 _MOST = 1 << 16  # of what is counted or read in one piece
 _MOST_FILES = 256
-_PAGE = 1 << 12
-_NO_ADDRESS = bytes(8)
-_AT_BASE = 7
+_PAGE, _AT_BASE, _NO_ADDRESS = 1 << 12, 7, bytes(8)
 _LOCKS = ([0, 0, 1, 0, 0], [0, 1, 0, 0, 0])  # end of a re-entrant one that is open, of 40, 48 bytes
 _UNKNOWN = "a dynamic loader that is not known"
 _PAST_US = "mapped past Python's importer"
@@ -355,8 +353,7 @@ def why_mapped(how: str) -> str:
     pending, loader.pending = loader.pending, ()
     if now == before:
         return "" if now else _UNREADABLE
-    # That is the extension's own, or what has come has gone.
-    if now == pending or (now[1:] == before[1:] and _is_at_end()):
+    if now == pending or (now[1:] == before[1:] and _is_at_end()):  # its own; or come and gone
         loader.counted = now
         return ""
     # Behind the last one, if that is still there; all, if others are gone.
