@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     Function = TypeVar("Function")
 
 SYSTEM: "Any" = sys.modules[os.name]  # `posix` or `nt`
-# Bound now: what a program puts into `os` later is its own.
-_open, _close, _read = SYSTEM.open, SYSTEM.close, SYSTEM.read
+_open, _close, _read = SYSTEM.open, SYSTEM.close, SYSTEM.read  # a program may replace os's later
 _listdir, _access = SYSTEM.listdir, SYSTEM.access
 FLAGS = sum(getattr(SYSTEM, f"O_{n}", 0) for n in ("CLOEXEC", "NONBLOCK", "NOCTTY", "BINARY"))
 RTLD_GLOBAL = getattr(SYSTEM, "RTLD_GLOBAL", 0)  # 0: the platform has no symbol scopes
