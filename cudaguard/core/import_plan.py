@@ -315,7 +315,9 @@ def _without_functions(data: bytes) -> bytes:
 
     They are most of it, and to parse them is most of what an answer costs.
     """
-    lines, code = data.split(b"\n"), _QUOTED.sub(_blanked, data).split(b"\n")
+    # A comment as nothing and a string as a word, in as many lines.
+    blanked = _QUOTED.sub(lambda q: b"_"[q[0][:1] == b"#" :] + b"\n" * q[0].count(b"\n"), data)
+    lines, code = data.split(b"\n"), blanked.split(b"\n")
     at = 0
     while at < len(code):
         head, first = _DEF.match(code[at]), at + 1
@@ -332,11 +334,6 @@ def _without_functions(data: bytes) -> bytes:
                 lines[first:at] = [head[1] + b" pass", *[b""] * (at - first - 1)]
         at = max(at, first)
     return b"\n".join(lines)
-
-
-def _blanked(quoted: re.Match[bytes]) -> bytes:
-    """Return a comment as nothing and a string as a word, in as many lines."""
-    return (b"" if quoted[0].startswith(b"#") else b"_") + b"\n" * quoted[0].count(b"\n")
 
 
 def _is_open(lines: list[bytes]) -> bool:

@@ -193,8 +193,10 @@ class ExtensionLoads:
     @of_import_system
     def _begun(self, spec: ModuleSpec, *, is_refused: bool) -> _Mapping | None:
         """Return the mapping of an extension, with all done that comes before; None for others'."""
-        # What is no text is refused by Python, in its own words.
-        name, file = getattr(spec, "name", None), getattr(spec, "origin", None)
+        try:
+            name, file = spec.name, spec.origin
+        except own_errors(AttributeError):  # refused by Python, as what is no text, in its words
+            return None
         if type(name) is not str or type(file) is not str:
             return None
         is_pythons = LIB_DYNLOAD in file

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     Function = TypeVar("Function")
 
 SYSTEM: "Any" = sys.modules[os.name]  # `posix` or `nt`
-# Bound now: what a program puts into `os` later is its own.
-_open, _close, _read = SYSTEM.open, SYSTEM.close, SYSTEM.read
+_open, _close, _read = SYSTEM.open, SYSTEM.close, SYSTEM.read  # a program may replace os's later
 _listdir, _access = SYSTEM.listdir, SYSTEM.access
 FLAGS = sum(getattr(SYSTEM, f"O_{n}", 0) for n in ("CLOEXEC", "NONBLOCK", "NOCTTY", "BINARY"))
 RTLD_GLOBAL = getattr(SYSTEM, "RTLD_GLOBAL", 0)  # 0: the platform has no symbol scopes
@@ -294,11 +293,14 @@ def _patch_extensions() -> None:
 
     @of_import_system
     def create_module(loader: ExtensionFileLoader, spec: "ModuleSpec") -> "Any":
+        core, is_asleep = None, False
         try:
-            is_asleep = stand_in.is_installed and may_wake()
-            core = core_for(_why_extension, spec) if stand_in.is_installed else None
+            if stand_in.is_installed:
+                is_asleep = may_wake()
+                why = _why_extension(spec) if is_asleep else ""
+                core = wake(why) if why else None if kernel is None else kernel.core
         except contained():
-            is_asleep, core = False, None
+            core = None
         try:
             if core is not None:
                 return core.extensions.load(original, loader, spec)
@@ -327,7 +329,7 @@ def _why_extension(spec: "ModuleSpec", is_refused: bool = False) -> str:
     name, file = getattr(spec, "name", None), getattr(spec, "origin", None)
     if type(name) is not str or type(file) is not str or LIB_DYNLOAD in file:
         return ""
-    why = "" if is_refused else kernel.of_loads().why_extension(spec, name, file)
+    why = "" if is_refused else (kernel.loads or kernel.of_loads()).why_extension(spec, name, file)
     return f"extension {name}, which was refused" if is_refused else why
 
 
@@ -397,8 +399,7 @@ class Guard:
     @property
     def mode(self) -> str:
         """The mode in force, one of ``off``, ``observe``, ``warn``, ``fix`` and ``strict``."""
-        mode: str = wake("a look at the mode").reporter.mode
-        return mode
+        return str(wake("a look at the mode").reporter.mode)
 
     def uninstall(self) -> None:
         """Take the guard down (see `cudaguard.uninstall`)."""
@@ -489,8 +490,7 @@ def start_of(path: str) -> bytes:
             return b""
         file = _open(path, FLAGS)
         try:
-            data: bytes = _read(file, 1 << 20)
-            return data
+            return bytes(_read(file, 1 << 20))
         finally:
             _close(file)
     except failures():

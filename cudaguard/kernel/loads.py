@@ -6,7 +6,7 @@ has been mapped, the names of the files. Nothing is loaded for it and nothing ch
 
 import os
 import sys
-from _operator import add, sub  # light: `operator` is not
+from _operator import add  # light: `operator` is not
 
 from cudaguard import kernel as base
 from cudaguard.kernel import FLAGS, SYSTEM, failures, start_of, watched
@@ -33,8 +33,7 @@ _RUN_PATHS = (29, 15)  # the second where there is not the first
 _START = 1 << 14  # bytes; headers and names of most extensions lie there
 _MOST = 1 << 16  # of what is counted or read in one piece
 _MOST_FILES = 256
-_PAGE = 1 << 12
-_AT_BASE = 7
+_PAGE, _AT_BASE, _NO_ADDRESS = 1 << 12, 7, bytes(8)
 _LOCKS = ([0, 0, 1, 0, 0], [0, 1, 0, 0, 0])  # end of a re-entrant one that is open, of 40, 48 bytes
 _UNKNOWN = "a dynamic loader that is not known"
 _PAST_US = "mapped past Python's importer"
@@ -65,9 +64,9 @@ class Loader:
         self.names: dict[str, str] = {}  # of the files of libraries -> the first path
         self.looked_at: set[str] = set()  # see `_namesake`
         self.takes_all = False  # True once the guard looks itself: nothing is told
-        # The last one of these, if nothing else comes with it, and how many entries are to be seen.
+        # The last one of these, if nothing else comes with it, and what is to be counted then.
         self.alone: ModuleSpec | None = None
-        self.pending = 0
+        self.pending: tuple[int, ...] = ()
 
 
 def watched_name(name: str) -> str:
@@ -75,8 +74,10 @@ def watched_name(name: str) -> str:
     watched, package = base.kernel.watched, name
     while package and package not in watched:
         package = package.rpartition(".")[0]
-    stem, _, number = name.rpartition("_v")  # torch renames a rebuilt extension
-    return stem if stem in watched and number.isdigit() else package
+    if "_v" in name:  # torch renames a rebuilt extension
+        stem, _, number = name.rpartition("_v")
+        return stem if stem in watched and number.isdigit() else package
+    return package
 
 
 def why_extension(spec: "ModuleSpec", name: str, file: str) -> str:
@@ -94,7 +95,10 @@ def why_extension(spec: "ModuleSpec", name: str, file: str) -> str:
         return f"extension {name}, which {why}"
     if is_alone and file not in loader.paths:
         loader.paths.add(file)
-        loader.alone, loader.pending = spec, 1
+        loader.alone = spec
+        if loader.counted:
+            adds, count, size, place = loader.counted
+            loader.pending = adds + 1, count + 1, size, place
     return ""
 
 
@@ -121,16 +125,15 @@ def _judge(path: str) -> "tuple[str, tuple[str, ...] | None, bool]":
     if sys.platform != "linux":
         return "is for Windows" if sys.platform == "win32" else "", (), False
     try:
-        names, places = _read(path)
+        names, found = _read(path)
     except failures() as error:  # if it cannot be opened, the loader has its own words
-        names, places = b"", None if isinstance(error, _UNLIKE) else []
-    if places is None:
+        names, found = b"", None if isinstance(error, _UNLIKE) else []
+    if found is None:
         return "is cut short, or unlike others", None, False
-    needed: tuple[str, ...] = ()
-    why, is_alone = "", bool(names) and not names.partition(b"dlopen")[1]
-    for place in places:
-        name = names[place : names.find(0, place)].decode("utf-8", "replace")
-        needed = (*needed, name)
+    needed, why, is_alone = (*found,), "", False
+    if names:
+        is_alone = not names.partition(b"dlopen")[1]
+    for name in needed:
         if name in watched.FIRST:
             if not why and _is_in_environment(name, path):
                 why = f"needs {name}, of which there may be two copies"
@@ -142,7 +145,7 @@ def _judge(path: str) -> "tuple[str, tuple[str, ...] | None, bool]":
         name = _namesake(path, needed)
         if name:
             return f"needs {name}, {NAMESAKE}", None, False
-    if ord("Z") in names:  # a letter is found quickly, or not; names in C hardly have it
+    if 90 in names:  # a "Z" is found quickly, or not; names in C hardly have it
         if _OWN_RUNTIME in names and _CXX_RUNTIME not in needed:
             return why or "has a C++ runtime of its own", None, is_alone
         if _PART in names and not any(path.endswith(_CXX_RUNTIME) for path in loader.paths):
@@ -154,18 +157,17 @@ def _namesake(path: str, needed: "tuple[str, ...]") -> str:
     """Return a library of its own folders that is there from elsewhere, and has other needs."""
     if loader.takes_all:
         why_mapped("")
-    folders = run_path(path).replace("$ORIGIN", path.rpartition("/")[0]).split(":")
-    names, looked_at = list(needed), set()
+    folders, names, looked_at = run_path(path), list(needed), set()
     for name in names:  # which grows
         for folder in folders if "-" in name else ():  # auditwheel has named it
             own = f"{folder}/{name}"
-            if folder and own not in loader.looked_at:
+            if own not in loader.looked_at:
                 looked_at.add(own)
                 try:
-                    mine, there = _needed_by(own), loader.names.get(name)
+                    mine, there = _read(own)[1] or [], loader.names.get(name)
                     if there is None:
                         names += mine
-                    elif {*mine} - {*_needed_by(there)}:
+                    elif {*mine} - {*(_read(there)[1] or ())}:
                         return name
                 except failures():  # it is not there, or no library
                     continue
@@ -173,34 +175,33 @@ def _namesake(path: str, needed: "tuple[str, ...]") -> str:
     return ""
 
 
-def _needed_by(path: str) -> "list[str]":
-    names, places = _read(path)
-    return [names[at : names.find(0, at)].decode("utf-8", "replace") for at in places or ()]
-
-
-def run_path(path: str) -> str:
-    """Return the folders in which what a library needs is looked for, as it names them."""
+def run_path(path: str) -> "list[str]":
+    """Return the folders that a library names, in which what it needs is looked for."""
     for tag in _RUN_PATHS:
         try:
-            names, places = _read(path, tag)
+            _, found = _read(path, tag)
         except failures():
             break
-        for place in places or ():
-            return names[place : names.find(0, place)].decode("utf-8", "replace")
-    return ""
+        if found:
+            folder = path.rpartition("/")[0]
+            text = found[0].replace("$ORIGIN", folder).replace("${ORIGIN}", folder)
+            return [*filter(None, text.split(":"))]
+    return []
 
 
-def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[int] | None]":
-    """Return the names of an ELF file, and where of them those are of a tag.
+def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[str] | None]":
+    """Return the names of an ELF file, and those of them that a tag gives.
 
     None if it is cut short, or not as this machine's loader maps them; or `_UNLIKE` is raised.
     """
     file = _open(path, FLAGS)
     try:
-        start, size = _pread(file, _START, 0), _seek(file, 0, 2)
-        if start[:6] != b"\x7fELF\2\1" or len(start) < 64 or start[54] != 56:
+        start = _pread(file, _START, 0)
+        there = len(start)
+        size = _seek(file, 0, 2) if there == _START else there
+        if start[:6] != b"\x7fELF\2\1" or start[54] != 56:
             return b"", None if start[:4] == b"\x7fELF" else []
-        words = memoryview(start[: len(start) // 8 * 8]).cast("Q")
+        words = memoryview(start[: there & -8] if there & 7 else start).cast("Q")
         first = words[4] // 8  # of seven words about each segment
         end = first + 7 * start[56]
         kinds = start[8 * first : 8 * end : 56]  # the lowest byte of them
@@ -209,29 +210,33 @@ def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[int] | None]":
             map(add, words[first + 1 : end : 7], words[first + 4 : end : 7]), default=0
         ):
             return b"", None
-        if 2 not in kinds or end > len(words):
-            return b"", [] if end <= len(words) else None
-        at = first + 7 * kinds.index(2)
+        number = kinds.find(2)
+        if number < 0 or 8 * end > there:
+            return b"", [] if 8 * end <= there else None
+        at = first + 7 * number
         place, size = words[at + 1], words[at + 4]
-        section, values, at = start[place : place + size], words, place // 8
-        if place + size > len(start):
+        tags, values, at = start[place : place + size : 16], words, place // 8
+        if place + size > there:
             section = _pread(file, min(size, _MOST), place)
-            values, at = memoryview(section).cast("Q"), 0
-        tags = section[::16]
+            tags, values, at = section[::16], memoryview(section).cast("Q"), 0
         address, size = values[at + 2 * tags.index(5) + 1], values[at + 2 * tags.index(10) + 1]
-        places: list[int] = []
-        number = -1
-        for _ in range(tags.count(tag)):
-            number = tags.index(tag, number + 1)
+        places: Any = []
+        number = tags.find(tag)
+        while number >= 0:
             if values[at + 2 * number] == tag:
                 places.append(values[at + 2 * number + 1])
-        for number, kind in enumerate(kinds):
-            at = first + 7 * number
-            if kind == 1 and 0 <= address - words[at + 2] < words[at + 4]:
-                place = words[at + 1] + address - words[at + 2]
-                if place + size <= len(start):
-                    return start[place : place + size], places
-                return _pread(file, min(size, _MOST << 8), place), places
+            number = tags.find(tag, number + 1)
+        for kind in kinds:
+            offset = address - words[first + 2]
+            if kind == 1 and 0 <= offset < words[first + 4]:
+                place = words[first + 1] + offset
+                names = start[place : place + size]
+                if place + size > there:
+                    names = _pread(file, min(size, _MOST << 8), place)
+                return names, places and [
+                    str(names[at : names.find(0, at)], "utf-8", "replace") for at in places
+                ]
+            first += 7
     finally:
         _close(file)
     return b"", None
@@ -239,8 +244,7 @@ def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[int] | None]":
 
 def _is_in_environment(name: str, path: str) -> bool:
     """Return True if the folder of Python's environment has a library, or one that a file names."""
-    own = run_path(path).replace("$ORIGIN", path.rpartition("/")[0]).split(":")
-    for folder in (f"{sys.prefix}/lib", f"{sys.base_prefix}/lib", *filter(None, own)):
+    for folder in (f"{sys.prefix}/lib", f"{sys.base_prefix}/lib", *run_path(path)):
         try:
             if any(one.startswith(name) for one in _listdir(folder)):
                 return True
@@ -330,8 +334,7 @@ def _counters() -> "tuple[int, ...]":
     known, numbers = loader.read
     if data != known:
         words = memoryview(data).cast("Q")
-        counts = words[-3] & 0xFFFFFFFF, words[1] & 0xFFFFFFFF, words[-1] & 0xFFFFFFFF
-        numbers = (*counts, words[-2])
+        numbers = words[-3], words[1], words[-1] & 0xFFFFFFFF, words[-2]
         loader.read = data, numbers
     return numbers
 
@@ -347,13 +350,10 @@ def why_mapped(how: str) -> str:
         if not loader.place:  # what can be done, the guard does once the program has ctypes
             return why if base.has_ctypes() else ""
     before, now = loader.counted, loader.counters()
-    pending, loader.pending = loader.pending, 0
+    pending, loader.pending = loader.pending, ()
     if now == before:
         return "" if now else _UNREADABLE
-    if pending and tuple(map(sub, now, before)) == (1, 1, 0, 0):
-        loader.counted = now  # that is the extension's own
-        return ""
-    if now[1:] == before[1:] and _is_at_end():  # what has come has gone
+    if now == pending or (now[1:] == before[1:] and _is_at_end()):  # its own; or come and gone
         loader.counted = now
         return ""
     # Behind the last one, if that is still there; all, if others are gone.
@@ -382,10 +382,10 @@ def _is_at_end() -> bool:
     try:
         memory = _open("/proc/self/mem", FLAGS)
         try:
-            data = _pread(memory, 32, loader.last)
+            data: bytes = _pread(memory, 32, loader.last)
         finally:
             _close(memory)
-        return bool(data == loader.known[loader.last] + bytes(8))
+        return data == loader.known[loader.last] + _NO_ADDRESS
     except failures():  # it has gone
         return False
 

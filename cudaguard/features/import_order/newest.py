@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.request import Done
-from cudaguard.files import names_in, os, own_errors
+from cudaguard.files import names_in, os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,13 +69,7 @@ def _may_lead_to(soname: str, library: str) -> bool:
     """Return True if a folder that a library names may have another one that it needs."""
     from cudaguard.kernel.loads import run_path
 
-    origin = os.path.dirname(library)
-    try:
-        text = run_path(library).replace("$ORIGIN", origin).replace("${ORIGIN}", origin)
-    except own_errors(OSError):
-        return False
-    folders = text.split(":") if text else ()
-    if not any("$" in folder or os.path.exists(f"{folder}/{soname}") for folder in folders):
+    if not any("$" in one or os.path.exists(f"{one}/{soname}") for one in run_path(library)):
         return False
     from cudaguard.elf.reader import read_elf
 
