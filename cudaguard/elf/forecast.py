@@ -127,8 +127,8 @@ def forecast(
     """Tell what the loader would meet if it loaded an extension now.
 
     Files that are `given`, and what they need, are taken for loaded already. `settled`, which is
-    added to, are libraries that lack no symbol, for many forecasts while nothing changes; one is
-    looked at again where not all of the files that have what it asks for are there.
+    added to, are libraries that lack no symbol, and symbols that a library has, for many forecasts
+    while nothing changes; one is looked at again where not all of the files that have it are there.
     """
     path = os.path.abspath(path)
     try:
@@ -200,6 +200,7 @@ class LoadedObject:
     def __init__(self, path: str, file: ElfFile, loader: Place | None, *, is_new: bool) -> None:
         self.path, self.file, self.is_new = path, file, is_new
         self.place, self.symbols = Place(path, file, loader), SharedObject(file)
+        self.identity = identity(path)
 
 
 class Load:
@@ -332,8 +333,9 @@ class Load:
         handle = self._resident.handle(path)  # the same file, under another name
         if handle:
             return handle
+        itself = identity(path)
         for other in self.objects:
-            if os.path.samefile(other.path, path):
+            if other.identity == itself:
                 return other
         return self.open(path, one.place, is_new=True)
 
@@ -353,25 +355,31 @@ class Load:
     ) -> list[Lack]:
         found: list[Lack] = []
         scope: list[int | LoadedObject] = [*self.handles, *self.objects]
-        there = {self._identity(one) for one in scope}
+        identities = {one: self._identity(one) for one in scope}
+        there = frozenset(identities.values())
         for one in new:
-            known = settled.get(self._identity(one))
+            known = settled.get(identities[one])
             if known is not None and known <= there:
                 continue
-            owners: set[int | LoadedObject] = set()
+            owners: set[object] = set()
             missing: list[Lack] = []
             hidden: list[tuple[str, SharedObject]] | None = None
             for symbol in one.symbols.wanted():
                 self._budget.spend(STEP)
+                known = settled.get(symbol)
+                if known is not None and known <= there:
+                    owners |= known
+                    continue
                 owner = self._owner(symbol, scope)
                 if owner is None:
                     hidden = [*self._hidden(one)] if hidden is None else hidden
                     older = next((file for file, own in hidden if own.defines(symbol)), "")
                     missing.append(Lack(symbol.name.decode("utf-8", "replace"), one.path, older))
                 else:
-                    owners.add(owner)
+                    settled[symbol] = frozenset([identities[owner]])
+                    owners.add(identities[owner])
             if not missing:
-                settled[self._identity(one)] = frozenset(map(self._identity, owners))
+                settled[identities[one]] = frozenset(owners)
             found += missing
         return found
 
@@ -399,7 +407,7 @@ class Load:
         return self._resident.path(one) if isinstance(one, int) else one.path
 
     def _identity(self, one: int | LoadedObject) -> object:
-        return identity(self._file_of(one))
+        return identity(self._resident.path(one)) if isinstance(one, int) else one.identity
 
     def _owner(self, wanted: Wanted, likely: list[int | LoadedObject]) -> int | LoadedObject | None:
         """Return what has a symbol, or has brought it, None where nothing has.
