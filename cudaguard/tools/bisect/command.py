@@ -79,7 +79,7 @@ def configure(parser: ArgumentParser) -> None:
         "may be given several times",
     )  # fmt: skip
     common.add_with_arguments(parser)
-    common.add_verbose(parser)
+    common.add_verbose(parser, config=True)
     parser.add_argument("--format", choices=common.FORMATS, default="text", help="default: text")
 
 
