@@ -54,7 +54,10 @@ MADE = {
         "finditer",
     ),
     "cudaguard.core.passing_errors": (
-        "[one[1] for ones in _parts() for one in ones] + [_WORD, _FRAME, _ENDING]",
+        (
+            "[re.compile(one) for section in _parts().values() for lines in section.values()"
+            " for one in lines if one[0] not in '>$']"
+        ),
         "search",
     ),
     "cudaguard.core.known_errors": (
