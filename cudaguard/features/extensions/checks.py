@@ -89,7 +89,8 @@ def check(site: Site) -> Result:
     for key, found in _failed_libraries(libraries, in_wheels, settled).items():
         failed.setdefault(key, []).extend(found)
     for (dist, cause), found in failed.items():
-        is_certain = cause != "library-missing" and any(
+        lacks_others = OF_TORCH.isdisjoint(found[0].missing_libraries)  # a part may do without
+        is_certain = not (cause == "library-missing" and lacks_others) and any(
             _is_for_torch(file) for file in files if file.path == found[0].path
         )
         findings.append(
