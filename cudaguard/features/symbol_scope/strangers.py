@@ -171,9 +171,6 @@ class Victims:
             runtime = runtime_among(dict.fromkeys(one.by for one in taken))
             stranger = known[taken[0].by]
             finding = interposed(victim, taken, stranger, runtime, binding.uncertain)
-            if stranger.is_known:
-                self._core.journal.note("finding", finding.what, stranger.where, finding)
-                continue
             stop: ImportOrderError | Later = LATER
             if is_importing():
                 stop = ImportOrderError(finding.as_error(), name=victim, path=path)
@@ -194,8 +191,8 @@ class Victims:
         return found
 
     def _is_news(self, stranger: Stranger) -> bool:
-        """Return True unless a rule has told of it; in the record of `cudaguard run` all stand."""
-        return not stranger.is_known or self._core.journal.is_written
+        """Return True unless a rule has told of it."""
+        return not stranger.is_known
 
 
 def _to(file: str, scope: Scope, known: dict[str, Stranger]) -> Scope:
