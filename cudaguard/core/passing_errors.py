@@ -283,7 +283,7 @@ def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None
     owners = [] if package else re.findall(_parts()["texts"]["owners"][0], text[: match.end()])
     said = act.title.format(who=[who, *owners][-1], thing=thing)
     return act.with_words(
-        said=said.replace("this", "This", said.startswith("this")),
+        said=re.sub("^this", "This", said),
         advice=act.nouns[">"].replace("{thing}", thing),
         decides=act.nouns.get("$") or run or act.nouns["decides"],
     )

@@ -101,7 +101,9 @@ class SearchPath:
 def fits(path: str) -> bool:
     """Return True if the loader stops at a file; it passes over those of other machines."""
     try:
-        header = read_start(path, 64) if os.access(path, os.F_OK) else b"\x7fELF"  # most are not
+        if not os.access(path, os.F_OK):  # as most: cheaper than the error of a read
+            return False
+        header = read_start(path, 64)
     except own_errors(OSError, ValueError):
         return False
     return header[:4] != b"\x7fELF" or machine_of(header) == own_machine()

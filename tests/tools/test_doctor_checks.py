@@ -176,17 +176,17 @@ def test_library_of_its_own_that_the_package_opens_by_its_path(planted, build):
         build(f"alpha/{name}", "int y;", f"-Wl,-soname,{name}", "-Wl,--no-as-needed", *needed)
     absent.unlink()
     alpha, names = planted.folder / "alpha", []
-    driver = build("libcuda.so.1", "int z;", "-Wl,-soname,libcuda.so.1")
+    c10 = build("torch/lib/libc10.so", "int z;", "-Wl,-soname,libc10.so")
+    link = ("-Wl,--no-as-needed", c10, f"-Wl,-rpath,{c10.parent}")
     for name, own in (("_C.so", "libown.so"), ("_sox.so", "libother.so")):
-        build(f"alpha/{name}", "int call;", "-Wl,--no-as-needed", alpha / own, driver)
+        build(f"alpha/{name}", "int call;", *link, alpha / own)
         names += [f"alpha/{name}", f"alpha/{own}"]
-    driver.unlink()
     planted.distribution("alpha", files=names[:2])
     assert planted.one("CG902") == ("ok", [])
     planted.distribution("alpha", "1.1", files=names)
     (found,) = planted.one("CG902")[1]
     assert (found["severity"], found["evidence"][0]) == ("warning", f"{alpha}/_sox.so")
-    assert "libsox.so" in found["what"]
+    assert "needs libsox.so (through libother.so)" in found["what"]
 
 
 def test_one_finding_for_all_extensions_of_a_package_with_one_cause(planted, build):

@@ -48,9 +48,8 @@ class NamesakeDetector:
             return None
         try:
             names, folder, copy = keep_apart(library)
-        except own_errors(
-            OSError, AttributeError, ImportError, StopIteration
-        ):  # the loader has its own words
+        # The loader has its own words.
+        except own_errors(OSError, AttributeError, ImportError, StopIteration):
             return None
         if names:
             how = f"gets its own {names}, not that of {folder}"

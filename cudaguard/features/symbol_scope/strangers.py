@@ -143,7 +143,7 @@ class Victims:
         Raises:
             ImportOrderError: in `strict`, from an import.
         """
-        unknown = [one for one in scope.strangers if self._is_news(known[one.file])]
+        unknown = [one for one in scope.strangers if not known[one.file].is_known]
         scope = scope._replace(strangers=tuple(unknown))
         found: dict[str, Binding] = {}
         with ExitStack() as opened:
@@ -167,10 +167,9 @@ class Victims:
                 self._tell(binding, os.path.basename(file), file, known)
 
     def _tell(self, binding: Binding, victim: str, path: str, known: dict[str, Stranger]) -> None:
-        for culprit, taken in self._by_culprit(binding.interposed, known).items():
+        for culprit, taken in _by_culprit(binding.interposed, known).items():
             runtime = runtime_among(dict.fromkeys(one.by for one in taken))
-            stranger = known[taken[0].by]
-            finding = interposed(victim, taken, stranger, runtime, binding.uncertain)
+            finding = interposed(victim, taken, known[taken[0].by], runtime, binding.uncertain)
             stop: ImportOrderError | Later = LATER
             if is_importing():
                 stop = ImportOrderError(finding.as_error(), name=victim, path=path)
@@ -178,21 +177,6 @@ class Victims:
             self._told.add(culprit)
             frame = caller_frame()
             self._core.reporter.found(finding, frame, stop=stop, only_logged=not is_first)
-
-    def _by_culprit(
-        self, names: Iterable[Interposed], known: dict[str, Stranger]
-    ) -> dict[tuple[str, str], list[Interposed]]:
-        """Return the names by the line and package that brought them."""
-        found: dict[tuple[str, str], list[Interposed]] = {}
-        for one in sorted(names, key=lambda one: list(known).index(one.by)):
-            stranger = known[one.by]
-            if _matters(one, stranger) and self._is_news(stranger):
-                found.setdefault((stranger.where, stranger.package), []).append(one)
-        return found
-
-    def _is_news(self, stranger: Stranger) -> bool:
-        """Return True unless a rule has told of it."""
-        return not stranger.is_known
 
 
 def _to(file: str, scope: Scope, known: dict[str, Stranger]) -> Scope:
@@ -205,6 +189,18 @@ def _to(file: str, scope: Scope, known: dict[str, Stranger]) -> Scope:
 def _is_of(package: str, file: str) -> bool:
     """Return True if a file lies in the folders of a package."""
     return bool(package) and any(f"{os.sep}{package}{end}{os.sep}" in file for end in ("", ".libs"))
+
+
+def _by_culprit(
+    names: Iterable[Interposed], known: dict[str, Stranger]
+) -> dict[tuple[str, str], list[Interposed]]:
+    """Return the names by the line and package that brought them, but those that a rule judges."""
+    found: dict[tuple[str, str], list[Interposed]] = {}
+    for one in sorted(names, key=lambda one: list(known).index(one.by)):
+        stranger = known[one.by]
+        if _matters(one, stranger) and not stranger.is_known:
+            found.setdefault((stranger.where, stranger.package), []).append(one)
+    return found
 
 
 def _matters(one: Interposed, stranger: Stranger) -> bool:

@@ -99,7 +99,7 @@ def add_event(found: dict[int, Process], line: Line) -> None:
             known = known._replace(program=words, rank=line.rank, ranks=ranks)
     elif line.kind == "error":
         known = known._replace(error=line.raised(), died=line.time)
-    elif line.kind == "end":  # whoever kills it now is in a hurry
+    elif line.kind == "end":  # its own code: to be killed after that is no death to tell
         known = known._replace(asked=known.asked | {_SIGKILL})
     found[line.pid] = known
     if line.other and (line.other in found or line.kind == "kill"):

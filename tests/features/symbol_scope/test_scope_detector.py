@@ -82,6 +82,15 @@ def test_it_is_told_where_nothing_may_be_changed(scene, mode):
     assert ran.err.count(TOLD) == (mode == "warn")
 
 
+def test_load_by_which_the_look_begins_is_told_from_what_was_there(scene):
+    scene.child.write("decord.py", f"import ctypes; {TAKE}")  # a name that is watched
+    # What a look imports is there already: nothing else is news before that load.
+    program = f"from cudaguard.system import loader_list\nimport decord, ctypes; {USE}"
+    run = (sys.executable, "-m", "cudaguard", "run", "--mode", "warn", "-c", program)
+    said = scene.child.command(*run).stderr
+    assert "loads ./libtaker.so with RTLD_GLOBAL, by ctypes" in said
+
+
 # Symbol -> does it matter whose copy is used? libcufile.so.0 or libtvm_ffi.so has the others.
 NAMES = {
     "_ZNSt11logic_errorC2EPKc": False, "_ZNKSt13runtime_error4whatEv": False,
