@@ -11,7 +11,6 @@ prints the patterns that need longer than `LIMIT` for lines of `SIZE` characters
 from __future__ import annotations
 
 import ast
-import faulthandler
 import importlib
 import json
 import os
@@ -31,8 +30,8 @@ except ImportError:
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-LIMIT = 20  # seconds for one line
-SIZE = 1_000_000
+LIMIT = 10  # seconds of computing for the lines of one pattern
+SIZE = 400_000
 MOST_IN_UNIT = 4  # characters of what is repeated after a beginning
 MOST = 600  # lines that are tried of a pattern
 SMALL = 1_500  # the length at which the worst lines of a pattern are chosen
@@ -319,13 +318,14 @@ def take_longest(use: Use) -> float:
     return max(time_of(attack, SIZE) for attack in worst)
 
 
-def is_slow(use: Use, limit: float) -> bool:
+def is_slow(use: Use, limit: int) -> bool:
     """Run a pattern in a process of its own; return whether a line takes longer than the limit."""
     pid = os.fork()
     if pid == 0:
-        with open(os.devnull, "w") as nowhere:
-            faulthandler.dump_traceback_later(limit, exit=True, file=nowhere)
-            take_longest(use)
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))  # of its own, however busy it is
+        take_longest(use)
         os._exit(0)
     return os.waitpid(pid, 0)[1] != 0
 
