@@ -295,9 +295,7 @@ class Dispatch:
             self.detection.publish("mapping", copies[0][0] if copies else spec.origin, spec.name)
         return copies[0] if copies else None
 
-    def _looked_into(
-        self, file: str, *, is_closer: bool = True
-    ) -> tuple[tuple[str, ...], tuple[str, ...], bool, list[Any]]:
+    def _looked_into(self, file: str) -> tuple[tuple[str, ...], tuple[str, ...], bool, list[Any]]:
         """Return what a library needs, of what runtime it is, if it is cut short, and copies."""
         if sys.platform == "win32":
             from cudaguard.system import pe
@@ -309,11 +307,15 @@ class Dispatch:
         from cudaguard.elf.reader import read_elf
 
         elf = read_elf(file)
-        copies = self.detection.publish("closer_look", file) if is_closer else []
+        copies = self.detection.publish("closer_look", file)
         return elf.needed, elf.runtime, elf.is_truncated, copies
 
-    def before_load(self, library: str, mode: int) -> None:
-        """Look at a library, and at how things are, before it is loaded by ctypes."""
+    def before_load(self, library: str, mode: int) -> tuple[str, Callable[[bool], None]] | None:
+        """Look at a library, and at how things are, before it is loaded by ctypes.
+
+        Return the file to load instead, and what to call when it was or was not; or None.
+        """
+        copies: list[Any] = []
         self.scan_missed_loads()
         if mode & RTLD_GLOBAL:
             self.look()  # what it adds to the global scope is to be told from what was there
@@ -322,9 +324,7 @@ class Dispatch:
             if why.startswith("is"):
                 self.detection.publish("truncated", library, None)
             elif why:  # a runtime of its own concerns extensions alone
-                needed, _, _, copies = self._looked_into(library, is_closer=why[:3] != "has")
-                for _, ended in copies:  # ctypes opens the file itself
-                    ended(False)
+                needed, _, _, copies = self._looked_into(library)
                 self.native.choose(library, os.path.basename(library), needed)
         elif self.is_installed and not mode & RTLD_NOLOAD:
             self.native.choose("", library, (library,))
@@ -332,6 +332,7 @@ class Dispatch:
             self.recording.begins(library)
         if self.is_looking and os.sep in library:
             self.detection.publish("mapping", library, "")
+        return copies[0] if copies else None
 
     def scan_missed_loads(self) -> None:
         """Look at what has changed so far, which is nobody's doing who comes later."""

@@ -223,6 +223,10 @@ class SharedObject:
             self._defined = found
         return self._defined
 
+    def versions(self) -> frozenset[int]:
+        """Return the hashes of the versions that it defines."""
+        return frozenset(code for code, _ in self._versions_by_index().values())
+
     def lacks_version(self, name: bytes) -> bool:
         """Return True if the loader would refuse an object that needs this version of the library.
 

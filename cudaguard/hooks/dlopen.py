@@ -128,6 +128,7 @@ class LibraryLoads:
         self, original: Any, library: object, name: Any, mode: Any, handle: Any, *how: Any
     ) -> None:
         """Load a library by the original function, with all that is to happen around it."""
+        instead, target = None, name
         try:
             loaded: tuple[Callable[[], None], ...] = ()
             path = "" if name is None or handle is not None or is_ending() else _text(name)
@@ -142,25 +143,32 @@ class LibraryLoads:
                 if hasattr(type(mode), "__index__"):
                     mode = index_of(range(mode).stop)
                 what = "preparing the load of a library"
-                mode, loaded = ask(host, what, self._before, path, mode, default=(mode, ()))
+                unchanged = mode, (), None
+                mode, loaded, instead = ask(host, what, self._before, path, mode, default=unchanged)
+                target = instead[0] if instead else name
             try:
-                original(library, name, mode, handle, *how)
+                original(library, target, mode, handle, *how)
             except OSError as error:
                 # By a bare name programs try what may be there.
                 what, fetch = "looking for the library that another one lacks", host.fetch_missing
                 is_path = loaded and os.sep in path
                 if not (is_path and ask(host, what, fetch, path, error, only_loaders=True)):
                     raise
-                original(library, name, mode, handle, *how)
+                original(library, target, mode, handle, *how)
         except ExtensionError as refused:
             # Who loads a library by ctypes is prepared for no other error.
             raise OSError(str(refused)) from refused
         except BaseException as error:
+            if instead:
+                ask(host, "looking at a library that was not loaded", instead[1], False)
             if loaded and isinstance(error, OSError):
                 what = "looking at why a library was not loaded"
                 ask(host, what, host.load_failed, error, path, only_loaders=True)
             hide_frame(error)
             raise
+        if instead:
+            vars(library)["_name"] = name
+            ask(host, "looking at a library that was loaded", instead[1], True)
         if loaded:
             ask(host, "looking at a library that was loaded", self._ended, loaded)
 
@@ -171,17 +179,23 @@ class LibraryLoads:
         """Look at what has come with a library that the kernel has let pass."""
         self._ended((lambda: self._host.after_mapping(name, "", mode),))
 
-    def _before(self, path: str, mode: Any) -> tuple[Any, tuple[Callable[[], None], ...]]:
-        """Do what comes before a load; return its mode, and what to call when it has happened."""
+    def _before(
+        self, path: str, mode: Any
+    ) -> tuple[Any, tuple[Callable[[], None], ...], tuple[str, Callable[[bool], None]] | None]:
+        """Do what comes before a load.
+
+        Return its mode, what to call when it has happened, and None, or the file to load instead
+        with what to call when it was or was not.
+        """
         host = self._host
         asked = mode if isinstance(mode, int) else 0
-        call_each(host, (host.before_load,), path, asked)
+        instead = ask(host, "preparing the load of a library", host.before_load, path, asked)
         mode, done = local_mode(host, self._decide, path, mode)
 
         def loaded() -> None:
             host.after_mapping(path, "", asked)
 
-        return mode, (loaded,) if done is None else (done, loaded)
+        return mode, (loaded,) if done is None else (done, loaded), instead
 
 
 def _text(name: Any) -> str:

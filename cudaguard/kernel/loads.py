@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _open, _close, _listdir = SYSTEM.open, SYSTEM.close, SYSTEM.listdir
-_seek, _stat = SYSTEM.lseek, SYSTEM.stat
+_seek, _stat, _access = SYSTEM.lseek, SYSTEM.stat, SYSTEM.access
 _pread: "Any" = getattr(SYSTEM, "pread", None)  # Windows has neither
 _confstr: "Any" = getattr(SYSTEM, "confstr", None)
 _LIBRARIES = frozenset(watched.LIBRARIES)
@@ -38,6 +38,8 @@ _LOCKS = ([0, 0, 1, 0, 0], [0, 1, 0, 0, 0])  # end of a re-entrant one that is o
 _UNKNOWN = "a dynamic loader that is not known"
 _PAST_US = "mapped past Python's importer"
 _UNREADABLE = "a list of libraries that cannot be read"
+_LIB = ("/", "/lib/")
+_copies: "dict[str, list[str]]" = {}  # see `copies_in_packages`
 _known: "dict[tuple[int, ...], tuple[str, tuple[str, ...] | None]]" = {}  # files, see `judged`
 
 
@@ -243,7 +245,15 @@ def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[str] | None]":
 
 
 def _is_in_environment(name: str, path: str) -> bool:
-    """Return True if the folder of Python's environment has a library, or one that a file names."""
+    """Return True if a library can be had from Python's environment, or where a file says so.
+
+    That is the folder of the environment, one that the file names, or one of another package. Not
+    if the library is mapped: that one stays.
+    """
+    if name in loader.names:
+        return False
+    if copies_in_packages(name):
+        return True
     for folder in (f"{sys.prefix}/lib", f"{sys.base_prefix}/lib", *run_path(path)):
         try:
             if any(one.startswith(name) for one in _listdir(folder)):
@@ -251,6 +261,21 @@ def _is_in_environment(name: str, path: str) -> bool:
         except failures():
             continue
     return False
+
+
+def copies_in_packages(name: str) -> "list[str]":
+    """Return the files of that name which installed packages have, in their folder or its lib."""
+    if name not in _copies:
+        found = _copies[name] = []
+        for folder in sys.path:
+            try:
+                if folder.endswith("-packages"):
+                    packages = [one for one in _listdir(folder) if "." not in one]
+                    files = [f"{folder}/{one}{lib}{name}" for one in packages for lib in _LIB]
+                    found += [file for file in files if _access(file, 0)]
+            except failures():
+                continue
+    return _copies[name]
 
 
 def is_absent(error: OSError, name: str) -> bool:
@@ -563,4 +588,5 @@ def _why_library(name: "Any", mode: "Any") -> str:
         return f"{name}, loaded by ctypes"
     why, _ = judged(name) if os.sep in name else ("", ())
     is_meant = why.startswith(("is", "needs", "may"))  # its own runtime concerns extensions alone
+    is_meant |= name.endswith(_CXX_RUNTIME)
     return f"{name}, which {why}" if is_meant else why_mapped(_PAST_US)

@@ -12,6 +12,7 @@ from cudaguard.files import os, own_errors, read_start
 from cudaguard.model import NamedTuple
 from cudaguard.system import name_owners
 from cudaguard.system.facts import Facts, Packages
+from cudaguard.system.newer_copies import led_to
 from cudaguard.system.torch_build import PYTHON, extensions_of, home_of, look_around
 
 TYPE_CHECKING = False
@@ -268,6 +269,10 @@ def _symbol_version(case: _Case) -> tuple[str, str]:
     )
     if "CXX" not in lack.name:
         return message, "use a build for this system, or build it here"
+    name = os.path.basename(lack.library)
+    if led_to(name, (lack.needed_by,)):
+        package = Packages().of(lack.needed_by) or "this package"
+        return message, f"import {package} before other packages in C++: it brings a newer {name}"
     remedy = (
         "use a build for this system, or load a newer libstdc++.so.6 first (in conda: conda "
         "install -c conda-forge libstdcxx-ng)"

@@ -185,16 +185,18 @@ def newer_in_environment(soname: str, files: Iterable[str], asking: str) -> str:
     serving = version_of(found, soname) if found else (0,)
     if serving and version and serving != version:
         return newest if serving < version else ""
-    return newest if newest and found and _has_more(newest, found) else ""
+    has_more = newest and found and has_all(newest, found) and not has_all(found, newest)
+    return newest if has_more else ""
 
 
-def _has_more(file: str, other: str) -> bool:
-    """Return True if a library has all names of another one, and more."""
+def has_all(file: str, other: str) -> bool:
+    """Return True if a library has all names of another one, as the versions of names tell."""
     try:
         with ElfFile(file) as first, ElfFile(other) as second:
             one, two = SharedObject(first), SharedObject(second)
-            had, lacked = one.codes() - two.codes(), two.codes() - one.codes()
-            return bool(one.named(had)) and not two.named(lacked)
+            if two.versions() and one.versions() != two.versions():
+                return one.versions() > two.versions()
+            return not two.named(two.codes() - one.codes())
     except own_errors(OSError):
         return False
 

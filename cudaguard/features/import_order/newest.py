@@ -1,8 +1,8 @@
 """The newest copy of a library, opened before an older one: the environment's or the system's.
 
 Called where an extension in C++ comes and the environment has a copy, as conda's do, or a folder of
-its own has one. Before a package that was built with another compiler than the system's, as by
-Spack, it is the copy that the package's own libraries lead to.
+its own has one, or a package that the program imports next. Before a package that was built with
+another compiler than the system's, as by Spack, it is the copy that its own libraries lead to.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def preload_newest(request: Request, soname: str = "") -> Iterator[Outcome]:
     path = request.path or ""
     folder = os.path.dirname(path)
     files = [*_below(f"{sys.prefix}/lib", soname), *_below(f"{sys.base_prefix}/lib", soname)]
+    files += _in_next_packages(soname, request.name)
     if os.path.basename(path) == "__init__.py":  # what a package's own libraries lead to
         own = [file for file in _below(f"{folder}/lib", "") if ".so" in file[len(folder) :]]
         own = [file for file in own if _may_lead_to(soname, file)]
@@ -63,6 +64,20 @@ def preload_needed(request: Request, soname: str) -> Iterator[Outcome]:
             files, client, modules = need
             for file in open_all(files)[0] if upcoming(modules, request.name).certain else ():
                 yield Done(file, f"loaded before {request.name}, as {client} needs this copy")
+
+
+def _in_next_packages(soname: str, watched: str) -> list[str]:
+    """Return the copies in the folders of packages that the program imports later."""
+    from cudaguard.kernel.loads import copies_in_packages
+
+    found = {file: file.rpartition("-packages/")[2] for file in copies_in_packages(soname)}
+    of = {file: inside.partition("/")[0] for file, inside in found.items()}
+    if not of:
+        return []
+    from cudaguard.core.import_plan import upcoming
+
+    plan = upcoming(frozenset(of.values()), watched)
+    return [file for file, module in of.items() if module in plan.certain or module in plan.likely]
 
 
 def _may_lead_to(soname: str, library: str) -> bool:

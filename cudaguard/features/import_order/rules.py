@@ -184,8 +184,9 @@ RULES: tuple[Rule, ...] = (
             "NVIDIA/DALI/issues/4369",
             "pytorch/pytorch/issues/115138",
             "pytorch/pytorch/issues/157709",
+            "tesseract-robotics/tesseract_nanobind/pull/119",
         ),
-        verified="2026-11-23: compiled stand-ins for two releases of such a library",
+        verified="2026-11-26: tesseract-robotics-nanobind 0.35.0.4 with numpy 2.4.6",
     ),
     Rule(
         id="CG007",

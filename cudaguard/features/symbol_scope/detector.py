@@ -196,21 +196,53 @@ class RuntimeDetector:
         self._core.reporter.found(finding, frame, stop=stop)
         return None
 
-    def closer_look(self, library: str) -> None:
+    def closer_look(self, library: str) -> tuple[str, Callable[[bool], None]] | None:
         """Open libstdc++ before the first library that needs it, if that has parts of it.
 
         Mapped together, libstdc++ itself would use these parts, for all who ask for it later.
+        Return the one that is mapped, for a second file of it that a program opens.
         """
         from cudaguard.system.preload import open_all
 
+        if os.path.basename(library) == CXX_RUNTIME:
+            return self._second_runtime(library)
         if self._core.permit().acts and uses_glibc():
             try:
                 runtime = _bound_runtime(library)
             except own_errors(OSError, AttributeError, ImportError):  # the loader has its own words
-                return
+                return None
             if runtime and open_all((runtime,))[0]:
                 how = _UNBOUND.format(os.path.basename(library))
                 self._core.reporter.repaired(_OF_RUNTIMES, "first_runtime", runtime, how)
+        return None
+
+    def _second_runtime(self, library: str) -> tuple[str, Callable[[bool], None]] | None:
+        from cudaguard.features.symbol_scope.findings import second_runtime
+        from cudaguard.system.newer_copies import has_all
+
+        there = _mapped_runtime() if uses_glibc() else ""
+        if not there or os.path.realpath(there) == os.path.realpath(library):
+            return None
+        frame = caller_frame()
+        is_newer = not has_all(there, library)
+        if self._core.permit().acts and not is_newer:
+            how = f"not loaded a second time, as {there} is there and has all of it"
+            self._core.reporter.repaired(_OF_RUNTIMES, "one_runtime", library, how, frame=frame)
+            return there, lambda _: None
+        self._core.reporter.found(second_runtime(library, there, is_newer=is_newer), frame)
+        return None
+
+
+def _mapped_runtime() -> str:
+    """Return the file of the libstdc++.so.6 that is mapped; empty if none is."""
+    from cudaguard.elf.resident import Resident
+
+    try:
+        with Resident() as resident:
+            handle = resident.handle(CXX_RUNTIME)
+            return resident.path(handle) if handle else ""
+    except own_errors(OSError, AttributeError, ImportError):  # a Python without ctypes
+        return ""
 
 
 def _bound_runtime(library: str) -> str:

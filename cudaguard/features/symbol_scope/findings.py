@@ -6,6 +6,7 @@ from cudaguard.core.findings import FIX, Kind, counted, have_it_repaired, listed
 from cudaguard.core.rule_check import rule_to_save
 from cudaguard.files import matches, os
 from cudaguard.model import NamedTuple
+from cudaguard.system.facts import Packages
 from cudaguard.system.runtimes import FAMILIES, unmarked
 
 TYPE_CHECKING = False
@@ -36,7 +37,7 @@ INTERPOSED = Kind(
 )
 STATIC_RUNTIME = Kind(
     "CG813",
-    "an extension exports its own C++ runtime",
+    "there is a second C++ runtime in the process",
     "SymbolScopeWarning",
     consequence="It and libraries that use libstdc++.so.6, such as torch, may mix two "
     "runtimes. Texts then come out empty or cut, or the program crashes.",
@@ -212,6 +213,20 @@ def static_runtime(
         f"for all libraries: {names[0]}{more}",
         f"not repaired: {why}" if why else "",
         remedy=RELINK if why else f"{FIX}, which keeps that runtime to itself; or {RELINK}",
+    )
+
+
+def second_runtime(library: str, there: str, *, is_newer: bool) -> Finding:
+    """A program opens a second file of the C++ runtime."""
+    package = Packages().of(library) or "the package that does this"
+    sooner = f"import {package} before other packages in C++, so that there is only this one"
+    return STATIC_RUNTIME.found(
+        f"{os.path.basename(library)} is loaded a second time, from another file.",
+        f"loaded is {library}, beside {there}",
+        "it is newer" if is_newer else "",
+        consequence="The two share parts of each other. Texts come out empty or cut, or the program "
+        "crashes.",
+        remedy=sooner if is_newer else f"{FIX}, which uses the one that is there; or {sooner}",
     )
 
 

@@ -93,6 +93,23 @@ def test_each_package_gets_its_own(run, order, first):
     assert run("observe", *order) == [red, ""]
 
 
+BY_CTYPES = """
+import ctypes, sys, sysconfig, second
+library = ctypes.PyDLL(f"./first{sysconfig.get_config_var('EXT_SUFFIX')}")
+library.PyInit_first.restype = ctypes.py_object
+sys.modules["first"] = library.PyInit_first()
+"""
+
+
+def test_library_by_ctypes_gets_its_own(run):
+    """It keeps the name that the program gave."""
+    name = "print(library._name[:7])"
+    assert run("off", "second", "first", first=BY_CTYPES, code=name) == ["2 2", "", "./first"]
+    answers, said, name = run("fix", "second", "first", first=BY_CTYPES, code=name)
+    assert (answers, name) == ("1 2", "./first")
+    assert f"gets its own {HL}, not that of " in said
+
+
 def test_namesake_that_needs_the_same_is_shared(run):
     """As libgfortran of numpy's and scipy's wheels."""
     assert run("fix", "first", "second", bases="11") == ["1 1", ""]
@@ -113,7 +130,7 @@ print(again.ask(), first.mark == again.ask, [file for file in files if "memfd" i
 
 
 def test_extension_that_comes_again(run):
-    """It is mapped as it was, and no file stays open; ctypes takes the file itself."""
+    """It is mapped as it was, and no file stays open; by ctypes as well."""
     assert run("fix", "second", "first", code=AGAIN)[-1] == "1 True []"
 
 

@@ -106,6 +106,34 @@ def test_newest_is_first(scene, mode):
     assert done.stderr == ""
 
 
+LATER = """
+sys.path.insert(0, os.path.abspath("site-packages"))
+import pip_one
+print("pip", pip_one.ask())
+"""
+IMPORT = """
+try:
+    import bringing.part
+except ImportError as error:
+    print("not found" if "`SHIM_2' not found" in str(error) else error)
+"""
+
+
+@pytest.mark.parametrize("folder", ["", "/lib"])
+def test_package_that_comes_later_has_the_newest(scene, folder):
+    new = scene.shim(f"site-packages/bringing{folder}", 2, "6.0.33")
+    new = new.rename(new.parent / SHIM)  # such packages bring no other name
+    shutil.rmtree(scene.folder / "conda")
+    scene.child.write("site-packages/bringing/__init__.py", "")
+    scene.extension("part", "shim_two", new, f"$ORIGIN{folder}")
+    (part,) = scene.folder.glob("part.*")
+    part.rename(scene.folder / "site-packages/bringing" / part.name)
+    assert scene.run(LATER + IMPORT, "off").stdout.splitlines() == ["pip 1", "not found"]
+    done = scene.run(LATER + IMPORT + MAPPED)
+    assert (done.stdout.splitlines(), done.stderr) == (["pip 1", new.parent.name], "")
+    assert scene.run(LATER + MAPPED).stdout.splitlines() == ["pip 1", "system"]  # it never comes
+
+
 @pytest.mark.parametrize("mode", ["observe", "warn"])
 def test_other_modes_change_nothing_and_are_silent(scene, mode):
     done = scene.run(ASK + MAPPED, mode)

@@ -215,3 +215,41 @@ def test_library_that_shares_the_runtime_or_hides_its_own_is_kept_local(scene, k
     assert ran.lines[:2] == RIGHT
     assert ran.lines[2:] == ["touched libowner.so: kept in local symbol scope by LOCAL1 (stays)"]
     assert ran.err == ""
+
+
+SECOND = """
+import ctypes, os
+path = os.path.join(os.path.dirname(__file__), "libstdc++.so.6")
+library = ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
+"""
+COUNT = """
+with open("/proc/self/maps") as maps:
+    files = {line.split()[-1] for line in maps if "libstdc++" in line}
+print(len(files), owner.library._name == owner.path)
+"""
+
+
+@pytest.mark.parametrize("mode", ["fix", "warn"])
+@pytest.mark.parametrize("is_newer", [False, True])
+def test_second_file_of_the_runtime(scene, mode, is_newer):
+    """A package opens the one that it brings: the process keeps to the first, if that has all."""
+    folder = scene.child.folder / "owner"
+    if is_newer:
+        names = scene.child.write("names.map", "GLIBCXX_99 { global: _ZNSt5facetE2idE; };")
+        flags = (f"-Wl,--version-script={names}", "-Wl,-soname,libstdc++.so.6")
+        source = 'int one __asm__("_ZNSt5facetE2idE");'
+        file = scene.built("newer/libstdc++.so.6", source, *flags)
+    else:
+        command = [COMPILER, "-print-file-name=libstdc++.so.6"]
+        file = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    shutil.copy(file, folder)
+    scene.child.write("owner/__init__.py", SECOND)
+    code = "import ctypes; ctypes.CDLL('./libother.so')", "import owner", COUNT
+    assert scene.bare(*code).lines == ["2 True"]
+    ran = scene.bare(install(*LOCAL, mode=mode), *code)
+    if mode == "fix" and not is_newer:
+        assert (ran.lines, ran.err) == (["1 True"], "")
+    else:
+        assert ran.lines == ["2 True"]
+        assert "[CG813] libstdc++.so.6 is loaded a second time, from another file." in ran.err
+        assert "import owner before other packages in C++" in ran.err
