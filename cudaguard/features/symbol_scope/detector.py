@@ -146,6 +146,7 @@ _PARTS = (
     *(b"_ZNSt13random_device9_M_getvalEv", b"_ZNSt13random_device7_M_finiEv"),
     b"_ZNSt7collateIcE2idE",
 )
+_RENAMED = "libstdc++-"  # how the names begin that tools give one which they put into a wheel
 _GLOBAL = 1 << 4
 _paths: dict[object, str] = {}  # file -> the path by which its copy was mapped in this process
 
@@ -200,12 +201,18 @@ class RuntimeDetector:
         """Open libstdc++ before the first library that needs it, if that has parts of it.
 
         Mapped together, libstdc++ itself would use these parts, for all who ask for it later.
-        Return the one that is mapped, for a second file of it that a program opens.
+        Return the one that is mapped, for a second file of it that a program opens. One that a
+        package brings under another name is mapped as its own.
         """
         from cudaguard.system.preload import open_all
 
         if os.path.basename(library) == CXX_RUNTIME:
             return self._second_runtime(library)
+        try:
+            for file in _renamed_runtimes(library) if uses_glibc() else ():
+                self._keep_to_itself(library, file)
+        except own_errors(OSError, AttributeError, ImportError):  # the loader has its own words
+            return None
         if self._core.permit().acts and uses_glibc():
             try:
                 runtime = _bound_runtime(library)
@@ -215,6 +222,26 @@ class RuntimeDetector:
                 how = _UNBOUND.format(os.path.basename(library))
                 self._core.reporter.repaired(_OF_RUNTIMES, "first_runtime", runtime, how)
         return None
+
+    def _keep_to_itself(self, library: str, runtime: str) -> None:
+        import _ctypes
+
+        from cudaguard.features.symbol_scope.findings import renamed_runtime
+        from cudaguard.system.preload import path_of_copy
+
+        frame = caller_frame()
+        if self._core.permit().acts:
+            with ElfFile(runtime) as file:
+                copy = _private(runtime, file)
+            try:  # by its name it is then found there
+                _ctypes.dlopen(path_of_copy(copy), os.RTLD_NOW)
+            finally:
+                os.close(copy)
+            self._core.reporter.repaired(
+                _OF_RUNTIMES, "own_runtime", runtime, _PRIVATE, frame=frame
+            )
+        else:
+            self._core.reporter.found(renamed_runtime(library, runtime), frame)
 
     def _second_runtime(self, library: str) -> tuple[str, Callable[[bool], None]] | None:
         from cudaguard.features.symbol_scope.findings import second_runtime
@@ -231,6 +258,21 @@ class RuntimeDetector:
             return there, lambda _: None
         self._core.reporter.found(second_runtime(library, there, is_newer=is_newer), frame)
         return None
+
+
+def _renamed_runtimes(library: str) -> list[str]:
+    """Return the C++ runtimes of other names that will be mapped with a library."""
+    from cudaguard.elf.forecast import Load
+    from cudaguard.elf.resident import Resident
+
+    with ExitStack() as opened:
+        file = opened.enter_context(ElfFile(library))
+        if not (file.unique_ids() or any(one.startswith(_RENAMED) for one in file.needed)):
+            return []
+        load = Load(library, file, opened.enter_context(Resident()), opened)
+        load.map_libraries()
+        found = [one for one in load.objects if os.path.basename(one.path).startswith(_RENAMED)]
+        return [one.path for one in found if one.is_new and one.file.unique_ids()]
 
 
 def _mapped_runtime() -> str:
@@ -270,17 +312,21 @@ def _bound_runtime(library: str) -> str:
 
 def _copied(library: str) -> int:
     """Return the descriptor of a copy; an OSError says why there is none."""
-    from cudaguard.system.preload import copy_of
-
     with ElfFile(library) as file:
         why = _why_not(library, file)
         if why:
             raise OSError(why)
-        # With the variables that guard their initialization.
-        unique = [(place, name.replace(b"_ZGVN", b"_ZN")) for place, name in file.unique()]
-        places = [place + SYMBOL_KIND for place, name in unique if is_runtime_id(name)]
-        changed = [(place, _GLOBAL | (file.at(place, 1)[0] & 0xF)) for place in places]
-        return copy_of(file, os.path.basename(library), changed)
+        return _private(library, file)
+
+
+def _private(library: str, file: ElfFile) -> int:
+    """Return the descriptor of a copy whose ids are its own, as are the guards of these."""
+    from cudaguard.system.preload import copy_of
+
+    unique = [(place, name.replace(b"_ZGVN", b"_ZN")) for place, name in file.unique()]
+    places = [place + SYMBOL_KIND for place, name in unique if is_runtime_id(name)]
+    changed = [(place, _GLOBAL | (file.at(place, 1)[0] & 0xF)) for place in places]
+    return copy_of(file, os.path.basename(library), changed)
 
 
 def _why_not(library: str, file: ElfFile) -> str:

@@ -216,6 +216,16 @@ def static_runtime(
     )
 
 
+def renamed_runtime(library: str, runtime: str) -> Finding:
+    """A package has a C++ runtime under a name of its own."""
+    other = "install a version that uses libstdc++.so.6"
+    return STATIC_RUNTIME.found(
+        f"{os.path.basename(library)} uses its own C++ runtime, {os.path.basename(runtime)}.",
+        f"{library} needs {runtime}",
+        remedy=f"{FIX}, which keeps that runtime to itself; or {other}",
+    )
+
+
 def second_runtime(library: str, there: str, *, is_newer: bool) -> Finding:
     """A program opens a second file of the C++ runtime."""
     package = Packages().of(library) or "the package that does this"
@@ -224,8 +234,7 @@ def second_runtime(library: str, there: str, *, is_newer: bool) -> Finding:
         f"{os.path.basename(library)} is loaded a second time, from another file.",
         f"loaded is {library}, beside {there}",
         "it is newer" if is_newer else "",
-        consequence="The two share parts of each other. Texts come out empty or cut, or the program "
-        "crashes.",
+        consequence="They share some parts. Texts come out empty or cut, or the program crashes.",
         remedy=sooner if is_newer else f"{FIX}, which uses the one that is there; or {sooner}",
     )
 

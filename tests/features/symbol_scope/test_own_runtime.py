@@ -253,3 +253,23 @@ def test_second_file_of_the_runtime(scene, mode, is_newer):
         assert ran.lines == ["2 True"]
         assert "[CG813] libstdc++.so.6 is loaded a second time, from another file." in ran.err
         assert "import owner before other packages in C++" in ran.err
+
+
+RENAMED = "libstdc++-mine.so.6"
+
+
+@pytest.mark.parametrize("order", [(FIRST, "import owner"), ("import owner",)])
+def test_runtime_of_another_name_is_kept_to_itself(scene, order):
+    """As tools rename the libstdc++ that they put into a wheel: it and the system's both work."""
+    whole = ("-Wl,--whole-archive", "-l:libstdc++.a", "-Wl,--no-whole-archive")
+    rest = ("-nodefaultlibs", "-lm", "-lc", "-lgcc_s", "-lgcc")
+    runtime = scene.built(RENAMED, "", f"-Wl,-soname,{RENAMED}", *whole, *rest)
+    scene.package(flags=(runtime, "-Wl,-rpath,$ORIGIN", *rest), load="", kind="renamed")
+    shutil.copy(runtime, scene.child.folder / "owner")
+    shutil.copy(scene.built("libfirst.so", SOURCE), scene.child.folder)
+    assert scene.bare(*order, USE, check=False).lines != RIGHT
+    ran = scene.bare(install(), *order, USE, SAID)
+    assert (ran.lines[:2], ran.err) == (RIGHT, "")
+    assert f"{RENAMED}: mapped from a copy in memory" in ran.lines[2]
+    told = scene.bare(install(mode="warn"), "import owner").err
+    assert f"[CG813] libowner.so uses its own C++ runtime, {RENAMED}." in told
