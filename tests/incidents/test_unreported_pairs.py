@@ -1,7 +1,8 @@
 """Pairs of packages that break one another by symbol scope, and that no rule knows of.
 
 netgen puts its OpenCASCADE into the global symbol scope: cadquery's, of another release, calls its
-functions. tensorflow does the same with its protobuf, and paddle crashes when it is imported.
+functions. tensorflow does the same with its protobuf, and paddle crashes when it is imported; and
+with BoringSSL, so that psycopg crashes when it begins to encrypt.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from .pins import OURS
 
 pytestmark = ON_LINUX
 SHAPES = ("netgen-mesher==6.2.2608", "cadquery-ocp==8.0.1.1.0", "numpy")
-LEARNING = ("tensorflow-cpu==2.21.0", "paddlepaddle==3.3.1")
+LEARNING = ("tensorflow-cpu==2.21.0", "paddlepaddle==3.3.1", "psycopg[binary]==3.2.9")
 FILLET = """
 import netgen.occ
 from OCP.BRepFilletAPI import BRepFilletAPI_MakeFillet
@@ -29,6 +30,22 @@ fillet.Add(0.1, TopoDS.Edge(TopExp_Explorer(box, TopAbs_EDGE).Current()))
 print(fillet.Shape().IsNull(), flush=True)
 """
 ADD = "import tensorflow, paddle\nprint(float(paddle.ones([2]).sum()), flush=True)\n"
+CONNECT = """
+import socket, threading, tensorflow, psycopg
+server = socket.create_server(("127.0.0.1", 0))
+def answer():
+    peer, _ = server.accept()
+    peer.recv(8)
+    peer.sendall(b"S")
+    print(peer.recv(1) == bytes([22]), flush=True)  # a handshake begins
+    peer.close()
+thread = threading.Thread(target=answer, daemon=True)
+thread.start()
+try:
+    psycopg.connect(host="127.0.0.1", port=server.getsockname()[1], user="me", sslmode="require")
+except psycopg.OperationalError:
+    thread.join(60)
+"""
 SAID = "print(*sorted(found.id for found in cudaguard.status().findings))\n"
 
 
@@ -47,7 +64,8 @@ def run(child, root, cached_environment):
 
 
 @pytest.mark.parametrize(
-    ("pins", "code", "printed"), [(SHAPES, FILLET, "False"), (LEARNING, ADD, "2.0")]
+    ("pins", "code", "printed"),
+    [(SHAPES, FILLET, "False"), (LEARNING, ADD, "2.0"), (LEARNING, CONNECT, "True")],
 )
 def test_later_one_is_kept_to_its_own(run, pins, code, printed):
     red = run("off", pins, code)

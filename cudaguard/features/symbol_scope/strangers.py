@@ -206,8 +206,9 @@ def _by_culprit(
 def _matters(one: Interposed, stranger: Stranger) -> bool:
     """Return True unless a rule knows that a stranger does no harm here.
 
-    Of what registers itself once per process no rule knows that: two copies abort or crash.
+    No rule knows that of what registers itself once per process, where two copies abort, nor of
+    what others have forked: BoringSSL has OpenSSL's names, and other structures.
     """
     return not stranger.is_let_be or any(
-        matches(one.name, FAMILIES[key].names) for key in ("llvm", "protobuf")
+        matches(one.name, FAMILIES[key].names) for key in ("llvm", "protobuf", "openssl")
     )
