@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any, Literal, TypeVar
 
-    from cudaguard.core.findings import Finding
+    from cudaguard.core.findings import Finding, Kind
     from cudaguard.system.packages import Site
 
     T = TypeVar("T")
@@ -48,13 +48,22 @@ class CheckResult(Record):
 class Check(NamedTuple):
     """A check, as its file declares it."""
 
-    id: str  # its id
-    title: str  # what it looks at, as a noun: the verdict follows it
+    kind: Kind  # of what it finds; the title says what it looks at, as a noun: the verdict follows
     about: str  # what goes wrong, and what is read to know
     # Raises `Skipped` where there is nothing to look at
     run: Callable[[Site], Result]
     # The option without which it is not run; empty for one that only reads files
     option: Literal["", "--deep"] = ""
+
+    @property
+    def id(self) -> str:
+        """Its id, and that of what it finds."""
+        return self.kind.id
+
+    @property
+    def title(self) -> str:
+        """What it looks at."""
+        return self.kind.title
 
 
 def run_check(site: Site, check: Check, tell: Callable[[str, BaseException], None]) -> CheckResult:

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from cudaguard.config import Mode
     from cudaguard.core.findings import Finding
 
-
 NAME = "cudaguard"  # of the section, and the first part of the names of properties
-CUDA = "CG814"  # CUDA was initialized: information, and what a guarded run is asked for
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -173,11 +171,13 @@ class GuardedRun:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Tell of the findings; of mere information, but that about CUDA, only with ``-v``."""
+        from cudaguard.features.cuda_init.findings import INITIALIZED
+
         is_verbose = terminalreporter.config.getoption("verbose") > 0
         texts = [
             _text(finding, places)
             for _, (finding, places) in sorted(self._found.items(), key=lambda item: item[0])
-            if is_verbose or finding.severity != "info" or finding.id == CUDA
+            if is_verbose or finding.severity != "info" or finding.id == INITIALIZED.id
         ]
         if texts:
             terminalreporter.section(NAME)

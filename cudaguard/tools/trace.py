@@ -14,6 +14,7 @@ import sys
 from cudaguard.core.findings import counted
 from cudaguard.core.record import JOURNAL, TRACE_VARIABLE
 from cudaguard.elf.library_facts import distributions_of, read_library, version_of
+from cudaguard.features.cuda_init.findings import CONTEXT, INITIALIZED
 from cudaguard.files import write_text
 from cudaguard.files.layout import Page
 from cudaguard.files.text import printable_data
@@ -110,7 +111,7 @@ def execute(args: Namespace) -> int:
 
 _LOADS = ("extension", "library")  # kinds of steps by which Python code has something loaded
 _STEPS = {"import": ("import",), "load": _LOADS}  # what is over -> kinds of steps
-_OF_CUDA = ("CG814", "CG815")  # findings that say what an event of the driver says
+_OF_CUDA = (INITIALIZED.id, CONTEXT.id)  # findings that say what an event of the driver says
 
 # --- the document ---------------------------------------------------------------------------------
 

@@ -181,8 +181,7 @@ def _hidden_torch(site: Site) -> Iterator[Finding]:
 
 
 DISTRIBUTIONS = Check(
-    "CG905",
-    "installed distributions",
+    wording.INSTALLATION,
     "Two distributions that contain the same file with different contents (cupy and "
     "cupy-cuda12x, wheels of two CUDA families), a torch that hides the one for which extensions "
     "were built, metadata that cannot be read. Reads metadata only.",
@@ -261,8 +260,7 @@ def _astray(site: Site, name: str, served: Served) -> Iterator[Finding]:
 
 
 LIBRARIES = Check(
-    "CG903",
-    "libraries that packages share",
+    wording.SHARED_NAME,
     "A process has one file per library name: the first package to ask for libcudnn.so.9 decides "
     "for all. Shows where packages would get different files, and where a folder of "
     "LD_LIBRARY_PATH or the system comes before the one a package was built with. Copies that no "

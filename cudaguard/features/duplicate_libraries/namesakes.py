@@ -53,7 +53,10 @@ class NamesakeDetector:
             return None
         if names:
             how = f"gets its own {names}, not that of {folder}"
-            self._core.reporter.repaired("CG843", "keep_apart", os.path.basename(library), how)
+            from cudaguard.features.duplicate_libraries.findings import ANOTHER_FILE
+
+            subject = os.path.basename(library)
+            self._core.reporter.repaired(ANOTHER_FILE.id, "keep_apart", subject, how)
         if copy < 0:
             return None
         path = path_of_copy(copy)

@@ -218,8 +218,7 @@ def load_demangler() -> None:
 
 
 EXTENSIONS = Check(
-    "CG902",
-    "compiled extensions",
+    wording.UNLOADABLE,
     "Extensions that link torch or CUDA are compared with the torch that is installed: the "
     "libraries they need, and each symbol, from the files, as the dynamic loader would. So are "
     "those of any package that were built for NumPy 1, or that glibc refuses for their stack.",

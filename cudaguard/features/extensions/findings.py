@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 
-from cudaguard.core.findings import SHOWN, Finding, Kind, first_few, listed
+from cudaguard.core.findings import SHOWN, Kind, first_few, listed
 from cudaguard.system.extensions import built_for_python
 from cudaguard.system.torch_build import PYTHON
 
@@ -13,10 +13,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cudaguard.core.findings import Finding
     from cudaguard.elf.forecast import ExtensionCheck
 
 _LEAST = 4096  # bytes, so that the next library finds room as well
 
+UNLOADABLE = Kind("CG902", "compiled extensions")
 TRUNCATED = Kind(
     "CG840",
     "an extension file is truncated",
@@ -127,16 +129,13 @@ def would_not_load(
         remedy = "install builds of both for the same version of CUDA"
         call = f"cudaguard.check_extension({first.path!r}, assume_imported=('torch',))"
         command = f"python -c {shlex.quote(f'import cudaguard; print({call}.message)')}"
-    return Finding(
-        "CG902",
+    return UNLOADABLE.found(
         f"{os.path.basename(first.path)}{others} of {dist} {version} {would}: "
         f"{first.message.rstrip('.')}.",
+        *first_few([check.path for check in checks], "files"),
+        *(f"not found: {library}" for library in libraries),
+        *first_few([f"no library defines {name}" for name in symbols], "symbols"),
         severity="error" if is_certain else "warning",
-        evidence=(
-            *first_few([check.path for check in checks], "files"),
-            *(f"not found: {library}" for library in libraries),
-            *first_few([f"no library defines {name}" for name in symbols], "symbols"),
-        ),
         consequence=consequence,
         remedy=remedy,
         command=command,
@@ -166,11 +165,10 @@ def for_other_python(paths: Sequence[str], dist: str, version: str) -> Finding:
     named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     is_named = os.path.realpath(folder) in map(os.path.realpath, filter(None, named))
     leave = f" and remove {folder} from PYTHONPATH" if is_named else ""
-    return Finding(
-        "CG902",
+    return UNLOADABLE.found(
         f"{dist} {version} was built for Python {listed(versions)}, but this is Python {PYTHON}.",
+        *first_few(paths, "files"),
         severity="error",
-        evidence=first_few(paths, "files"),
         consequence="Importing its compiled part fails with 'No module named ...'.",
         remedy=f"install {dist} for this Python{leave}, or start the program with Python "
         f"{' or '.join(versions)}",

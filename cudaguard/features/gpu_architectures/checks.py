@@ -110,8 +110,7 @@ def _code(site: Site) -> dict[str, dict[str, GpuCode]]:
 
 
 GPU_CODE = Check(
-    "CG918",
-    "GPU code of installed packages",
+    wording.NO_GPU_CODE,
     "The headers of the fat binaries in installed extensions and libraries tell for which GPUs "
     "they have code; NVML is asked in a child which GPUs are here. Not looked at: torch, of which "
     "CG913 tells, and NVIDIA's own libraries.",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _SHOWN = 3
 _FAILS = "no kernel image is available for execution on the device"
 
+NO_GPU_CODE = Kind("CG918", "GPU code of installed packages")
 LACKS_CODE = Kind(
     "CG893",
     "a library has no code for a GPU",
@@ -178,11 +179,10 @@ def no_code(
         f"{listed(sorted(set(some)))} (sm_{policy.architecture(gpu)})" for gpu, some in gpus.items()
     ]
     options = " ".join(f"--gpu sm_{policy.architecture(device)}" for device in gpus)
-    return Finding(
-        "CG918",
+    return NO_GPU_CODE.found(
         f"{dist} {version} has no code for {listed(names)}.",
+        *_built_for(files),
         severity="warning" if is_usable else "error",
-        evidence=_built_for(files),
         consequence=f"Its compiled kernels fail there with '{_FAILS}'.",
         remedy=build_remedy(dist, list(gpus)),
         command=f"cudaguard check-extension {options} --verbose {shlex.quote(dist)}",

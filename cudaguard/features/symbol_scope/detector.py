@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from cudaguard.features.symbol_scope.findings import Stranger
     from cudaguard.features.symbol_scope.strangers import Victims
 
-_ID = "CG812"
-
 
 class ScopeDetector:
     """Watches the global scope for libraries of others, and who uses their symbols."""
@@ -61,7 +59,7 @@ class ScopeDetector:
             ImportOrderError: in `strict`, from an import.
         """
         scope, strangers = self._known
-        if self._victims and scope and strangers and _ID not in self._core.reporter.silenced:
+        if self._victims and scope and strangers:
             self._victims.before(path, extension, scope, strangers)
 
     def forget(self) -> None:
@@ -99,7 +97,7 @@ class ScopeDetector:
             new = new[min(places) :] if places else []
         members, judged = {*scope.strangers, *scope.meant}, self._victims.judged
         unseen = [one for one in new if one not in members and one.file not in judged]
-        if unseen and _ID not in self._core.reporter.silenced:
+        if unseen:
             self._victims.after(unseen, scope, strangers)
 
     def _mapping_of_python(self, spec: ModuleSpec) -> None:
@@ -138,7 +136,6 @@ class ScopeDetector:
 # compiler makes them that knows no such binding (clang, or GCC with -fno-gnu-unique).
 # Source: ``elf/dl-lookup.c`` of glibc (``do_lookup_unique``); ``memfd_create(2)``.
 
-_OF_RUNTIMES = "CG813"
 _PRIVATE = "mapped from a copy in memory, in which its C++ runtime is its own"
 _UNBOUND = "loaded before {}, which has parts of it"
 # Some names of `std::random_device`, and one of a whole runtime.
@@ -167,7 +164,7 @@ class RuntimeDetector:
         Raises:
             ImportOrderError: in `strict`, where there is none.
         """
-        from cudaguard.features.symbol_scope.findings import static_runtime
+        from cudaguard.features.symbol_scope.findings import STATIC_RUNTIME, static_runtime
         from cudaguard.system.preload import path_of_copy
 
         frame, why = caller_frame(), ""
@@ -187,7 +184,7 @@ class RuntimeDetector:
                     os.close(copy)
                     if is_mapped:
                         _paths[key] = path
-                        done = (_OF_RUNTIMES, "own_runtime", extension, _PRIVATE)
+                        done = (STATIC_RUNTIME.id, "own_runtime", extension, _PRIVATE)
                         self._core.reporter.repaired(*done, frame=frame)
 
                 return path, ended
@@ -209,8 +206,11 @@ class RuntimeDetector:
             except own_errors(OSError, AttributeError, ImportError):  # the loader has its own words
                 return
             if runtime and open_all((runtime,))[0]:
+                from cudaguard.features.symbol_scope.findings import STATIC_RUNTIME
+
+                done = (STATIC_RUNTIME.id, "first_runtime", runtime)
                 how = _UNBOUND.format(os.path.basename(library))
-                self._core.reporter.repaired(_OF_RUNTIMES, "first_runtime", runtime, how)
+                self._core.reporter.repaired(*done, how)
 
 
 def _bound_runtime(library: str) -> str:

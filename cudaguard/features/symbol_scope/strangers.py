@@ -108,7 +108,7 @@ class Victims:
             ImportOrderError: in `strict`, from an import.
         """
         scope = _to(os.path.realpath(path), scope, known)
-        if not scope.strangers:
+        if not scope.strangers or INTERPOSED.id in self._core.reporter.silenced:
             return
         with ExitStack() as opened:
             try:
@@ -143,6 +143,8 @@ class Victims:
         Raises:
             ImportOrderError: in `strict`, from an import.
         """
+        if INTERPOSED.id in self._core.reporter.silenced:
+            return
         unknown = [one for one in scope.strangers if not known[one.file].is_known]
         scope = scope._replace(strangers=tuple(unknown))
         found: dict[str, Binding] = {}

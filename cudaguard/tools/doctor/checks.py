@@ -303,29 +303,25 @@ def check_gpus(site: Site) -> Result:
 
 _ALL = (
     Check(
-        FAULT.id,
-        FAULT.title,
+        FAULT,
         "Lists the known faults of installed packages and how cudaguard handles each.",
         check_rules,
     ),
     Check(
-        SETTING.id,
-        SETTING.title,
+        SETTING,
         "The CUDAGUARD variables and the configuration file they name, the start-up file that "
         "reads them, and rule plug-ins that are there.",
         check_settings,
     ),
     Check(
-        IMPORT.id,
-        IMPORT.title,
+        IMPORT,
         "torch, and every installed package that a rule watches, imported alone in a child with a "
         "time limit: whether it crashes, hangs, or initializes CUDA.",
         check_alone,
         "--deep",
     ),
     Check(
-        GPU.id,
-        GPU.title,
+        GPU,
         "NVML is asked in a child: driver, devices, and whether torch has code for them.",
         check_gpus,
         "--deep",
