@@ -89,7 +89,7 @@ def plan(
     told = tuple(rule for rule in own if rule.grade == "report")
     if not any(rule.needs and rule.grade != "report" for rule in own):
         return Plan(told=told)
-    from cudaguard.core.findings import PYTHON
+    from cudaguard.core.findings import PYTHON_ITSELF
 
     # Other rules may order the prerequisites among themselves, or say the opposite: follow
     # the rules of every module that can be reached.
@@ -103,7 +103,7 @@ def plan(
         seen.add(module)
         package = module.rpartition(".")[0]
         if package:  # importing a.b imports a first, whatever a rule says
-            edges.append(Before(package, module, PYTHON, _UNDENIABLE))
+            edges.append(Before(package, module, PYTHON_ITSELF, _UNDENIABLE))
             todo.append(package)
         for rule in rules_of(module):
             if rule.needs and rule.grade != "report" and applies(rule, facts):

@@ -171,7 +171,7 @@ def of_rule(rule: Rule, what: str, *evidence: str, **others: Any) -> Finding:
 
 
 FIX = "use mode 'fix' (CUDAGUARD=fix, cudaguard run --mode fix, or cudaguard.install('fix'))"
-PYTHON = "Python itself"  # where it takes the place of a rule: a package before its parts
+PYTHON_ITSELF = "Python itself"  # where it takes the place of a rule: a package before its parts
 
 
 def guarded_command() -> str:
@@ -362,7 +362,7 @@ def contradiction(problem: str) -> Finding:
         "Rules ask for import orders that contradict each other.",
         *problem.split("; "),
         remedy="switch one of these rules off, for example "
-        + switch_off(next(rule for rule in sides if rule != PYTHON)),
+        + switch_off(next(rule for rule in sides if rule != PYTHON_ITSELF)),
     )
 
 

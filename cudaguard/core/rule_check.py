@@ -5,7 +5,7 @@ from __future__ import annotations
 from cudaguard.core.rule import Rule
 from cudaguard.core.table import RESERVED_PREFIX, table
 from cudaguard.errors import RuleError
-from cudaguard.files.text import closest
+from cudaguard.files.text import close_match
 from cudaguard.kernel import distributions, start_of
 from cudaguard.model import GRADES, Record, plain
 
@@ -153,7 +153,7 @@ def _wrong_verbs(action: dict[Any, Any], found: list[str], show: Show) -> str:
         tables = ", ".join(show(_corrected(verbs[key], action)) for key in found)
         return f"a table has one verb, not {len(found)}; write [{tables}]"
     for key, value in action.items():
-        close = closest(key, verbs)
+        close = close_match(key, verbs)
         if close:
             right = show(_corrected(verbs[close], {**action, close: value}))
             return f"{key!r} is not a verb; did you mean {right}?"
@@ -191,7 +191,7 @@ def _corrected(verb: Verb, action: Mapping[Any, Any]) -> dict[str, object]:
     table = {verb.name: value if KINDS[verb.kind].fits(value) else verb.example}
     known = [parameter.name for parameter in verb.parameters]
     # A key that is nearly a parameter's gives its value.
-    meant = {closest(key, known): action[key] for key in action if key not in known}
+    meant = {close_match(key, known): action[key] for key in action if key not in known}
     for parameter in verb.parameters:
         value = action.get(parameter.name, meant.get(parameter.name))
         if KINDS[parameter.kind].fits(value):

@@ -35,7 +35,7 @@ RULES: tuple[tuple[object, ...], ...] = (
 )
 
 VERBS = {
-    'load_local': {'opening': 'cudaguard.features.symbol_scope.repair:keep_local', 'masking': 'cudaguard.features.symbol_scope.repair:leave_global', 'late': 'cudaguard.features.symbol_scope.repair:check_already_imported'},
+    'load_local': {'opening': 'cudaguard.features.symbol_scope.repair:keep_local', 'masking': 'cudaguard.features.symbol_scope.repair:leave_global', 'late': 'cudaguard.features.symbol_scope.repair:check_libraries_before'},
     'provide_libraries': {'needing': 'cudaguard.features.import_order.repair:import_provider'},
     'preload': {'before': 'cudaguard.features.import_order.repair:preload', 'late': 'cudaguard.features.import_order.repair:check_already_loaded', 'after': 'cudaguard.features.import_order.repair:preload_at_call'},
     'check_call': {'after': 'cudaguard.features.import_order.calls:check_calls'},
@@ -129,10 +129,10 @@ FINDINGS = (
 
 CHECKS = {
     'CG902': 'cudaguard.features.extensions.checks:EXTENSIONS',
-    'CG903': 'cudaguard.features.duplicate_libraries.checks:LIBRARIES',
+    'CG903': 'cudaguard.features.duplicate_libraries.checks:SHARED_LIBRARIES',
     'CG905': 'cudaguard.features.duplicate_libraries.checks:DISTRIBUTIONS',
     'CG918': 'cudaguard.features.gpu_architectures.checks:GPU_CODE',
-    'CG920': 'cudaguard.features.windows_runtime.checks:RUNTIMES',
+    'CG920': 'cudaguard.features.windows_runtime.checks:WINDOWS_DLLS',
 }
 
 IDS = {

@@ -126,7 +126,7 @@ def read_end(path: Path, most: int) -> bytes:
     return _read(file, most, os.fstat(file).st_size - most)
 
 
-def text_of(*path: str) -> str:
+def text_in(*path: str) -> str:
     """Return the beginning of a text; nothing of a file that cannot be read."""
     try:
         return read_start(os.path.join(*path), _LONGEST_TEXT).decode("utf-8", "replace")

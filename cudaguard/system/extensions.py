@@ -12,7 +12,7 @@ from cudaguard.files import os, own_errors, read_start
 from cudaguard.model import NamedTuple
 from cudaguard.system import name_owners
 from cudaguard.system.facts import Facts, Packages
-from cudaguard.system.torch_build import PYTHON, extensions_of, home_of, look_around
+from cudaguard.system.torch_build import PYTHON_VERSION, extensions_of, home_of, look_around
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -469,16 +469,16 @@ def check_one_of_many(
     files = [file for module in modules for file in extensions_of(module)] + [*opened]
     found = forecast(path, files, settled)
     other = built_for_python(found.path)
-    if found.is_fine and other and other != PYTHON:
+    if found.is_fine and other and other != PYTHON_VERSION:
         detail = f"its name says {other}, and an import does not even look at it"
-        return judged(found._replace(problem="python-abi", detail=detail), modules)
+        return check_of_forecast(found._replace(problem="python-abi", detail=detail), modules)
     numpy = numpy_2() if found.is_fine and is_for_numpy_1(found.path) else ""
     if numpy:
         found = found._replace(problem="numpy-abi", detail=f"NumPy {numpy}")
-    return judged(found, modules)
+    return check_of_forecast(found, modules)
 
 
-def judged(found: Forecast, given: tuple[str, ...] = ()) -> ExtensionCheck:
+def check_of_forecast(found: Forecast, given: tuple[str, ...] = ()) -> ExtensionCheck:
     """Return the check that follows from a forecast; `given`: modules taken for imported."""
     if found.is_fine:
         return ExtensionCheck(True, found.path)

@@ -124,7 +124,7 @@ _TITLES = {one.title: f"{library}.so" for library, one in _OF_NVIDIA.items()}
 _TITLES.update({"nvvm.dll": "libnvvm.so", "CUDA": "libcudart.so"})
 
 
-def soname_of(library: str) -> str:
+def linux_name(library: str) -> str:
     """Return what Linux calls a library of Windows, or one that is named by its title."""
     match = _OF_WINDOWS.match(library)
     return f"lib{match[1]}.so.{match[2]}" if match else _TITLES.get(library, library)

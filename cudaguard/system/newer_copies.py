@@ -16,7 +16,14 @@ from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import Place, SearchPath
 from cudaguard.elf.symbols import SharedObject, Wanted
 from cudaguard.files import escape, os, own_errors
-from cudaguard.system.preload import CUDA_FOLDERS, below, distributions, is_mapped, name_of, text_of
+from cudaguard.system.preload import (
+    CUDA_FOLDERS,
+    below,
+    bytes_in,
+    is_mapped,
+    metadata_folders,
+    soname_of,
+)
 from cudaguard.system.runtimes import runtime_of, stem_of
 
 TYPE_CHECKING = False
@@ -28,7 +35,7 @@ if TYPE_CHECKING:
 
 def finds_older(file: str) -> bool:
     """Return True if the loader finds an older file of the name of this one."""
-    name = name_of(file)
+    name = soname_of(file)
     found = [path for f in library_path() for path in glob(os.path.join(escape(f), f"{name}*"))]
     found += filter(None, [SearchPath().find(name)])
     stem = stem_of(name)
@@ -48,10 +55,10 @@ def newer_than_found(path: str) -> tuple[str, ...]:
     chosen: dict[str, str] = {}
     for lack in () if found.libraries else (*found.versions, *found.symbols):
         if lack in lacking:
-            names = [name_of(lack.library)] if lack.library else read_elf(lack.needed_by).needed
+            names = [soname_of(lack.library)] if lack.library else read_elf(lack.needed_by).needed
             files = [f for n in names if not is_mapped(n) for f in _copies_of(n, lack.needed_by)]
-            for file in sorted(files, key=lambda file: version_of(file, name_of(file)))[::-1]:
-                name, had = name_of(file), _had(file, lacking)
+            for file in sorted(files, key=lambda file: version_of(file, soname_of(file)))[::-1]:
+                name, had = soname_of(file), _had(file, lacking)
                 if lack in had and name not in chosen:
                     chosen[name] = file
                     lacking -= had
@@ -114,14 +121,14 @@ def _clients_of(file: str, name: str) -> Iterator[tuple[str, frozenset[str]]]:
     own = f"\nnvidia/{inside},".encode()
     wanted = tuple(
         b"requires-dist: " + info.partition("-")[0].replace("_", "-").lower().encode()
-        for folder, info in distributions()
+        for folder, info in metadata_folders()
         if folder == site and info.startswith("nvidia")
-        if own in b"\n" + text_of(f"{folder}/{info}/RECORD")
+        if own in b"\n" + bytes_in(f"{folder}/{info}/RECORD")
     )
-    for folder, info in distributions() if wanted else ():
-        said = text_of(f"{folder}/{info}/METADATA").lower().replace(b"_", b"-")
+    for folder, info in metadata_folders() if wanted else ():
+        said = bytes_in(f"{folder}/{info}/METADATA").lower().replace(b"_", b"-")
         if any(one in said for one in wanted):
-            lines = text_of(f"{folder}/{info}/RECORD").decode("utf-8", "replace").splitlines()
+            lines = bytes_in(f"{folder}/{info}/RECORD").decode("utf-8", "replace").splitlines()
             paths = [line.partition(",")[0] for line in lines]
             modules = {path.partition("/")[0].partition(".")[0] for path in paths}
             for path in (f"{folder}/{one}" for one in paths if ".so" in one[-24:]):
@@ -153,7 +160,7 @@ def _had(file: str, lacks: Iterable[Lack]) -> set[Lack]:
                 for lack in lacks
                 for text in (lack.name.encode(),)
                 if (
-                    name_of(lack.library) == name and not symbols.lacks_version(text)
+                    soname_of(lack.library) == name and not symbols.lacks_version(text)
                     if lack.library
                     else symbols.defines(Wanted(text))
                 )

@@ -222,7 +222,7 @@ def origin_of(name: str, path: Sequence[str]) -> str:
     return LOCAL if file.endswith(".py") or os.path.isdir(file) else INSTALLED
 
 
-def distributions_of(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+def packages_distributions(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return top-level package -> (distribution, version), for those that are installed."""
     wanted = {name.partition(".")[0] for name in names}
     found: dict[str, tuple[str, str]] = {}

@@ -12,7 +12,7 @@ from cudaguard.elf.process import mapped_files
 from cudaguard.elf.reader import Budget, UnreadableError, number
 from cudaguard.files import open_to_read, os, own_errors
 from cudaguard.model import Record
-from cudaguard.system.preload import distributions, text_of
+from cudaguard.system.preload import bytes_in, metadata_folders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from cudaguard.elf.forecast import ExtensionCheck
 
-RUNTIME = "msvcp140.dll"
+MSVCP = "msvcp140.dll"
 _OF_RUNTIME = ("concrt140", "msvcp140", "vcomp140", "vcruntime140")
 INSTALL_RUNTIME = "winget install Microsoft.VCRedist.2015+.x64"
 # The linker whose mutexes need no initialization, and the oldest runtime that can lock such.
@@ -60,7 +60,7 @@ def read_pe(path: str) -> PeFile:
     try:
         version, imports = reader.version(), dict(reader.imports())
         is_new = reader.linker >= _CONSTEXPR_MUTEX
-        used = {*reader.functions(imports[RUNTIME])} if is_new and RUNTIME in imports else ()
+        used = {*reader.functions(imports[MSVCP])} if is_new and MSVCP in imports else ()
         locks = "_Mtx_lock" in used and "_Mtx_init_in_situ" not in used
         return PeFile(reader.machine, reader.linker, version, tuple(imports), locks)
     except own_errors(OSError):  # damaged: what stands at the beginning is right all the same
@@ -103,8 +103,8 @@ def system_folder() -> str:
 def in_wheels(name: str, folders: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield (file, distribution) of the DLLs of a name in lower case, or any, that wheels list."""
     wanted = name.encode() or b".dll"
-    for folder, info in distributions(dict.fromkeys(folder or "." for folder in folders)):
-        record = text_of(os.path.join(folder, info, "RECORD"))
+    for folder, info in metadata_folders(dict.fromkeys(folder or "." for folder in folders)):
+        record = bytes_in(os.path.join(folder, info, "RECORD"))
         for line in record.split(b"\n") if wanted in record.lower() else ():
             path = line.rpartition(b",")[0].rpartition(b",")[0].strip(b'"')
             file = path.rpartition(b"/")[2].lower()
@@ -145,8 +145,8 @@ def check_pe(path: str) -> ExtensionCheck | None:
     if python[:2] == "cp" and pythons and pythons[0] != python[2:]:
         why = f"{name} was built for Python 3.{pythons[0][1:]}, and not for 3.{python[3:]}"
         return fails("python-abi", why, "install the build for this Python")
-    if file.locks_without_init and is_too_old(read_pe(beside.get(RUNTIME, "")).version):
-        why = f"{name} needs {RUNTIME} 14.40 or newer, and an older one lies beside it"
+    if file.locks_without_init and is_too_old(read_pe(beside.get(MSVCP, "")).version):
+        why = f"{name} needs {MSVCP} 14.40 or newer, and an older one lies beside it"
         return fails("older-library", why, "update the package")
     missing = set()
     for user, one, found in _needed(path, folder):

@@ -614,7 +614,7 @@ def read(path: str) -> Source:
         return Source(problem=f"cannot be parsed: {type(error).__name__}: {error}")
 
 
-def problem_of(path: str) -> str:
+def syntax_problem(path: str) -> str:
     """Return why a file cannot be read or parsed, empty if it can; no tree is made of it."""
     from symtable import symtable
 

@@ -88,14 +88,14 @@ class _Table:
 
 
 @cache
-def table() -> _Table:
+def status_table() -> _Table:
     """Return what is known of statuses."""
     return _Table()
 
 
 def meaning(number: int) -> str:
     """Return what a status of CUDA other than success means, and what to do about it."""
-    found = table().by_number.get((CUDA, number))
+    found = status_table().by_number.get((CUDA, number))
     return found.meaning if found else "see CUresult in the CUDA driver API reference"
 
 
@@ -133,13 +133,13 @@ _BEFORE = 120  # characters before an answer in which its actor is
 
 @cache
 def _by_words() -> dict[str, StatusCode]:
-    return {words.lower(): one for one in reversed(table().statuses) for words in one.words}
+    return {words.lower(): one for one in reversed(status_table().statuses) for words in one.words}
 
 
 @cache
 def _by_name_in_words(library: str) -> dict[str, StatusCode]:
     """Return statuses of a library by their names, as in "internal error"."""
-    first, mine = len(table().titles[library][1]), table().by_number.items()
+    first, mine = len(status_table().titles[library][1]), status_table().by_number.items()
     names = {one.names[0][first:]: one for (of, _), one in mine if of == library}
     words = {_CAPITAL.sub("_", name).replace("_", " ").lower(): name for name in names}
     return {said: names[name] for said, name in words.items() if " " in said}
@@ -187,15 +187,15 @@ def statuses_in(text: str) -> Iterator[tuple[int, int, StatusCode]]:
         actors = _ACTOR.findall(before)
         if actors and line not in told and not before.endswith("exit "):
             library = actors[-1].lower()
-            library = library if library in table().titles else CUDA
-            status = table().by_number.get((library, int(match[1])))
+            library = library if library in status_table().titles else CUDA
+            status = status_table().by_number.get((library, int(match[1])))
             if status is not None:
                 yield match.start(), match.end(), status
 
 
 def _named(name: str) -> StatusCode | None:
     """Return the status with a name; one that is not in the table by what its name says."""
-    known = table()
+    known = status_table()
     if name.startswith("NVMLError_"):  # a class of pynvml
         name = f"NVML_ERROR_{_CAPITAL.sub('_', name[10:]).upper()}"
     found = known.by_name.get(name.rstrip("_"))

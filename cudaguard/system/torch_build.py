@@ -12,7 +12,7 @@ from cudaguard.elf.process import mapped_libraries
 from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import Place, SearchPath, fits
 from cudaguard.elf.symbols import SharedObject, Wanted
-from cudaguard.files import escape, names_in, open_to_read, os, own_errors, program_errors, text_of
+from cudaguard.files import escape, names_in, open_to_read, os, own_errors, program_errors, text_in
 from cudaguard.model import NamedTuple
 from cudaguard.system import peek
 from cudaguard.system.preload import CUDA_FOLDERS, below
@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+PYTHON_VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 # An assertion that every extension calls, with the string type of either ABI.
 _ASSERT = b"_ZN3c106detail23torchInternalAssertFailEPKcS2_jS2_RK"
 _OLD, _NEW = b"Ss", b"NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
@@ -83,11 +83,11 @@ def look_around(given: Iterable[str] = ()) -> Surroundings:
     """
     folder = folder_of("torch")
     if not os.path.isdir(folder):
-        return Surroundings(PYTHON)
+        return Surroundings(PYTHON_VERSION)
     libraries = os.path.join(folder, "lib")
-    said = dict(_SAID.findall(text_of(folder, "version.py")))
+    said = dict(_SAID.findall(text_in(folder, "version.py")))
     return Surroundings(
-        PYTHON,
+        PYTHON_VERSION,
         is_imported=sys.modules.get("torch") is not None or "torch" in given,
         torch=said.get("__version__", "unknown"),
         cuda=said.get("cuda", ""),
@@ -122,7 +122,7 @@ def _listed(data: mmap) -> tuple[str, ...]:
 
 def release_of(torch: str) -> str:
     """Return the version of a torch by its folder, as in ``2.6.0+cu124``; empty if unknown."""
-    said: dict[str, str] = dict(_SAID.findall(text_of(torch, "version.py")))
+    said: dict[str, str] = dict(_SAID.findall(text_in(torch, "version.py")))
     return said.get("__version__", "")
 
 

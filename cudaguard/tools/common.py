@@ -169,7 +169,7 @@ def add_with_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def named(path: str) -> str:
+def name_with_host(path: str) -> str:
     """Return the name of a file with that of this machine in place of `HOST`."""
     if HOST not in path:
         return path
@@ -196,7 +196,7 @@ def execute(args: Namespace) -> int:
     if not isinstance(path, str):  # standard output, or files of the command's own
         status: int = args.execute(args)
         return status
-    path = named(path)
+    path = name_with_host(path)
     is_new = not os.path.lexists(path)
     with _reported_as_usage(path):
         os.close(open_to_write(path))  # now, not when minutes have been spent

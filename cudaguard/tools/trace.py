@@ -125,7 +125,7 @@ def document_of(
     """
     if not with_arguments:
         launch = launch._replace(program=launch.program.without_arguments())
-    processes = processes_of(record.read_events(os.path.join(folder, JOURNAL)), ended.pid)
+    processes = traced_processes(record.read_events(os.path.join(folder, JOURNAL)), ended.pid)
     _describe_libraries([library for process in processes for library in libraries_of(process)])
     for process in processes:
         if not with_arguments:
@@ -207,7 +207,7 @@ def libraries_of(process: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 # --- processes and their steps --------------------------------------------------------------------
 
 
-def processes_of(lines: Iterable[Line], pid: int) -> list[dict[str, Any]]:
+def traced_processes(lines: Iterable[Line], pid: int) -> list[dict[str, Any]]:
     """Return the processes of a program, that of `pid` first, with their steps as they began."""
     found: dict[int, list[_Process]] = {}
     began = 0.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from cudaguard.files.text import closest
+from cudaguard.files.text import close_match
 from cudaguard.model import KW_ONLY, Record
 from cudaguard.system.facts import Facts, in_range
 
@@ -101,7 +101,9 @@ def consumer_for(asked: ModuleType | type | str) -> Consumer:
         name = _name_at(module) if isinstance(module, str) else ""
     if name in _BY_NAME:
         return _as_installed(name)
-    meant = (_name_at(asked) or closest(asked.lower(), _BY_NAME)) if isinstance(asked, str) else ""
+    meant = (
+        (_name_at(asked) or close_match(asked.lower(), _BY_NAME)) if isinstance(asked, str) else ""
+    )
     hint = f"did you mean {meant!r}? Known" if meant else "known"
     raise ValueError(f"consumer {asked!r} is not known; {hint} are {', '.join(_BY_NAME)}")
 

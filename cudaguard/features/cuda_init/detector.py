@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-INITIALIZED, CONTEXT = "initialized", "context"
+_INITIALIZED, _CONTEXT = "initialized", "context"
 _AT_FORK = "os.register_at_fork: two functions, silent after uninstall"
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
@@ -175,7 +175,7 @@ class CudaDetector:
     @property
     def initializer(self) -> facts.Change | None:
         """Who initialized CUDA, here or in the process that this one was forked from."""
-        return next((change for change in self.changes if change.kind == INITIALIZED), None)
+        return next((change for change in self.changes if change.kind == _INITIALIZED), None)
 
     def _actors(self) -> list[str]:
         actors: list[str] = self._thread_state.__dict__.setdefault("actors", [])
@@ -190,14 +190,14 @@ class CudaDetector:
         if how == "import" and module_of(frame).partition(".")[0] == actor.partition(".")[0]:
             frame = frame_outside(frame) or frame
         if state.is_initialized and not last.is_initialized:
-            change = self._record(INITIALIZED, NOWHERE, actor, how, frame)
+            change = self._record(_INITIALIZED, NOWHERE, actor, how, frame)
             self._latch()
             link = facts.REPORTED.get(actor.partition(".")[0], "") if how == "import" else ""
             self._core.reporter.found(findings.initialized(change, link), frame)
             self._core.detection.publish("cuda_initialized")
         for device in state.active:
             if device not in last.active:
-                change = self._record(CONTEXT, device, actor, how, frame)
+                change = self._record(_CONTEXT, device, actor, how, frame)
                 rank = local_rank(os.environ)
                 finding = findings.context_created(change, state.devices, rank)
                 self._core.reporter.found(finding, frame)
@@ -318,7 +318,9 @@ class CudaDetector:
         """Remember the variables that have been read for good by now, as they are."""
         for name, moments in facts.READ_AT.items():
             for moment in moments:
-                if moment.has_come() or (moment is facts.DRIVER and self.initializer is not None):
+                if moment.has_come() or (
+                    moment is facts.CUDA_INIT and self.initializer is not None
+                ):
                     self._latched.setdefault((name, moment), os.environ.get(name))
 
     def _look_at_environment(self) -> None:
@@ -343,7 +345,7 @@ class CudaDetector:
             used = "no value" if read is None else repr(read)
             if read == value:  # read before we looked, and it has hidden nothing
                 used = counted(devices, "devices")
-            first = self.initializer if moment is facts.DRIVER else None
+            first = self.initializer if moment is facts.CUDA_INIT else None
             where = _where_set(name, frame)
             finding = findings.too_late_to_set(name, value, used, moment.text, where, first)
             self._core.reporter.found(finding, frame)

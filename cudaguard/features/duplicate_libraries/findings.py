@@ -209,7 +209,7 @@ def older_than_wanted(
 # --- what is installed: distributions (CG905) -----------------------------------------------------
 
 
-def overwritten(
+def overwritten_files(
     first: str,  # one of them
     second: str,
     files: Sequence[str],  # files that both list, with different contents

@@ -23,7 +23,7 @@ from cudaguard.system.extensions import (
 )
 from cudaguard.system.name_owners import cuda_of
 from cudaguard.system.runtimes import runtime_of, stem_of
-from cudaguard.system.torch_build import PYTHON
+from cudaguard.system.torch_build import PYTHON_VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _BESIDE_TORCH = "beside-torch"
 _LIBRARY = re.compile(r"lib.+\.so(?:\.\d+)*|.+\.dll", re.IGNORECASE)
 
 
-def check(site: Site) -> Result:
+def check_extensions(site: Site) -> Result:
     """Look at those that link torch or CUDA, each as if what it needs first were imported."""
     stacks = {file.path for file in site.shared_files if _is_refused_for_its_stack(file.path)}
     numpy = numpy_2()
@@ -172,7 +172,7 @@ def is_extension(file: str) -> bool:
     """Return True if an import of this Python may load a file, judged by its name."""
     name = os.path.basename(file)
     other = built_for_python(name)
-    is_so = name.endswith(".so") and not name.startswith("lib") and other in ("", PYTHON)
+    is_so = name.endswith(".so") and not name.startswith("lib") and other in ("", PYTHON_VERSION)
     return is_so or name.endswith(".pyd")
 
 
@@ -222,5 +222,5 @@ EXTENSIONS = Check(
     "Extensions that link torch or CUDA are compared with the torch that is installed: the "
     "libraries they need, and each symbol, from the files, as the dynamic loader would. So are "
     "those of any package that were built for NumPy 1, or that glibc refuses for their stack.",
-    check,
+    check_extensions,
 )

@@ -39,9 +39,9 @@ class ExtensionDetector:
 
         Raises an ExtensionError in `fix` and `strict`; in the other modes it is told only.
         """
-        from cudaguard.features.extensions.refusals import truncated
+        from cudaguard.features.extensions.refusals import refuse_truncated
 
-        found = truncated(path, name)
+        found = refuse_truncated(path, name)
         if found is None:
             return  # somebody has just completed it
         finding, error, frame = found

@@ -7,7 +7,7 @@ import shlex
 
 from cudaguard.core.findings import SHOWN, Kind, first_few, listed
 from cudaguard.system.extensions import built_for_python
-from cudaguard.system.torch_build import PYTHON
+from cudaguard.system.torch_build import PYTHON_VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -166,7 +166,8 @@ def for_other_python(paths: Sequence[str], dist: str, version: str) -> Finding:
     is_named = os.path.realpath(folder) in map(os.path.realpath, filter(None, named))
     leave = f" and remove {folder} from PYTHONPATH" if is_named else ""
     return UNLOADABLE.found(
-        f"{dist} {version} was built for Python {listed(versions)}, but this is Python {PYTHON}.",
+        f"{dist} {version} was built for Python {listed(versions)}, "
+        f"but this is Python {PYTHON_VERSION}.",
         *first_few(paths, "files"),
         severity="error",
         consequence="Importing its compiled part fails with 'No module named ...'.",

@@ -11,7 +11,7 @@ from cudaguard.features.extensions import findings
 from cudaguard.files import os
 from cudaguard.hooks.caller import UserLine, caller_frame, describe, frame_outside_of
 from cudaguard.model import NamedTuple
-from cudaguard.system.extensions import OF_TORCH, judged
+from cudaguard.system.extensions import OF_TORCH, check_of_forecast
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,11 +41,11 @@ _OF_THE_FILE = (
 )
 
 
-def truncated(
+def refuse_truncated(
     path: str, name: str | None = None
 ) -> tuple[Finding, ExtensionError, FrameType | None] | None:
     """Return what is wrong with a file that ends too early, and the error that says so."""
-    check = judged(forecast(path))
+    check = check_of_forecast(forecast(path))
     if check.cause != "truncated":
         return None
     frame = caller_frame()
@@ -111,7 +111,7 @@ def _no_static_tls(said: str) -> Refusal:
 
 def _check_as_said(path: str, said: str) -> ExtensionCheck | None:
     found = _as_said(forecast(path), said)
-    check = judged(found) if found is not None else None
+    check = check_of_forecast(found) if found is not None else None
     return check if check is not None and check.ok is False else None
 
 

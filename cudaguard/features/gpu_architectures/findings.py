@@ -56,7 +56,7 @@ def cannot_run(torch: Torch, devices: Mapping[int, Pair], *, loud: bool) -> Find
     elif wheel:
         remedy = f"install {wheel} from PyPI, which has code for it"
     return LACKS_CODE.found(
-        f"torch {torch.release} has no code for {named(devices)}.",
+        f"torch {torch.release} has no code for {device_names(devices)}.",
         f"it was built for {' '.join(torch.flags)}",
         severity="warning" if loud else "info",
         remedy=remedy,
@@ -69,7 +69,7 @@ def library_cannot_run(
 ) -> Finding:
     """A library that this process uses has no code for devices, given by ordinal."""
     return LACKS_CODE.found(
-        f"{name} has no code for {named(devices)}.",
+        f"{name} has no code for {device_names(devices)}.",
         *_built_for(files),
         severity="warning" if loud else "info",
         remedy=build_remedy(name, sorted(set(devices.values()))),
@@ -94,7 +94,7 @@ def no_jit(torch: Torch, devices: Mapping[int, Pair], nvrtc: Nvrtc, *, loud: boo
         command = f"pip install '{older}'" if older else ""
     return LACKS_COMPILER.found(
         f"torch's NVRTC {policy.dotted(nvrtc.release)} does not support "
-        f"{' and '.join(f'sm_{one}' for one in wanted)} of {named(devices)}.",
+        f"{' and '.join(f'sm_{one}' for one in wanted)} of {device_names(devices)}.",
         compiler_line(nvrtc),
         severity="warning" if loud else "info",
         remedy=remedy,
@@ -119,12 +119,12 @@ def as_it_knows(better: Nvrtc, own: Nvrtc, devices: Sequence[Pair]) -> str:
 
 def compiler_line(compiler: Nvrtc) -> str:
     """Return which compiler it is, and what it can compile for if that is known."""
-    known = sorted(policy.KNOWN.get(compiler.release or (0, 0), ()))
+    known = sorted(policy.TARGETS.get(compiler.release or (0, 0), ()))
     knows = f", supports {' '.join(map(str, known))}" if known else ""
     return f"{compiler.path} of CUDA {policy.dotted(compiler.release)}{knows}"
 
 
-def named(devices: Mapping[int, Pair]) -> str:
+def device_names(devices: Mapping[int, Pair]) -> str:
     """Return the devices in words, those of one kind together."""
     kinds: dict[Pair, list[int]] = {}
     for ordinal, device in devices.items():

@@ -26,7 +26,7 @@ _CUDA_12_8 = _CUDA_12_0 | {100, 101, 120}
 _CUDA_13_0 = frozenset((75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121))
 
 # Release of CUDA -> what its NVRTC compiles for.
-KNOWN: dict[tuple[int, int], frozenset[int]] = {
+TARGETS: dict[tuple[int, int], frozenset[int]] = {
     **dict.fromkeys(((11, 1), (11, 2), (11, 3)), _CUDA_11_1),
     **dict.fromkeys(((11, 4), (11, 5), (11, 6), (11, 7)), _CUDA_11_4),
     (11, 8): _CUDA_11_4 | {89, 90},
@@ -96,7 +96,7 @@ def has_code(torch: Torch, device: Pair) -> bool:
 
 def can_compile(torch: Torch, nvrtc: Pair | None, device: Pair) -> bool:
     """Return True if what torch compiles at run time works on a device, or if that is not known."""
-    return nvrtc not in KNOWN or asked_for(device, torch, nvrtc) in KNOWN[nvrtc]
+    return nvrtc not in TARGETS or asked_for(device, torch, nvrtc) in TARGETS[nvrtc]
 
 
 def asked_for(device: Pair, torch: Torch, nvrtc: Pair) -> int:
@@ -127,7 +127,7 @@ def nvrtc_for(devices: Iterable[Pair], major: int) -> str:
     Empty if there is none.
     """
     wanted = {architecture(device) for device in devices}
-    releases = [r for r, known in KNOWN.items() if r[0] == major and wanted <= known]
+    releases = [r for r, known in TARGETS.items() if r[0] == major and wanted <= known]
     return f"{NVRTC_WHEELS[major]}=={dotted(min(releases))}.*" if releases else ""
 
 

@@ -112,9 +112,9 @@ def _tell(request: Request, action: Mapping[str, Any], *_: object) -> bool:
     taken: list[str] = []  # in the process, with names of other files, which the pattern finds
     if before and pattern:
         from cudaguard.elf.process import mapped_files
-        from cudaguard.system.preload import installed
+        from cudaguard.system.preload import installed_files
 
-        own = {os.path.basename(file): os.path.realpath(file) for file in installed(pattern)}
+        own = {os.path.basename(file): os.path.realpath(file) for file in installed_files(pattern)}
         taken = [file for file in mapped_files() if own.get(os.path.basename(file), file) != file]
     if before and (taken or not pattern):
         frame = frame_outside_of(request.name.partition(".")[0])

@@ -87,10 +87,10 @@ def load_installed(request: Request, missing: str) -> Iterator[Outcome]:
     if not (request.permit.acts and ends_program()):
         return
     from cudaguard.system.newer_copies import newer_than_found
-    from cudaguard.system.preload import installed_copies, open_all
+    from cudaguard.system.preload import missing_with_needs, open_all
 
     path = request.path or ""
-    files = installed_copies(missing, path) if missing else newer_than_found(path)
+    files = missing_with_needs(missing, path) if missing else newer_than_found(path)
     opened, _ = open_all(files)
     why = "which does not find it" if missing else "which finds an older copy first"
     for file in opened:
@@ -166,9 +166,9 @@ def _wanted(action: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _installed(action: Mapping[str, Any]) -> tuple[str, ...]:
     from cudaguard.system.newer_copies import finds_older
-    from cudaguard.system.preload import installed
+    from cudaguard.system.preload import installed_files
 
-    files = installed(action["preload"])
+    files = installed_files(action["preload"])
     return files if not action.get("if_older") or any(map(finds_older, files)) else ()
 
 

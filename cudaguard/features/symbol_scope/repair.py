@@ -61,7 +61,7 @@ def leave_global(request: Request) -> Iterator[Outcome]:
     yield _left(request, request.name, runtime)
 
 
-def check_already_imported(request: Request) -> Iterator[Outcome]:
+def check_libraries_before(request: Request) -> Iterator[Outcome]:
     """Yield MISSED where nobody keeps others apart from libraries that came before the rule.
 
     In the other modes `ScopeDetector` does.

@@ -59,7 +59,7 @@ VERBS = (
         {
             "opening": "repair:keep_local",
             "masking": "repair:leave_global",
-            "late": "repair:check_already_imported",
+            "late": "repair:check_libraries_before",
         },
     ),
 )

@@ -7,7 +7,7 @@ import os
 from cudaguard.core.checks import Check, Skipped
 from cudaguard.features.windows_runtime import findings as wording
 from cudaguard.system.packages import listed_files
-from cudaguard.system.pe import RUNTIME, functions_lacking, is_too_old, read_pe
+from cudaguard.system.pe import MSVCP, functions_lacking, is_too_old, read_pe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cudaguard.system.pe import PeFile
 
 
-def check(site: Site) -> Result:
+def check_dlls(site: Site) -> Result:
     """Compare the DLLs of installed wheels, of this machine or of an unpacked environment."""
     old: list[wording.RuntimeCopy] = []
     users: list[tuple[str, str, PeFile]] = []
@@ -29,7 +29,7 @@ def check(site: Site) -> Result:
                 name = os.path.normpath(os.path.join(dist.folder, path))
                 file, base = read_pe(name), os.path.basename(name).lower()
                 who = f"{dist.name} {dist.version}"
-                if base == RUNTIME and is_too_old(file.version):
+                if base == MSVCP and is_too_old(file.version):
                     old.append(wording.RuntimeCopy(file.version, name, who))
                 if file.locks_without_init and not name.endswith("140.dll"):  # of the runtime
                     clients.add(who)
@@ -52,8 +52,8 @@ def check(site: Site) -> Result:
     return findings, f"libraries for Windows: {len(users)}"
 
 
-RUNTIMES = Check(
+WINDOWS_DLLS = Check(
     wording.DLL_COPIES,
     "Windows takes the first DLL of a name for all: each copy is compared with what others need.",
-    check,
+    check_dlls,
 )

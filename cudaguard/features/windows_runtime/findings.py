@@ -50,7 +50,7 @@ def lacking_beside(owner: str, copy: str, user: str, file: str, function: str) -
     )
 
 
-def too_late(rule: Rule, package: str, client: str, where: str, copy: RuntimeCopy) -> Finding:
+def old_runtime(rule: Rule, package: str, client: str, where: str, copy: RuntimeCopy) -> Finding:
     """A runtime of the package `copy.owner` is loaded, and older than `client` needs."""
     first = f"`import {copy.owner}`" if copy.owner else "what loads that file"
     return of_rule(

@@ -18,7 +18,7 @@ from cudaguard.features.windows_runtime import findings
 from cudaguard.features.windows_runtime.findings import RuntimeCopy
 from cudaguard.files import names_in, os, own_errors
 from cudaguard.kernel import has_ctypes
-from cudaguard.system.pe import RUNTIME, in_wheels, is_too_old, read_pe, system_folder
+from cudaguard.system.pe import MSVCP, in_wheels, is_too_old, read_pe, system_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ def load_newest(request: Request, *_: object) -> Iterator[Outcome]:
     """Load the newest copy of the runtime; tell if an older one was first, or if all are old."""
     if not (request.permit.acts or has_ctypes() or _client(request)):
         return  # looking takes ctypes, whose import is a change
-    there = mapped(RUNTIME)
+    there = mapped(MSVCP)
     if there:
         loaded = RuntimeCopy(read_pe(there).version, there, package_of(there))
         if is_too_old(loaded.version):
-            yield from _left(request, findings.too_late, loaded)
+            yield from _left(request, findings.old_runtime, loaded)
         return
     copies = list(copies_of_runtime())
     best = max(copies, key=lambda copy: copy.version, default=None)  # of equal ones the first
@@ -89,8 +89,8 @@ def copies_of_runtime() -> Iterator[RuntimeCopy]:
 
     program = str(_winapi.GetModuleFileName(0))  # type: ignore[attr-defined,unused-ignore]
     places = ((system_folder(), "Windows"), (os.path.dirname(program), "Python's folder"))
-    found = ((os.path.join(folder, RUNTIME), owner) for folder, owner in places)
-    for path, owner in (*found, *in_wheels(RUNTIME, sys.path)):
+    found = ((os.path.join(folder, MSVCP), owner) for folder, owner in places)
+    for path, owner in (*found, *in_wheels(MSVCP, sys.path)):
         file = read_pe(path)
         if file.machine == read_pe(program).machine:
             yield RuntimeCopy(file.version, path, owner)

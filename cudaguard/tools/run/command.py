@@ -186,7 +186,7 @@ class Deaths:
 
     def _add(self, process: Process, about: int) -> None:
         from cudaguard.tools.run.record import read_faults
-        from cudaguard.tools.run.story import name_of, place_of, story_of
+        from cudaguard.tools.run.story import last_place, process_name, story_of
 
         # Who forks may have the kernel kill the fork at its own end, as celery does.
         is_asked = self._is_ending and process.signal == _SIGKILL
@@ -200,8 +200,8 @@ class Deaths:
             story = story_of(read_events(self._journal, _MOST_OF_JOURNAL), process.pid)
             dumps = read_faults(os.path.join(self._folder, f"{FAULTS}{process.pid}"))
             frames = next((dump.frames for dump in reversed(dumps) if dump.what), ())
-            place = place_of(story, story.error.stack[::-1] if story.error else frames)
-            said = f"{name_of(process._asdict())} {process.how}{place}."[:_LONGEST]
+            place = last_place(story, story.error.stack[::-1] if story.error else frames)
+            said = f"{process_name(process._asdict())} {process.how}{place}."[:_LONGEST]
             held = _HELD if process.rank is None else _RANK_HELD
             self._lines.append((process.pid, time() + held, said))
 

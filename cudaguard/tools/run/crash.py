@@ -26,7 +26,7 @@ from cudaguard.tools.run.record import faults_in, read_events
 from cudaguard.tools.run.story import (
     AT_EXIT,
     CRASHES,
-    FAULTS,
+    FAULT_SIGNALS,
     STACK,
     Process,
     Sources,
@@ -34,12 +34,12 @@ from cudaguard.tools.run.story import (
     died_of,
     explaining,
     fitting,
+    last_place,
     likeliest,
-    name_of,
-    place_of,
+    process_name,
     processes_of,
     short,
-    shown,
+    shown_place,
     story_of,
 )
 
@@ -114,7 +114,7 @@ def write(document: dict[str, Any], page: Page) -> None:
     page.items("C frame", document["c_stack"], _INDENT)
     others, more = page.cut(document["others"])
     for other in others:
-        add_stacks(page, f"{name_of(other)} was running", other)
+        add_stacks(page, f"{process_name(other)} was running", other)
     page.add(more, _INDENT)
     page.labeled("run", document["command"], _INDENT)
 
@@ -156,7 +156,7 @@ class Report:
         self._is_program = self._about.pid == ended.pid
         # Python 3.9 does not tell the words of other processes.
         self._program = launch.program if self._is_program else program_of(self._about.program)
-        is_error = not ended.is_late and self._about.signal not in FAULTS
+        is_error = not ended.is_late and self._about.signal not in FAULT_SIGNALS
         self._fault = None if is_error else self._fault_of(self._about.pid)
         thread = self._fault.thread if self._fault is not None and self._fault.what else 0
         self._story = story_of(self._journal, self._about.pid, thread)
@@ -169,10 +169,10 @@ class Report:
         self._stack = self._sources.frames(frames)
         self._fits = self._rules_that_fit() if self._died_inside else ()
         self._order, self._switch = self._misplaced() if self._died_inside else ("", "")
-        self._place = place_of(self._story, frames) if self._died_inside else ""
+        self._place = last_place(self._story, frames) if self._died_inside else ""
         self._waits: list[str] = []
         if ended.is_late and self._fault is not None:
-            self._waits, circle = waits_of(self._fault, shown)
+            self._waits, circle = waits_of(self._fault, shown_place)
             which = f"{'between' if len(circle) > 1 else 'in'} {' and '.join(circle)}"
             self._place = f": deadlock {which}" if circle else self._place
 
@@ -306,9 +306,9 @@ class Report:
         name = "".join(words[1:2] if words[:1] == ("-m",) else words[:1]) or "-"
         program = "the program" if name.startswith("-") else os.path.basename(name)
         has_name = not self._is_program or self._about.rank is not None
-        who = name_of(self._about._asdict()) if has_name else program
+        who = process_name(self._about._asdict()) if has_name else program
         if self._doing:
-            return f"{name_of(self._about._asdict())} {self._doing}{self._place}"
+            return f"{process_name(self._about._asdict())} {self._doing}{self._place}"
         if self._ended.is_late:
             return f"{who} timed out after {self._ended.seconds:.3g} s{self._place}"
         number = self._ended.status
@@ -379,7 +379,7 @@ class Report:
                 return named
         # A hang in no import is none of their order.
         is_other = self._ended.is_late and (not self._story.running or self._waits)
-        is_killed = self._has_crashed and self._signal not in FAULTS
+        is_killed = self._has_crashed and self._signal not in FAULT_SIGNALS
         if not is_runnable or is_other or is_killed or not self._died_inside:
             return ""
         if not program.script and program.words[:1] != ("-m",):
@@ -403,7 +403,7 @@ class Report:
 
     def _debugger(self, program: Program) -> str:
         """Return what shows the C stack; empty if the process cannot be started again."""
-        is_native = self._has_crashed and self._signal in FAULTS
+        is_native = self._has_crashed and self._signal in FAULT_SIGNALS
         is_there = os.name == "posix" and self._launch.prefix and self._is_program
         if not (is_native and is_there) or self._fits:
             return ""
@@ -413,7 +413,7 @@ class Report:
         hints = list(self._waits)
         for one in self._processes.values() if self._killed else ():
             last = "" if one.rank is None else story_of(self._journal, one.pid).last
-            hints += [f"{name_of(one._asdict())} was last seen{last}"] if last else []
+            hints += [f"{process_name(one._asdict())} was last seen{last}"] if last else []
         is_killed = self._has_crashed and self._signal == getattr(signal, "SIGKILL", -1)
         if is_killed or "SIGKILL" in self._killed:
             now, before = oom_kills(), self._kills_before

@@ -75,7 +75,7 @@ def test_packages_of_a_folder_with_odd_metadata(child, make):
     folder.mkdir(parents=True)
     make(folder / "top_level.txt")
     done = child.python(
-        "from cudaguard.system.packages import distributions_of; print(distributions_of(['odd']))",
+        "from cudaguard.system.packages import packages_distributions as ask; print(ask(['odd']))",
         env={"PYTHONPATH": str(child.folder / "site")},
         timeout=LIMIT,
     )
