@@ -121,14 +121,14 @@ class Detection:
 
     def made(self, kind: type) -> Any:
         """Return the detector of a class, None if it was not made, or has failed."""
-        return next((one for one in list(self._made.values()) if type(one) is kind), None)
+        return next((made for made in list(self._made.values()) if type(made) is kind), None)
 
     def forget(self) -> None:
         """Have all of them put back what they have changed; a later look begins anew."""
         made, self._made, self.has_begun = self._made, {}, False
         self._ready, self._list = {}, None
-        for one in made.values():
-            self._have_forget(one)
+        for detector in made.values():
+            self._have_forget(detector)
 
     def _listeners(self, event: str) -> tuple[str, ...]:
         known = self._ready.get(event)
@@ -145,9 +145,9 @@ class Detection:
         looking = self._hears.get("begin", ())
         if event == "begin":
             return found
-        ready = [one for one in found if one not in looking or one in self._made]
+        ready = [kind for kind in found if kind not in looking or kind in self._made]
         if event in _EVERY_LOAD:
-            ready = [one for one in ready if getattr(self._made.get(one), "hears_loads", True)]
+            ready = [name for name in ready if getattr(self._made.get(name), "hears_loads", True)]
         self._ready[event] = found = tuple(o for o in ready if self._made.get(o, o) is not None)
         return found
 

@@ -182,16 +182,16 @@ class Dispatch:
     def _make_callbacks(self, name: str) -> ImportCallbacks:
         own = self.registry.by_module.get(name, ())
         orders = self.registry.opt_in_orders.get(name, ())
-        is_plain = not orders and not any(one.asks for one in own) and name != "ctypes"
+        is_plain = not orders and not any(rule.asks for rule in own) and name != "ctypes"
         if is_plain and self._plain.around and not self.journal.is_written:
             return self._plain
         before: list[Callable[[ModuleSpec], None]] = [self.record_import]
         # What else is reported is so at a call.
-        if orders or any(one.needs or (one.grade == "report" and not one.does) for one in own):
+        if orders or any(rule.needs or (rule.grade == "report" and not rule.does) for rule in own):
             before += self.prerequisites().before(name)
         around: list[Callable[[ModuleSpec], Close | None]] = []
         after: list[Callable[..., None]] = []
-        if any(one.does for one in own):
+        if any(rule.does for rule in own):
             before += self.repairs.before(name)
             after += self.repairs.after(name)
         if self._plain.around or name in table.initializers or not (own or orders):
@@ -245,8 +245,8 @@ class Dispatch:
         closes = self.detection.publish("around_import", spec) if self.is_looking else []
 
         def close(error: BaseException | None) -> None:
-            for one in reversed(closes):
-                one(error)
+            for close in reversed(closes):
+                close(error)
             detection = vars(self).get("detection")
             if detection is None:
                 return

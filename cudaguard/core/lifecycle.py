@@ -173,13 +173,13 @@ class Activation:
                 before = core.reporter.mode
                 layers = [layer for layer in (self._base, *self._blocks) if layer]
                 wanted = self._combined(layers)
-                Permit.asked_for = next((one.mode for one in layers[::-1] if one.mode), "")
+                Permit.asked_for = next((layer.mode for layer in layers[::-1] if layer.mode), "")
                 if wanted.mode == "off":
                     self._uninstall_hooks()
                 else:
                     self._look_for_plugins(wanted, at_boot=at_boot)
                     self._install_hooks(wanted)
-                self._export(wanted.mode if any(one.children for one in layers) else "off")
+                self._export(wanted.mode if any(layer.children for layer in layers) else "off")
             self._follow(wanted, before)
             if core.is_installed and core.context not in ("none", "auto"):
                 self._create_context(core.context, at_boot=at_boot)
@@ -229,7 +229,7 @@ class Activation:
         is_in_block = self._blocks and (self._base is None or self._base.mode == "off")
         has_filter = hasattr(sys, "set_lazy_imports_filter")
         if is_in_block and has_filter and wanted.mode in REPAIRING:
-            watched = {name for one in registry.entries for name in one.watch}
+            watched = {name for entry in registry.entries for name in entry.watch}
             core.lazy.roots = frozenset(name.partition(".")[0] for name in watched)
             core.lazy.install()
         elif core.made("lazy"):
@@ -253,16 +253,16 @@ class Activation:
         kernel.watched = {}
         stand_ins, kernel.stand_ins, kernel.cdll = kernel.stand_ins, [], None
         kernel.of_loads().loader.forget()
-        for one in stand_ins:
-            one.is_installed = False
-            if getattr(one.owner, one.name) is one.ours:
-                setattr(one.owner, one.name, one.original)
+        for stand_in in stand_ins:
+            stand_in.is_installed = False
+            if getattr(stand_in.owner, stand_in.name) is stand_in.ours:
+                setattr(stand_in.owner, stand_in.name, stand_in.original)
             else:  # someone else has patched on top, and ours passes through
-                core.reporter.changed(passes_through(one.what), stays=True)
+                core.reporter.changed(passes_through(stand_in.what), stays=True)
         if core.made("replacements"):
             core.replacements.follow(Registry((), {}))  # what a call asked for holds until `clear`
-        for one in filter(None, map(core.made, ("lazy", "end"))):
-            one.uninstall()
+        for hook in filter(None, map(core.made, ("lazy", "end"))):
+            hook.uninstall()
         if core.made("detection"):
             core.detection.forget()
         core.journal.write_to("")
@@ -278,7 +278,7 @@ class Activation:
                 "sys.meta_path: one place, until no import is under way",
                 finders.RetiredFinder in map(type, sys.meta_path),
             ),
-            *((one.what, True) for one in getattr(core.kernel, "stand_ins", ())),
+            *((stand_in.what, True) for stand_in in getattr(core.kernel, "stand_ins", ())),
             ("sys.set_lazy_imports_filter", core.made("lazy") and core.lazy.is_installed),
         )
         exported = (f"os.environ[{MODE_VARIABLE!r}]",) if self._exported else ()

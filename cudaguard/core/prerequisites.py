@@ -135,7 +135,7 @@ class Prerequisites:
 
     def _rules_of(self, name: str) -> tuple[Rule, ...]:
         orders = self._registry.opt_in_orders.get(name, ())
-        activated = (self._activated[one.id] for one in orders if one.id in self._activated)
+        activated = (self._activated[order.id] for order in orders if order.id in self._activated)
         return (*self._registry.rules_of(name), *activated)
 
     def _follow(self, watched: str, plan: Plan, spec: ModuleSpec) -> None:
@@ -211,12 +211,12 @@ def check_already_imported(core: Any, *, at_start: bool) -> None:
         is_late = name not in core.seen
         if is_late:
             core.early.add(name)
-        for one in entries:
-            is_missed, number = core.repairs.late(name, one, is_late=is_late, at_start=at_start)
+        for entry in entries:
+            is_missed, number = core.repairs.late(name, entry, is_late=is_late, at_start=at_start)
             done += number
-            if is_late and (name, one.id) not in _told:
-                _told.add((name, one.id))
-                _tell_late(core, name, one, is_missed=is_missed, at_start=at_start)
+            if is_late and (name, entry.id) not in _told:
+                _told.add((name, entry.id))
+                _tell_late(core, name, entry, is_missed=is_missed, at_start=at_start)
     if done:
         core.repairs.again()
 

@@ -80,10 +80,10 @@ class Repairs:
         from cudaguard.core import findings
         from cudaguard.core.rule_check import toml_text
 
-        for one in self.registry.by_module.get(spec.name, ()):
-            is_asked = not self._is_supported(one) and _applies(one)
-            for action in one.rule.actions if is_asked else ():
-                self.reporter.found(findings.unsupported(one.rule, toml_text(action)))
+        for entry in self.registry.by_module.get(spec.name, ()):
+            is_asked = not self._is_supported(entry) and _applies(entry)
+            for action in entry.rule.actions if is_asked else ():
+                self.reporter.found(findings.unsupported(entry.rule, toml_text(action)))
 
     def _import(
         self, entry: str, entries: Iterable[RuleEntry], spec: ModuleSpec, *, can_raise: bool = False
@@ -200,7 +200,7 @@ class NativeRepairs:
             if due:  # on Windows those that come later may need a newer one
                 done = [item for item in due if not item[0].is_for_windows]
                 self._first = [item for item in self._first if item not in done]
-            elif not any(self._beginning_as(one, needed) for one in ("needing", "choosing")):
+            elif not any(self._beginning_as(moment, needed) for moment in ("needing", "choosing")):
                 self._of_no_concern.add(needed)
             for one, entry, name in due:
                 self._map(entry, one, spec, name)
@@ -311,9 +311,9 @@ class NativeRepairs:
         if found is None:
             verbs = self._repairs.table.index.VERBS
             found = self._native[moment] = tuple(
-                (one, verbs[verb][moment], str(value))
-                for one in self._repairs.registry.entries
-                for verb, value in one.does
+                (entry, verbs[verb][moment], str(value))
+                for entry in self._repairs.registry.entries
+                for verb, value in entry.does
                 if moment in verbs[verb]
             )
         return found

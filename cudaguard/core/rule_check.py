@@ -210,7 +210,7 @@ def toml_text(value: object) -> str:
         return str(value).lower()
     if isinstance(value, str):
         text = value.replace("\\", "\\\\").replace('"', '\\"')
-        safe = (one if one >= " " and one != "\x7f" else f"\\u{ord(one):04x}" for one in text)
+        safe = (char if char >= " " and char != "\x7f" else f"\\u{ord(char):04x}" for char in text)
         return f'"{"".join(safe)}"'
     if isinstance(value, dict):
         items = ", ".join(f"{_toml_key(key)} = {toml_text(item)}" for key, item in value.items())
@@ -421,7 +421,7 @@ def scan_plugins(path: Iterable[str]) -> dict[str, tuple[Entry, ...]]:
     """
     found: dict[str, tuple[Entry, ...]] = {}
     seen: set[str] = set()
-    for folder in distributions(dict.fromkeys(one for one in path if isinstance(one, str))):
+    for folder in distributions(dict.fromkeys(name for name in path if isinstance(name, str))):
         name = folder.rpartition("/")[2]
         project = _project(name)
         if project not in seen:

@@ -136,7 +136,7 @@ def text_in(*path: str) -> str:
 
 def escape(path: str) -> str:
     """Return a pattern of `glob` for a path; as its own function, which imports ``re`` by name."""
-    return "".join(f"[{one}]" if one in "*?[" else one for one in path)
+    return "".join(f"[{char}]" if char in "*?[" else char for char in path)
 
 
 def names_in(folder: str) -> list[str]:

@@ -109,13 +109,13 @@ def same_id(id: str, known: Iterable[str]) -> str:
     known = tuple(known)
     if id in known:
         return id
-    return next((one for one in known if one.casefold() == id.casefold()), "")
+    return next((name for name in known if name.casefold() == id.casefold()), "")
 
 
 def closest_id(id: str, known: Iterable[str]) -> str:
     """Return the known id that was probably meant, as in CG001 for ``cg0O1`` or ``CG1``."""
     known = tuple(known)
-    spelled = {one.upper(): one for one in known}
+    spelled = {id.upper(): id for id in known}
     word = id.strip().upper()
     letters = word.rstrip("0123456789OQIL")
     number = word[len(letters) :].translate(_LOOKS_LIKE)

@@ -77,7 +77,8 @@ def needed_by_others(name: str, asking: str) -> tuple[tuple[str, ...], str, froz
     """
     if is_mapped(name):
         return None
-    copies = {os.path.realpath(one): one for one in below(os.path.join(CUDA_FOLDERS, escape(name)))}
+    wheels = below(os.path.join(CUDA_FOLDERS, escape(name)))
+    copies = {os.path.realpath(file): file for file in wheels}
     try:
         with ExitStack() as opened:
             place = None
@@ -108,10 +109,10 @@ def _with_its_set(file: str) -> tuple[str, ...]:
     stem, end = stem_of(name), name.partition(".so")[2]
     part_of = runtime_of(stem).part_of if stem else ""
     return (file, *(
-        f"{folder}/{one}"
-        for one in sorted(os.listdir(folder) if part_of else ())
-        if one != name and one.endswith(f".so{end}") and stem_of(one)
-        if runtime_of(stem_of(one)).part_of == part_of
+        f"{folder}/{other}"
+        for other in sorted(os.listdir(folder) if part_of else ())
+        if other != name and other.endswith(f".so{end}") and stem_of(other)
+        if runtime_of(stem_of(other)).part_of == part_of
     ))  # fmt: skip
 
 
@@ -127,11 +128,11 @@ def _clients_of(file: str, name: str) -> Iterator[tuple[str, frozenset[str]]]:
     )
     for folder, info in metadata_folders() if wanted else ():
         said = bytes_in(f"{folder}/{info}/METADATA").lower().replace(b"_", b"-")
-        if any(one in said for one in wanted):
+        if any(dist in said for dist in wanted):
             lines = bytes_in(f"{folder}/{info}/RECORD").decode("utf-8", "replace").splitlines()
             paths = [line.partition(",")[0] for line in lines]
             modules = {path.partition("/")[0].partition(".")[0] for path in paths}
-            for path in (f"{folder}/{one}" for one in paths if ".so" in one[-24:]):
+            for path in (f"{folder}/{path}" for path in paths if ".so" in path[-24:]):
                 if name in read_elf(path).needed:
                     yield path, frozenset(filter(str.isidentifier, modules))
 

@@ -70,7 +70,7 @@ def read_pe(path: str) -> PeFile:
 def needed_by(path: str) -> tuple[str, ...]:
     """Return the libraries that a file needs, and what those of them need that lie beside it."""
     own, folder = read_pe(path).imports, os.path.dirname(path)
-    return (*own, *(more for one in own for more in read_pe(os.path.join(folder, one)).imports))
+    return (*own, *(more for name in own for more in read_pe(os.path.join(folder, name)).imports))
 
 
 def functions_lacking(path: str, library: str) -> list[str]:
@@ -135,13 +135,13 @@ def check_pe(path: str) -> ExtensionCheck | None:
     machine = _OF_TAG.get(platform, file.machine)
     if _IS_WINDOWS:
         python, machine = "cp{}{}".format(*sys.version_info), read_pe(sys.executable).machine
-    beside = {one.lower(): os.path.join(folder, one) for one in os.listdir(folder)}
-    for one in (name.lower(), *file.imports):
-        other = read_pe(beside.get(one, "")).machine
+    beside = {file.lower(): os.path.join(folder, file) for file in os.listdir(folder)}
+    for needed in (name.lower(), *file.imports):
+        other = read_pe(beside.get(needed, "")).machine
         if other not in ("", machine):
-            why = f"{one} is for {other}, and not for {machine}"
+            why = f"{needed} is for {other}, and not for {machine}"
             return fails("wrong-machine", why, f"install the build for {machine}")
-    pythons = [one[6:-4] for one in file.imports if one[:7] == "python3" and one[7:8].isdigit()]
+    pythons = [dll[6:-4] for dll in file.imports if dll[:7] == "python3" and dll[7:8].isdigit()]
     if python[:2] == "cp" and pythons and pythons[0] != python[2:]:
         why = f"{name} was built for Python 3.{pythons[0][1:]}, and not for 3.{python[3:]}"
         return fails("python-abi", why, "install the build for this Python")
@@ -160,7 +160,7 @@ def check_pe(path: str) -> ExtensionCheck | None:
         return ExtensionCheck(None, path, "unknown", f"{name} is for Windows, and this is not")
     if missing:
         why = f"{name} needs {', '.join(sorted(missing))}, which Windows would not find"
-        is_runtime = any(one.startswith(_OF_RUNTIME) for one in missing)
+        is_runtime = any(function.startswith(_OF_RUNTIME) for function in missing)
         remedy = INSTALL_RUNTIME if is_runtime else "install what has it"
         return fails("library-missing", why, remedy, *sorted(missing))
     return ExtensionCheck(True, path)
@@ -179,12 +179,12 @@ def _needed(path: str, folder: str) -> Iterator[tuple[str, str, str]]:
         wheels = {os.path.basename(file).lower(): file for file in files}
     while todo:
         user = todo.pop()
-        for one in {*read_pe(user).imports} - seen:
-            seen.add(one)
-            there = (os.path.join(place, one) for place in places)
-            found = next(filter(os.path.isfile, (wheels.get(one, ""), *there)), "")
-            if not one.startswith(("api-ms-", "ext-ms-")):
-                yield user, one, found
+        for needed in {*read_pe(user).imports} - seen:
+            seen.add(needed)
+            there = (os.path.join(place, needed) for place in places)
+            found = next(filter(os.path.isfile, (wheels.get(needed, ""), *there)), "")
+            if not needed.startswith(("api-ms-", "ext-ms-")):
+                yield user, needed, found
                 todo += [found] * bool(found and os.path.dirname(found) != system)
 
 

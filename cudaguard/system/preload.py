@@ -118,7 +118,7 @@ def _recorded(name: str) -> Iterator[str]:
 def metadata_folders(folders: Iterable[str] | None = None) -> Iterator[tuple[str, str]]:
     """Yield the folders of metadata: the folder, by default of sys.path, and the name."""
     entries = sys.path if folders is None else folders
-    for folder in [one for one in entries if isinstance(one, str) and one]:
+    for folder in [entry for entry in entries if isinstance(entry, str) and entry]:
         try:
             names = sorted(os.listdir(folder))
         except own_errors(OSError):  # a zip file, or none
@@ -209,7 +209,7 @@ def why_no_copy(file: ElfFile, symbols: SharedObject) -> str:
     lines = read_start("/proc/self/limits", 1 << 12).splitlines()
     if not any(line.startswith(b"Max file size") and b"unlimited" in line for line in lines):
         return "the size of files is limited"
-    called = {one.name for one in symbols.wanted()}
+    called = {symbol.name for symbol in symbols.wanted()}
     asking = called & _ASKS_WHERE
     if "libgcc_s.so.1" in file.needed:
         asking |= called & {_OF_UNWINDER}

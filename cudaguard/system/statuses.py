@@ -63,9 +63,9 @@ class _Table:
             else:
                 pairs = (pair.split() for pair in line.split(", "))
                 short += [(library, int(number), name) for number, name in pairs]
-        self.statuses += [self.named(*one) for one in short]
-        self.by_name = {name: one for one in reversed(self.statuses) for name in one.names}
-        self.by_number = {(one.library, one.number): one for one in reversed(self.statuses)}
+        self.statuses += [self.named(*entry) for entry in short]
+        self.by_name = {name: status for status in reversed(self.statuses) for name in status.names}
+        self.by_number = {(code.library, code.number): code for code in reversed(self.statuses)}
 
     def _add(self, library: str, number: str, names: str, rest: str, fix: str) -> None:
         title, prefix = self.titles[library]
@@ -133,7 +133,8 @@ _BEFORE = 120  # characters before an answer in which its actor is
 
 @cache
 def _by_words() -> dict[str, StatusCode]:
-    return {words.lower(): one for one in reversed(status_table().statuses) for words in one.words}
+    codes = reversed(status_table().statuses)
+    return {words.lower(): code for code in codes for words in code.words}
 
 
 @cache

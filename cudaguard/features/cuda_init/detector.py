@@ -457,7 +457,7 @@ class CudaDetector:
             return
         if first.pid == os.getpid():
             # How multiprocessing and concurrent.futures raise what was raised in another process.
-            if any(type(one).__name__.endswith("RemoteTraceback") for one in shown_with(error)):
+            if any(type(shown).__name__.endswith("RemoteTraceback") for shown in shown_with(error)):
                 self._tell_of_worker(line)
             return
         traceback = TRACEBACK.__get__(error)

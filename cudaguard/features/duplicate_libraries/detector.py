@@ -208,7 +208,7 @@ def _loaded_by(core: Dispatch, load: NativeLoad | None, since: str) -> tuple[str
         # The extension that is being mapped, from within which another load has come.
         step: FrameType | None = sys._getframe() if since == "unseen" else None
         guarded, by = core.extensions.load.__code__, ""
-        passed = [one.ours.__code__ for one in core.kernel.stand_ins[:1]]
+        passed = [stand_in.ours.__code__ for stand_in in core.kernel.stand_ins[:1]]
         while step is not None and not by:
             its = step.f_locals if step.f_code is guarded or step.f_code in passed else {}
             if its.get("mapping") or its.get("core", core) is None:  # what comes before is over

@@ -87,15 +87,15 @@ def keep_apart(library: str) -> tuple[str, str, int]:
         resident = opened.enter_context(Resident())
         load = Load(library, opened.enter_context(ElfFile(library)), resident, opened)
         load.map_libraries()
-        root, *new = [one for one in load.objects if one.is_new]
+        root, *new = [loaded for loaded in load.objects if loaded.is_new]
         own: dict[str, str] = {}  # name -> the file that this package has
         folder = ""
-        for one in (root, *new):
-            for name in one.file.needed:
-                file, other = _namesakes(name, one, resident)
+        for user in (root, *new):
+            for name in user.file.needed:
+                file, other = _namesakes(name, user, resident)
                 if file:
                     own[name], folder = file, os.path.dirname(os.path.abspath(other))
-        files = {one.path: one for one in new}
+        files = {loaded.path: loaded for loaded in new}
         for file in own.values():
             if file not in _renamed:
                 files[file] = load.open(file, root.place, is_new=True)

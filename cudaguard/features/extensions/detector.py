@@ -106,8 +106,8 @@ class ExtensionDetector:
     def goes_on(self) -> None:
         """Tell of the refusals that a warning has quoted since; Python's note of it is read."""
         if self._kept:
-            noted = [peek(one, "__warningregistry__") for one in list(sys.modules.values())]
-            entries = [entry for one in noted if isinstance(one, dict) for entry in list(one)]
+            noted = [peek(module, "__warningregistry__") for module in list(sys.modules.values())]
+            entries = [entry for table in noted if isinstance(table, dict) for entry in list(table)]
             texts = [str(entry[0]) for entry in entries if isinstance(entry, tuple)]
             self._tell_quoted("\n".join(texts), "The package goes on without it.")
 

@@ -94,7 +94,7 @@ def no_jit(torch: Torch, devices: Mapping[int, Pair], nvrtc: Nvrtc, *, loud: boo
         command = f"pip install '{older}'" if older else ""
     return LACKS_COMPILER.found(
         f"torch's NVRTC {policy.dotted(nvrtc.release)} does not support "
-        f"{' and '.join(f'sm_{one}' for one in wanted)} of {device_names(devices)}.",
+        f"{' and '.join(f'sm_{number}' for number in wanted)} of {device_names(devices)}.",
         compiler_line(nvrtc),
         severity="warning" if loud else "info",
         remedy=remedy,

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.elf.interposition import Scope
     from cudaguard.elf.process import Library
-    from cudaguard.features.symbol_scope.findings import Stranger
-    from cudaguard.features.symbol_scope.strangers import Victims
+    from cudaguard.features.symbol_scope.findings import Interposer
+    from cudaguard.features.symbol_scope.interposers import ScopeJudge
 
 
 class ScopeDetector:
@@ -35,10 +35,10 @@ class ScopeDetector:
         self._core = core
         self._news = LoaderNews()
         self._seen = b""  # the search list as it was looked at last
-        # What was made of it, and what is known of its strangers by file: in one step for others.
-        self._known: tuple[Scope | None, dict[str, Stranger]] = None, {}
+        # What was made of it, and what is known of its interposers by file: in one step for others.
+        self._known: tuple[Scope | None, dict[str, Interposer]] = None, {}
         self._belongs: set[Library] = set()  # came with the program, before the guard
-        self._victims: Victims | None = None
+        self._judge: ScopeJudge | None = None
 
     def begin(self) -> None:
         """Look for the first time; what it finds was not seen to come."""
@@ -58,47 +58,47 @@ class ScopeDetector:
         Raises:
             ImportOrderError: in `strict`, from an import.
         """
-        scope, strangers = self._known
-        if self._victims and scope and strangers:
-            self._victims.before(path, extension, scope, strangers)
+        scope, interposers = self._known
+        if self._judge and scope and interposers:
+            self._judge.before(path, extension, scope, interposers)
 
     def forget(self) -> None:
         """Let Python's own extensions pass again."""
         own = self._core.extensions.pythons_own
-        around = tuple(one for one in own.around if one != self._mapping_of_python)
+        around = tuple(callback for callback in own.around if callback != self._mapping_of_python)
         self._core.extensions.pythons_own = ImportCallbacks((), around) if around else NOTHING
 
     def _look(self, load: NativeLoad | None, since: str) -> None:
-        scope, strangers = self._known
+        scope, interposers = self._known
         now, new = LoaderNews.everything.scope, self._news.libraries()
         come: list[Library] = []
         if now and now != self._seen:
-            before = scope.strangers if scope is not None else ()
+            before = scope.interposers if scope is not None else ()
             try:
                 scope = self._read(now, since)
             except own_errors(OSError):  # changed while it was read: the next look will find it
                 return
             self._seen = now
-            come = [library for library in scope.strangers if library not in before]
+            come = [library for library in scope.interposers if library not in before]
             if come:
-                from cudaguard.features.symbol_scope.strangers import Victims, strangers_among
+                from cudaguard.features.symbol_scope.interposers import ScopeJudge, new_interposers
 
-                strangers = {**strangers, **strangers_among(self._core, come, load, since)}
-                if self._victims is None:
-                    self._victims = Victims(self._core)
+                interposers = {**interposers, **new_interposers(self._core, come, load, since)}
+                if self._judge is None:
+                    self._judge = ScopeJudge(self._core)
                     own = self._core.extensions.pythons_own
                     around = (*own.around, self._mapping_of_python)
                     self._core.extensions.pythons_own = ImportCallbacks((), around)
-            self._known = scope, strangers
-        if scope is None or not scope.strangers or self._victims is None:
+            self._known = scope, interposers
+        if scope is None or not scope.interposers or self._judge is None:
             return
         if come:  # what was mapped before them was bound before, and what came with them is theirs
             places = [new.index(library) for library in come if library in new]
             new = new[min(places) :] if places else []
-        members, judged = {*scope.strangers, *scope.meant}, self._victims.judged
-        unseen = [one for one in new if one not in members and one.file not in judged]
+        members, judged = {*scope.interposers, *scope.meant}, self._judge.judged
+        unseen = [lib for lib in new if lib not in members and lib.file not in judged]
         if unseen:
-            self._victims.after(unseen, scope, strangers)
+            self._judge.after(unseen, scope, interposers)
 
     def _mapping_of_python(self, spec: ModuleSpec) -> None:
         self.mapping(spec.origin or "", spec.name)
@@ -232,7 +232,7 @@ def _bound_runtime(library: str) -> str:
 
         load = Load(library, file, opened.enter_context(Resident()), opened)
         load.map_libraries()
-        paths = (one.path for one in load.objects if one.is_new)
+        paths = (loaded.path for loaded in load.objects if loaded.is_new)
         return next((path for path in paths if os.path.basename(path) == CXX_RUNTIME), "")
 
 
@@ -272,7 +272,7 @@ def _why_not(library: str, file: ElfFile) -> str:
         if taken:
             return f"{name}, which it needs, uses its {taken}"
     _, error = open_all(files.values())
-    opens = any(one.name == b"dlopen" for one in itself.wanted())
+    opens = any(symbol.name == b"dlopen" for symbol in itself.wanted())
     for folder in (place.runpath or place.rpath) if opens else ():
         for name in names_in(folder):
             if ".so" in name and name != os.path.basename(library) and not is_mapped(name):

@@ -68,7 +68,7 @@ _MOST_ASKED = 200
 _PROGRAM = ("", "__main__", "__mp_main__")
 
 
-class Stranger(NamedTuple):
+class Interposer(NamedTuple):
     """A library in the global scope, and how it came there."""
 
     file: str  # its file, links resolved
@@ -84,38 +84,38 @@ class Stranger(NamedTuple):
 
 def bound_to_own(names: Sequence[Interposed]) -> str:
     """Return what has become of a library that others would have answered for."""
-    first, *others = dict.fromkeys(os.path.basename(one.by) for one in names)
+    first, *others = dict.fromkeys(os.path.basename(name.by) for name in names)
     more = f" and {counted(len(others), 'other libraries')}" if others else ""
     return f"bound to its own copies of {_called(names)}, not to those of {first}{more}"
 
 
 def interposed(
-    victim: str, names: Sequence[Interposed], stranger: Stranger, runtime: str, why: str
+    bound: str, names: Sequence[Interposed], interposer: Interposer, runtime: str, why: str
 ) -> Finding:
     """Return that a library uses symbols of others, and no rule handles that.
 
-    All names came with one load; `stranger` is the library of the first, `runtime` the file with a
+    All came with one load; `interposer` is the library of the first, `runtime` the file with a
     C++ runtime of its own, if any. `why` is empty where it was bound before it was seen.
     """
     by_file: dict[str, list[Interposed]] = {}
-    for one in names:
-        by_file.setdefault(one.by, []).append(one)
+    for name in names:
+        by_file.setdefault(name.by, []).append(name)
     files = list(by_file)
     library = os.path.basename(files[0]) + (f" and {len(files) - 1} more" if files[1:] else "")
     were = "were" if files[1:] else "was"
-    package, load = stranger.package, stranger.load
+    package, load = interposer.package, interposer.load
     of = f" ({package})" if package and not library.startswith(package) else ""
     keys = _families(names)
     if load is None:
-        when, remedy = _SINCE[stranger.since]
+        when, remedy = _SINCE[interposer.since]
         cause: tuple[str, ...] = (f"{library} {were} put into the global symbol scope {when}",)
     else:
-        cause, remedy = _cause(load, stranger), _remedy(stranger, load)
+        cause, remedy = _cause(load, interposer), _remedy(interposer, load)
     if why.endswith(BY_FIX):
         remedy = f"{FIX}; or {remedy}"
     dangers = "; ".join(FAMILIES[key].danger for key in keys[:_MOST_DANGERS])
     return INTERPOSED.found(
-        f"{victim} uses {_called(names)} of {library}{of} instead of its own.",
+        f"{bound} uses {_called(names)} of {library}{of} instead of its own.",
         *cause,
         *(_taken(file, by_file[file]) for file in files[:_MOST_FILES]),
         own_runtime(runtime) or (f"not repaired: {why}" if why else ""),
@@ -150,7 +150,7 @@ def _called(names: Sequence[Interposed]) -> str:
 def _shown(names: Sequence[Interposed]) -> list[str]:
     from cudaguard.elf.library_facts import readable
 
-    return [text for _, text in readable(one.name for one in names)]
+    return [text for _, text in readable(name.name for name in names)]
 
 
 def own_runtime(library: str) -> str:
@@ -159,7 +159,7 @@ def own_runtime(library: str) -> str:
     return library and f"{library} {words}"
 
 
-def _cause(load: NativeLoad, stranger: Stranger) -> tuple[str, str]:
+def _cause(load: NativeLoad, interposer: Interposer) -> tuple[str, str]:
     if load.extension:
         how = f"imports {load.library}"
         by = f" at {load.flags_by[1]}" if load.flags_by[1] else ""
@@ -168,13 +168,13 @@ def _cause(load: NativeLoad, stranger: Stranger) -> tuple[str, str]:
         how, flag = f"loads {load.library}", "with RTLD_GLOBAL, by ctypes"
     if not load.is_global:
         flag = "which makes itself global"
-    at = f" ({stranger.where})" if stranger.where else ""
-    line = f"{stranger.module or 'the program'}{at} {how} {flag}"
-    return line, f"imported at {stranger.imported_at}" if stranger.imported_at else ""
+    at = f" ({interposer.where})" if interposer.where else ""
+    line = f"{interposer.module or 'the program'}{at} {how} {flag}"
+    return line, f"imported at {interposer.imported_at}" if interposer.imported_at else ""
 
 
-def _remedy(stranger: Stranger, load: NativeLoad) -> str:
-    called_by = stranger.module, stranger.where
+def _remedy(interposer: Interposer, load: NativeLoad) -> str:
+    called_by = interposer.module, interposer.where
     asking, where = load.flags_by if load.extension else called_by
     if load.is_global and asking in _PROGRAM:
         call = "sys.setdlopenflags call" if load.extension else "call"

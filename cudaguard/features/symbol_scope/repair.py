@@ -109,7 +109,7 @@ def _mapped_by(path: str) -> list[str]:
         with ExitStack() as opened:
             resident = opened.enter_context(Resident())
             is_there = resident.handle(CXX_RUNTIME)
-            return [] if is_there else [one.file for one in load_of(path, resident, opened)[0]]
+            return [] if is_there else [m.file for m in load_of(path, resident, opened)[0]]
     except own_errors(OSError, AttributeError, ImportError):
         return []
 

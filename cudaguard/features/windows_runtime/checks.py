@@ -41,8 +41,8 @@ def check_dlls(site: Site) -> Result:
     told = set()
     for path, user, file in users:
         # Python has brought the smaller runtime.
-        for one in (one for one in file.imports if not one.startswith("vcruntime140")):
-            those = copies.get((one, file.machine), ())
+        for needed in (needed for needed in file.imports if not needed.startswith("vcruntime140")):
+            those = copies.get((needed, file.machine), ())
             for copy, owner in those if len(those) > 1 else ():
                 is_new = owner != user and (owner, user) not in told
                 lacking = functions_lacking(path, copy) if is_new else []

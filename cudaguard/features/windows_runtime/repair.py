@@ -99,7 +99,7 @@ def copies_of_runtime() -> Iterator[RuntimeCopy]:
 def package_of(file: str) -> str:
     """Return the package in whose folder a file is; empty if it is in none on ``sys.path``."""
     same = os.path.normcase
-    folders = [one for one in sys.path if one and same(file).startswith(same(one) + os.sep)]
+    folders = [path for path in sys.path if path and same(file).startswith(same(path) + os.sep)]
     first = file[len(max(folders, key=len)) + 1 :].partition(os.sep)[0] if folders else ""
     return first if first.isidentifier() else ""
 
@@ -108,10 +108,10 @@ def client_in(path: str) -> str:
     """Return what needs a new runtime, of an extension or of a package; empty if nothing does."""
     folder = os.path.dirname(path)
     places = (os.path.join(folder, "lib"), os.path.join(folder, "capi"), folder)
-    files = [os.path.join(place, one) for place in places for one in names_in(place)]
+    files = [os.path.join(place, name) for place in places for name in names_in(place)]
     libraries = [file for file in files if file.endswith((".dll", ".pyd"))][:_MOST]
     if path.endswith(".pyd"):
-        libraries = [path, *(os.path.join(folder, one) for one in read_pe(path).imports)]
+        libraries = [path, *(os.path.join(folder, name) for name in read_pe(path).imports)]
     return next((file for file in libraries if read_pe(file).locks_without_init), "")
 
 

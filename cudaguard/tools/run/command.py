@@ -159,7 +159,7 @@ class Deaths:
                 known = self._processes.get(process.pid, process)
                 self._add(known._replace(signal=process.signal), about)
         self._is_ending |= is_ending
-        for due in [one for one in self._lines if one[1] < time()]:
+        for due in [line for line in self._lines if line[1] < time()]:
             if os.name == "nt" or select([], [2], [], 0)[1]:  # Windows takes sockets only
                 self._lines.remove(due)
                 note("run", due[2])
@@ -216,7 +216,7 @@ class Deaths:
         if count > max(1, self._told - before):  # else it has just been said
             how = ", ".join(f"{number:,} {words}" for words, number in self._count.items())
             note("run", f"{count:,} processes that the program had started died: {how}.")
-        if not (quiet or about) and any(f'"kind": "{one}"'.encode() in data for one in _REPAIRS):
+        if not (quiet or about) and any(f'"kind": "{kind}"'.encode() in data for kind in _REPAIRS):
             faults: dict[str, str] = {}
             for line in read_events(self._journal, _MOST_OF_JOURNAL):
                 done = line.repaired()

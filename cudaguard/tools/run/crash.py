@@ -96,9 +96,9 @@ def write(document: dict[str, Any], page: Page) -> None:
     of = f" of {library['distribution']}" if library and library["distribution"] else ""
     causes += [f"library: {short(library['file'])}{of}"] if library else []
     lacking = []
-    for one in document["not_found"]:
-        where = f", requested at {short(one['where'])}" if one["where"] else ""
-        lacking.append(f"{one['name']}{where}")
+    for lost in document["not_found"]:
+        where = f", requested at {short(lost['where'])}" if lost["where"] else ""
+        lacking.append(f"{lost['name']}{where}")
     causes += [f"not found: {page.listed(lacking)}"] if lacking else []
     page.items("because", (*causes, *document["hints"]), _INDENT)
     page.labeled("fix", remedy, _INDENT)
@@ -282,7 +282,7 @@ class Report:
             "c_stack": list(fault.c_frames) if fault else [],
             "imported": list(story.imported),
             "mapped": list(story.mapped),
-            "not_found": [one._asdict() for one in story.not_found] if died_inside else [],
+            "not_found": [library._asdict() for library in story.not_found] if died_inside else [],
             "repairs": [done.words for done in story.repairs],
             "findings": [finding.to_dict() for finding in story.findings],
             "error": error
@@ -322,7 +322,8 @@ class Report:
 
     def _fault_of(self, pid: int) -> FaultDump | None:
         """Return what a process has written down last: when it died, or when it was asked."""
-        faults = [one for one in self._faults.get(pid, []) if self._ended.is_late != bool(one.what)]
+        dumps = self._faults.get(pid, ())
+        faults = [dump for dump in dumps if self._ended.is_late != bool(dump.what)]
         return faults[-1] if faults else None
 
     def _frames(self) -> Frames:
@@ -342,7 +343,7 @@ class Report:
         # The modules of rules that are off are not watched; the program says that it imports them.
         line = max((frame["line"] for frame in self._stack if frame["is_program"]), default=0)
         said = imports_of_file(self._sources.script)
-        early = [one.module.partition(".")[0] for one in said if one.line <= line]
+        early = [entry.module.partition(".")[0] for entry in said if entry.line <= line]
         imports = dict.fromkeys((*early, *self._story.imported))
         story = self._story._replace(imported=tuple(imports))
         cured = repaired_by(active_rules(), story.mode)
@@ -356,15 +357,15 @@ class Report:
         from cudaguard.tools.explain import RULES
         from cudaguard.tools.lint import Project, misplaced
 
-        script, running = self._sources.script, [one.name for one in self._story.running]
+        script, running = self._sources.script, [step.name for step in self._story.running]
         files = [os.path.splitext(frame["file"])[0].split(os.sep) for frame in self._stack]
         rules = applying([rule for rule in (*RULES, *active_rules()) if rule.needs], Facts())
-        for one in misplaced(Project((), rules).steps(script), rules) if script else ():
-            is_here = one.early in running or any(one.early in parts for parts in files)
-            if is_here and one.needed not in self._story.imported:
-                moved, above = (f"{short(i.file)}:{i.line}" for i in (one.first, one.then))
-                order = f"{one.early} must be imported after {one.needed}: move the import at "
-                return f"{order}{moved} above {above}; ", f"export CUDAGUARD_RULES=+{one.rule.id}"
+        for pair in misplaced(Project((), rules).steps(script), rules) if script else ():
+            is_here = pair.early in running or any(pair.early in parts for parts in files)
+            if is_here and pair.needed not in self._story.imported:
+                moved, above = (f"{short(i.file)}:{i.line}" for i in (pair.first, pair.then))
+                order = f"{pair.early} must be imported after {pair.needed}: move the import at "
+                return f"{order}{moved} above {above}; ", f"export CUDAGUARD_RULES=+{pair.rule.id}"
         return "", ""
 
     def _next(self, program: Program) -> str:
@@ -411,9 +412,9 @@ class Report:
 
     def _hints(self) -> list[str]:
         hints = list(self._waits)
-        for one in self._processes.values() if self._killed else ():
-            last = "" if one.rank is None else story_of(self._journal, one.pid).last
-            hints += [f"{process_name(one._asdict())} was last seen{last}"] if last else []
+        for process in self._processes.values() if self._killed else ():
+            last = "" if process.rank is None else story_of(self._journal, process.pid).last
+            hints += [f"{process_name(process._asdict())} was last seen{last}"] if last else []
         is_killed = self._has_crashed and self._signal == getattr(signal, "SIGKILL", -1)
         if is_killed or "SIGKILL" in self._killed:
             now, before = oom_kills(), self._kills_before

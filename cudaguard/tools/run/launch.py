@@ -61,7 +61,7 @@ def configure(parser: ArgumentParser, tool: str, timeout: str) -> None:
     python = "[OPTION OF PYTHON ...] "
     kinds = ("COMMAND", f"{python}SCRIPT", f"{python}-m MODULE", f"{python}-c CODE")
     parser.usage = "\n       ".join(
-        f"cudaguard {tool} [OPTION ...] {one} [ARG ...]" for one in kinds
+        f"cudaguard {tool} [OPTION ...] {kind} [ARG ...]" for kind in kinds
     )
     parser.add_argument("--timeout", metavar="SECONDS", type=seconds, default=0, help=timeout)
     add_with_arguments(parser)

@@ -119,7 +119,7 @@ def _is_aftermath(process: Process, found: Mapping[int, Process]) -> bool:
     """Return True if a parent that is to end has ended a process, or as another rank has died."""
     parent = found.get(process.parent, process)
     ranks = [one for one in found.values() if one.parent == process.parent and one.rank is not None]
-    is_later = process in ranks and any(one.signal and one.how for one in ranks)
+    is_later = process in ranks and any(process.signal and process.how for process in ranks)
     return not process.died and (is_later or bool(parent.asked))
 
 
@@ -137,7 +137,7 @@ def processes_of(
             meant = fatal[-1].what.replace("-", " ")
             # On Windows it may go on: it is written before the program gets to handle the fault.
             signals = FAULT_SIGNALS.difference(CRASHES_OF_WINDOWS)
-            number = next((one for one in signals if signal.strsignal(one) == meant), 0)
+            number = next((number for number in signals if signal.strsignal(number) == meant), 0)
             found[pid] = known._replace(died=fatal[-1].time, signal=known.signal or number)
     return found
 
@@ -284,9 +284,9 @@ def story_of(lines: Sequence[Line], pid: int, thread: int = 0) -> Story:
     return Story(
         mode,
         tuple(step for _, step in open_steps),
-        tuple(one for one in imported if one not in ("", "ctypes")),  # watched for its loads
+        tuple(name for name in imported if name not in ("", "ctypes")),  # watched for its loads
         tuple(mapped),
-        tuple(one for one in lacking.values() if error is None or one.name not in error.text),
+        tuple(lib for lib in lacking.values() if error is None or lib.name not in error.text),
         tuple(repairs),
         tuple(findings),
         error,
