@@ -166,7 +166,7 @@ def launch() -> None:
     from cudaguard.core.record import begin
 
     end = activation.core.end
-    end.look, end.is_wanted = activation.core.error_ends, True
+    end.on_end, end.is_wanted = activation.core.error_ends, True
     begin(activation)
     boot()
     if activation.core.is_installed:  # the .pth line was first

@@ -74,7 +74,7 @@ class Plan(NamedTuple):
     """What follows from the rules for one watched module, in the order of doing."""
 
     needs: tuple[tuple[str, str], ...] = ()  # (module to import first, id of the rule)
-    told: tuple[Rule, ...] = ()  # of the grade ``report``
+    reported: tuple[Rule, ...] = ()  # of the grade ``report``
     problems: tuple[str, ...] = ()  # contradictions, in words
 
 
@@ -86,9 +86,9 @@ def plan(
 ) -> Plan:
     """Return what the rules ask for around the import of `name`."""
     own = [rule for rule in rules_of(name) if applies(rule, facts)]
-    told = tuple(rule for rule in own if rule.grade == "report")
+    reported = tuple(rule for rule in own if rule.grade == "report")
     if not any(rule.needs and rule.grade != "report" for rule in own):
-        return Plan(told=told)
+        return Plan(reported=reported)
     from cudaguard.core.findings import PYTHON_ITSELF
 
     # Other rules may order the prerequisites among themselves, or say the opposite: follow
@@ -122,7 +122,7 @@ def plan(
         if (need, name) in left
     }
     needs = tuple((module, asked[module]) for module in order if module in asked)
-    return Plan(needs, told, tuple(problems))
+    return Plan(needs, reported, tuple(problems))
 
 
 def _rank(rule: Rule, users: bool) -> tuple[int, ...]:

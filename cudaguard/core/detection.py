@@ -52,7 +52,7 @@ class Detection:
             news.counters = lambda: known.counters()  # noqa: PLW0108  # it becomes another one
         if known is not None and known.last:
             news.begin_at(known.last, known.counted[2])
-        self._news = news.look()
+        self._news = news.changes()
         for entry in self._listeners("begin"):
             try:
                 self._tell(entry, "begin")
@@ -106,7 +106,7 @@ class Detection:
         """Return True if something is mapped or global that was not at the last look."""
         if self._list is None:
             return False
-        known, self._news = self._news, self._list.look()
+        known, self._news = self._news, self._list.changes()
         return known != self._news
 
     def error_passes(self, error: BaseException | None) -> None:

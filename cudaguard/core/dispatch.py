@@ -217,7 +217,7 @@ class Dispatch:
         """Take note of the import of a watched module."""
         details, where = None, ""
         if self.is_traced:
-            self.recording.look()  # what has come before is not this import's doing
+            self.recording.scan_missed_loads()  # what has come before is not this import's doing
             details = {"importing": importing()}
         if self.journal.is_written:
             where = describe(caller_frame())
@@ -241,7 +241,7 @@ class Dispatch:
         """Watch an import: what it does to the CUDA driver, and how it fails."""
         name = spec.name
         if not self.is_looking and self._is_asked_for(name):
-            self.look()
+            self.start_detection()
         closes = self.detection.publish("around_import", spec) if self.is_looking else []
 
         def close(error: BaseException | None) -> None:
@@ -316,7 +316,7 @@ class Dispatch:
         """Look at a library, and at how things are, before it is loaded by ctypes."""
         self.scan_missed_loads()
         if mode & RTLD_GLOBAL:
-            self.look()  # what it adds to the global scope is to be told from what was there
+            self.start_detection()  # to tell what it makes global from what was
         if self.is_installed and os.sep in library:
             why, _ = self.kernel.of_loads().judged(library)
             if why.startswith("is"):
@@ -340,7 +340,7 @@ class Dispatch:
 
     def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], None]] | None:
         """Decide about extensions to be loaded with RTLD_GLOBAL (see `LoaderFlags`)."""
-        self.look()
+        self.start_detection()
         return self.native.scope_of_extensions(module)
 
     # --- after a load ---------------------------------------------------------------
@@ -417,10 +417,10 @@ class Dispatch:
         if not self.is_looking:
             self.kernel.patch()  # it may have come past us
             if self.kernel.of_loads().has_news():
-                self.look()
+                self.start_detection()
         return self.is_looking
 
-    def look(self) -> None:
+    def start_detection(self) -> None:
         """Begin to look: who owns what in the global symbol scope, who initializes CUDA; may raise.
 
         Nothing is imported for it that changes the process: what the loader has is read from
@@ -428,7 +428,7 @@ class Dispatch:
         """
         if not self.is_installed or self.is_looking:
             return
-        if is_put_off(self.look):
+        if is_put_off(self.start_detection):
             return
         self.detection.has_begun = True  # once, whatever becomes of it
         self.kernel.of_loads().loader.takes_all = True

@@ -69,23 +69,23 @@ class Finding(Record):
     @staticmethod
     def _complete(values: dict[str, Any]) -> None:
         values.update(evidence=tuple(values["evidence"]), links=tuple(values["links"]))
-        is_told = values["command"] or values["links"] or values["severity"] == "info"
-        if not is_told and values["id"].startswith("CG"):
+        has_next_step = values["command"] or values["links"] or values["severity"] == "info"
+        if not has_next_step and values["id"].startswith("CG"):
             values["command"] = f"cudaguard explain {values['id']}"
 
     def __str__(self) -> str:
         """Return a headline, and below it what follows and labeled lines; what is empty is not."""
-        return self._told(f"[{self.id}] ")
+        return self._text(f"[{self.id}] ")
 
     def as_error(self) -> str:
         """Return what an error that is raised for it says: what, remedy and command."""
-        return self._told(parts=("fix", "more", "run"))
+        return self._text(parts=("fix", "more", "run"))
 
-    def told(self, width: int, before: str) -> str:
+    def wrapped(self, width: int, before: str) -> str:
         """Return it as text that is wrapped, for behind what stands before it."""
-        return self._told(f"{before}[{self.id}] ", width)[len(before) :]
+        return self._text(f"{before}[{self.id}] ", width)[len(before) :]
 
-    def _told(self, lead: str = "", width: int = 0, **options: Any) -> str:
+    def _text(self, lead: str = "", width: int = 0, **options: Any) -> str:
         from cudaguard.files.layout import Page
 
         page = Page(width=width, more="cudaguard.status().findings")
@@ -198,8 +198,8 @@ def have_it_repaired(rule: Rule) -> tuple[str, str]:
         return "give the rule the grade 'automatic'", ""
     mode = _asked_for()
     if mode:
-        told = f"use mode 'fix' where the program asks for {mode!r}"
-        return f"{told} (cudaguard.install('fix'), pytest --cudaguard-mode fix)", guarded_command()
+        how = f"use mode 'fix' where the program asks for {mode!r}"
+        return f"{how} (cudaguard.install('fix'), pytest --cudaguard-mode fix)", guarded_command()
     return FIX, guarded_command()
 
 

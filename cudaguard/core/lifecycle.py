@@ -79,7 +79,7 @@ class Activation:
             self._install_hooks(wanted)
         self._follow(wanted, "off")
         if kernel.of_loads().has_news():
-            core.look()
+            core.start_detection()
         self._load_late_plugins()
 
     def install(self, layer: Layer) -> None:
@@ -311,7 +311,7 @@ class Activation:
         """Tell of rules that came too late, and of what is in the global symbol scope already."""
         core = self.core
         if core.kernel.of_loads().has_news() or any(map(is_imported, table.index.INITIALIZERS)):
-            core.look()
+            core.start_detection()
         self._load_late_plugins()
         if any(is_imported(name) for name in core.registry.by_module):
             from cudaguard.core.prerequisites import check_already_imported

@@ -149,7 +149,7 @@ class Prerequisites:
             stop = ImportOrderError("; ".join(plan.problems), name=spec.name, path=spec.origin)
             is_last = problem is plan.problems[-1]
             reporter.found(findings.contradiction(problem), frame, stop=stop if is_last else None)
-        for rule in plan.told:
+        for rule in plan.reported:
             for need in rule.needs:
                 self._tell_order(rule, need, watched, frame)
             if not rule.needs and not rule.actions:
@@ -198,7 +198,7 @@ class Prerequisites:
 
 # --- What came too early, or past the guard -------------------------------------------------------
 
-_told: set[tuple[str, str]] = set()  # module and rule: one look is enough
+_reported: set[tuple[str, str]] = set()  # module and rule: one look is enough
 
 
 def check_already_imported(core: Any, *, at_start: bool) -> None:
@@ -214,21 +214,21 @@ def check_already_imported(core: Any, *, at_start: bool) -> None:
         for entry in entries:
             is_missed, number = core.repairs.late(name, entry, is_late=is_late, at_start=at_start)
             done += number
-            if is_late and (name, entry.id) not in _told:
-                _told.add((name, entry.id))
+            if is_late and (name, entry.id) not in _reported:
+                _reported.add((name, entry.id))
                 _tell_late(core, name, entry, is_missed=is_missed, at_start=at_start)
     if done:
         core.repairs.again()
 
 
 def _tell_late(core: Any, name: str, one: RuleEntry, *, is_missed: bool, at_start: bool) -> None:
-    is_only_told = one.grade == "report" and not one.needs and not one.does
-    if not is_only_told and not (one.needs or is_missed):
+    is_report_only = one.grade == "report" and not one.needs and not one.does
+    if not is_report_only and not (one.needs or is_missed):
         return
     rule = one.rule
     if not applies(rule, Facts()):
         return
-    if is_only_told:  # it would have changed nothing to come earlier
+    if is_report_only:  # it would have changed nothing to come earlier
         core.reporter.found(findings.known_fault(rule, name, "", named_versions(rule, Facts())))
         return
     missing = core.prerequisites().missing_before(rule, name)

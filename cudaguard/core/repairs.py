@@ -69,8 +69,8 @@ class Repairs:
     def _of_module(self, moment: str, name: str) -> Iterator[tuple[str, list[RuleEntry]]]:
         own = [e for e in self.registry.by_module.get(name, ()) if self._is_supported(e)]
         verbs = {verb for entry in own for verb, _ in entry.does}
-        for entry, its in self.table.moments(moment, verbs).items() if own else ():
-            yield entry, [e for e in own if any(verb in its for verb, _ in e.does)]
+        for entry, wanted in self.table.moments(moment, verbs).items() if own else ():
+            yield entry, [e for e in own if any(verb in wanted for verb, _ in e.does)]
 
     def _is_supported(self, entry: RuleEntry) -> bool:
         return bool(entry.does and (RTLD_GLOBAL or entry.is_for_windows))
@@ -117,12 +117,12 @@ class Repairs:
         **how: bool,
     ) -> Iterator[Request]:
         """Yield what the rules ask for whose conditions hold; nothing once the guard is down."""
-        its = self.table.index.VERBS
+        moments = self.table.index.VERBS
         for one in entries:
             if self.reporter.mode != "off" and _applies(one):
                 asked = one.asked
                 if asked[0] != entry:
-                    verbs = (verb for verb, _ in one.does if entry in its[verb].values())
+                    verbs = (verb for verb, _ in one.does if entry in moments[verb].values())
                     asked = one.asked = entry, tuple(verbs)
                 yield self.request(one, asked[1], name, path, **how)
 

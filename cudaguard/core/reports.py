@@ -98,8 +98,8 @@ class Reporter:
         if stays:
             self._changes[done.words] = True
         off = f"; to switch this off: CUDAGUARD_RULES=-{rule} or install(disable=[{rule!r}])"
-        told = f"{done.done} at {where}" if where else done.done
-        self.log(f"{rule}: {told}{off}" if rule else told)
+        text = f"{done.done} at {where}" if where else done.done
+        self.log(f"{rule}: {text}{off}" if rule else text)
 
     def changed(self, subject: str, *, stays: bool) -> None:
         """Take note that something in this process is not as it was."""

@@ -69,9 +69,9 @@ def combine(
         if file is None and said.config:
             file = config.read_file(said.config)
         if file is not None:
-            its = _rules_of(file)
+            of_file = _rules_of(file)
             switches.update(_known_switches(file.switches, file.source))
-            rules += its
+            rules += of_file
     except (ConfigError, RuleError) as error:
         problems.append(str(error))
         file = None

@@ -273,11 +273,11 @@ def must_propagate(error: BaseException) -> bool:
         if not issubclass(type(error), Exception) or not is_known(_module.__get__(type(error))):
             return True
         traceback = _traceback.__get__(error)
-        is_foreign = _first(traceback, is_known) is not None
-        return is_foreign or _is_sent(error) or is_of_signal_handler(error)
+        is_program_code = _first(traceback, is_known) is not None
+        return is_program_code or _is_sent(error) or is_of_signal_handler(error)
     except Exception as second:
-        is_foreign = not is_known(_module.__get__(type(second)))
-        if is_foreign or _is_sent(second) or is_of_signal_handler(second):  # not raised by us
+        is_program_code = not is_known(_module.__get__(type(second)))
+        if is_program_code or _is_sent(second) or is_of_signal_handler(second):  # not raised by us
             raise
         return True
 
@@ -297,8 +297,8 @@ def program_errors(*kinds: type[Error]) -> tuple[type[Error], ...]:
     if error is None or is_of_signal_handler(error):
         return ()
     is_known_class = is_known(_module.__get__(type(error))) and not _is_sent(error)
-    is_foreign = _first(_traceback.__get__(error), is_known) is not None
-    return kinds if is_known_class or is_foreign else ()  # else a thread has sent it
+    is_program_code = _first(_traceback.__get__(error), is_known) is not None
+    return kinds if is_known_class or is_program_code else ()  # else a thread has sent it
 
 
 def is_refusal(error: Exception) -> bool:

@@ -180,8 +180,8 @@ class Page:
         Where reasons are no part of it, all that was found is the headline.
         """
         what = printable(finding["what"])
-        told, follows, reason = headline(what) if "because" in parts else (what, "", "")
-        self.add(told, indent, lead=lead, mark=mark, style="bold")
+        first, follows, reason = headline(what) if "because" in parts else (what, "", "")
+        self.add(first, indent, lead=lead, mark=mark, style="bold")
         links = finding.get("links", ())
         for label, texts in zip(LABELS, (
             (f"{follows} {finding.get('consequence') or ''}".strip(),),

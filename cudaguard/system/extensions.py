@@ -68,11 +68,11 @@ def library_of(symbol: str) -> str:
 
 
 def _of_libraries(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lack, ...]]:
-    foreign = _named(found.libraries, lambda n: n in _ACCELERATED - around.torch_libraries)
+    other_build = _named(found.libraries, lambda n: n in _ACCELERATED - around.torch_libraries)
     torchs = _named(found.libraries, OF_TORCH.__contains__)
     for_cuda = _named(found.libraries, lambda n: bool(name_owners.cuda_of(n)))
-    if around.torch and foreign:
-        return "torch-flavor", foreign
+    if around.torch and other_build:
+        return "torch-flavor", other_build
     if torchs and not around.is_imported:
         return "torch-not-imported", torchs
     if for_cuda and around.torch and not around.cuda and not OF_TORCH.isdisjoint(found.needed):

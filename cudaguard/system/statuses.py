@@ -160,11 +160,11 @@ def statuses_in(text: str) -> Iterator[tuple[int, int, StatusCode]]:
 
     A number counts only in a line that has neither the name nor the words.
     """
-    told: set[int] = set()
+    lines: set[int] = set()
     for match in _NAME.finditer(text):
         status = _named(match[0])
         if status is not None:
-            told.add(text.rfind("\n", 0, match.start()))
+            lines.add(text.rfind("\n", 0, match.start()))
             yield match.start(), match.end(), status
     for match in _SPOKEN.finditer(text):
         library, said = match[1].lower(), match[2].replace("_", " ").lower()
@@ -180,13 +180,13 @@ def statuses_in(text: str) -> Iterator[tuple[int, int, StatusCode]]:
         status = _by_words()[match[0].lower()]
         is_reported = pieces >= _DISTINCT or status.library != CUDA or _REPORTED.search(before)
         if pieces >= _UNMISTAKABLE or (is_reported and _ACTOR.search(f"{before}{match[0]}")):
-            told.add(line)
+            lines.add(line)
             yield match.start(), match.end(), status
     for match in _NUMBER.finditer(text):
         line = text.rfind("\n", 0, match.start())
         before = text[max(line + 1, match.start() - _BEFORE) : match.start()]
         actors = _ACTOR.findall(before)
-        if actors and line not in told and not before.endswith("exit "):
+        if actors and line not in lines and not before.endswith("exit "):
             library = actors[-1].lower()
             library = library if library in status_table().titles else CUDA
             status = status_table().by_number.get((library, int(match[1])))

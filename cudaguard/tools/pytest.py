@@ -92,7 +92,7 @@ class GuardedRun:
         by = "" if activation.core.is_installed else " (by CUDAGUARD in the environment)"
         self._header = f"cudaguard: {in_force}{by}"
         self._is_strict = in_force == "strict"
-        self._look("")  # came before the guard: nothing of the run is named
+        self._collect("")  # came before the guard: nothing of the run is named
 
     def end(self) -> None:
         """Uninstall the guard, as far as this run has installed it."""
@@ -104,7 +104,7 @@ class GuardedRun:
 
     # --- after what something was there for the first time ------------------------------------
 
-    def _look(self, after: str) -> None:
+    def _collect(self, after: str) -> None:
         """Look what has changed, and name what has just ended beside what was found."""
         from cudaguard.errors import CudaGuardError, CudaGuardWarning
 
@@ -125,20 +125,20 @@ class GuardedRun:
         if isinstance(file, str):
             inner = os.path.relpath(file, self._root)
             is_inside = not inner.startswith(os.pardir)
-            self._look(f"the import of {inner if is_inside else file}")
+            self._collect(f"the import of {inner if is_inside else file}")
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None]:
         """Look after a file or folder was collected."""
         yield
-        self._look(f"the collection of {collector.nodeid or 'the session'}")
+        self._collect(f"the collection of {collector.nodeid or 'the session'}")
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None]:
         """Look after a test, and what its fixtures do after it."""
-        self._look(self._last)  # what was done in between is not its doing
+        self._collect(self._last)  # what was done in between is not its doing
         yield
-        self._look(item.nodeid)
+        self._collect(item.nodeid)
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class GuardedRun:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Gather the findings, hand them on, and fail a strict run that has some."""
-        self._look(self._last)
+        self._collect(self._last)
         if hasattr(session.config, "workeroutput"):  # a worker: the controller tells of them
             session.config.workeroutput["cudaguard"] = [
                 {"finding": finding.to_dict(), "after": "".join(places[:1])}

@@ -65,7 +65,7 @@ class CudaDetector:
         self._thread_state = _local()
         self._known_contexts: set[int] = set()  # handles that were looked at
         # Module, line and device of a context that is nobody else's, until torch comes.
-        self._foreign: tuple[str, str, int] | None = None
+        self._other_context: tuple[str, str, int] | None = None
         self._pid = 0  # the process in which forks and the environment are listened to
         # Variable and moment -> what it was then.
         self._latched: dict[tuple[str, Moment], str | None] = {}
@@ -100,21 +100,21 @@ class CudaDetector:
 
     def unseen(self) -> None:
         """Look at what has changed so far."""
-        self.look()
+        self.check_driver()
 
     before_load = unseen
 
     def around_import(self, spec: ModuleSpec) -> Callable[[BaseException | None], None]:
         """Look before the import of a module; return what looks after it."""
         actors = self._actors()
-        before = self.look()
+        before = self.check_driver()
         self.look_at_environment()
         if before.current != NOWHERE:  # made current by calls, between two imports
             self._look_at_current(actors[-1] if actors else "", before)
         actors.append(spec.name)
 
         def close(error: BaseException | None) -> None:
-            after = self.look(spec.name)
+            after = self.check_driver(spec.name)
             actors.pop()
             if error is not None:
                 self.error_passes(error)
@@ -137,11 +137,11 @@ class CudaDetector:
         """Look what a load has brought."""
         actors = self._actors()
         if load.extension and actors[-1:] != [facts.OURSELVES]:
-            self.look(load.extension)
+            self.check_driver(load.extension)
         else:
-            self.look(is_load=True)
+            self.check_driver(is_load=True)
 
-    def look(self, actor: str | None = None, *, is_load: bool = False) -> DriverState:
+    def check_driver(self, actor: str | None = None, *, is_load: bool = False) -> DriverState:
         """Ask the driver, and record what has changed since the last time.
 
         `actor` is what this thread was importing meanwhile; None: the innermost import that is
@@ -161,14 +161,14 @@ class CudaDetector:
 
     def on_request(self, create: Callable[[], T]) -> T:
         """Return what a function returns; what it does to the driver is attributed to the guard."""
-        self.look()
+        self.check_driver()
         actors = self._actors()
         actors.append(facts.OURSELVES)
         try:
             return create()
         finally:
             try:
-                self.look(facts.OURSELVES)
+                self.check_driver(facts.OURSELVES)
             finally:
                 actors.pop()
 
@@ -220,22 +220,20 @@ class CudaDetector:
         if handle in self._known_contexts:
             return
         self._known_contexts.add(handle)
-        if self.driver.has_foreign_context():
+        if self.driver.has_other_context():
             frame = caller_frame()
             where, beside_torch = describe(frame), "torch" in sys.modules
             if not beside_torch:
-                self._foreign = (actor, where, state.current)  # it may come later
-            finding = findings.foreign_context(
-                actor, where, state.current, beside_torch=beside_torch
-            )
+                self._other_context = (actor, where, state.current)  # it may come later
+            finding = findings.two_contexts(actor, where, state.current, beside_torch=beside_torch)
             self._core.reporter.found(finding, frame)
 
     def _torch_is_there(self) -> None:
-        if self._foreign is not None:
+        if self._other_context is not None:
             from cudaguard.features.cuda_init import findings
 
-            finding = findings.foreign_context(*self._foreign, beside_torch=True)
-            self._foreign = None
+            finding = findings.two_contexts(*self._other_context, beside_torch=True)
+            self._other_context = None
             self._core.reporter.found(finding, caller_frame())
         repair = peek(cuda_init, "repair")  # where a context was created
         if repair is not None:
@@ -291,7 +289,7 @@ class CudaDetector:
 
         is_certain = may_look_at_threads() and len(sys._current_frames()) == 1
         if is_certain:
-            self.look()
+            self.check_driver()
         first = self.initializer
         self.driver.may_be_asked_in_child = is_certain and first is None
         if first is not None:
@@ -324,7 +322,7 @@ class CudaDetector:
                     self._latched.setdefault((name, moment), os.environ.get(name))
 
     def _look_at_environment(self) -> None:
-        devices = self.look().devices
+        devices = self.check_driver().devices
         self._latch()  # what was read since the last look may have been set before that
         for (name, moment), read in tuple(self._latched.items()):
             value = os.environ.get(name)
@@ -365,7 +363,7 @@ class CudaDetector:
         def called(*arguments: Any, **keywords: Any) -> None:
             from cudaguard.features.cuda_init import findings
 
-            self.look()
+            self.check_driver()
             is_broken = bool(self.changes) and expectation.is_meant(arguments, keywords)
             if is_broken and expectation.function not in self._reported:
                 self._reported.add(expectation.function)

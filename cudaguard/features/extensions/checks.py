@@ -102,8 +102,8 @@ def check_extensions(site: Site) -> Result:
                 beside_torch=cause == _BESIDE_TORCH,
             )
         )
-    for dist, foreign in for_other_pythons.items():
-        findings.append(wording.for_other_python(foreign, dist, site.version(dist) or ""))
+    for dist, paths in for_other_pythons.items():
+        findings.append(wording.for_other_python(paths, dist, site.version(dist) or ""))
     seen = f"extensions that link torch or CUDA: {len(files)}"
     return findings, seen + (f", libraries: {len(libraries)}" if libraries else "")
 
@@ -131,14 +131,14 @@ def _failed_libraries(
 
 def _for_other_pythons(files: Iterable[SharedFile]) -> dict[str, list[str]]:
     """Return the extensions of distributions of which none is for this Python."""
-    foreign: dict[str, list[str]] = {}
+    others: dict[str, list[str]] = {}
     fitting = set()
     for file in files:
         if is_extension(file.path):
             fitting.add(file.dist)
         elif built_for_python(os.path.basename(file.path)) and _is_for_cuda(file):
-            foreign.setdefault(file.dist, []).append(file.path)
-    return {dist: paths for dist, paths in foreign.items() if dist not in fitting}
+            others.setdefault(file.dist, []).append(file.path)
+    return {dist: paths for dist, paths in others.items() if dist not in fitting}
 
 
 def _may_be_opened(file: SharedFile, stacks: set[str]) -> bool:

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from cudaguard.core.request import Request
 
     # Of the arguments of a call: True if it was the one.
-    Look = Callable[[tuple[Any, ...], Mapping[str, Any]], bool]
+    CallCheck = Callable[[tuple[Any, ...], Mapping[str, Any]], bool]
 
 
-def watch_calls(request: Request, function: str, look: Look) -> None:
+def watch_calls(request: Request, function: str, check: CallCheck) -> None:
     """Have the calls of a function looked at, where it is there.
 
     `look` is called before each call, up to the one for which it returns True.
@@ -47,7 +47,7 @@ def watch_calls(request: Request, function: str, look: Look) -> None:
         is_awaited.clear()  # a call that the look itself makes is not looked at
         is_over = True
         try:
-            is_over = look(args, kwargs)
+            is_over = check(args, kwargs)
         except ON_PURPOSE as warning:  # the user's filters make an error of it
             print_instead(warning)
         except own_errors(Exception) as error:

@@ -83,8 +83,8 @@ def _is_known(core: Dispatch, rule: Rule, load: NativeLoad | None, *, has_runtim
 
     A rule that should have kept the names out and did not must not silence what is seen.
     """
-    has_told = load is not None and load.is_global
-    return has_told and (has_runtime or not core.permit(rule).acts)
+    is_reported = load is not None and load.is_global
+    return is_reported and (has_runtime or not core.permit(rule).acts)
 
 
 # --- When others come ---------------------------------------------------------------------------
@@ -96,7 +96,7 @@ class ScopeJudge:
     def __init__(self, core: Dispatch) -> None:
         self._core = core
         self._codes: dict[str, frozenset[int]] = {}  # see `binding_of`
-        self._told: set[tuple[str, str]] = set()  # culprits that were warned of
+        self._reported: set[tuple[str, str]] = set()  # culprits that were warned of
         self.judged: set[str] = set()  # files that were judged before they were mapped
 
     def before(self, path: str, name: str, scope: Scope, known: dict[str, Interposer]) -> None:
@@ -175,8 +175,8 @@ class ScopeJudge:
             stop: ImportOrderError | Later = LATER
             if is_importing():
                 stop = ImportOrderError(finding.as_error(), name=bound, path=path)
-            is_first = culprit not in self._told
-            self._told.add(culprit)
+            is_first = culprit not in self._reported
+            self._reported.add(culprit)
             frame = caller_frame()
             self._core.reporter.found(finding, frame, stop=stop, only_logged=not is_first)
 

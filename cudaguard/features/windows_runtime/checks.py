@@ -38,16 +38,16 @@ def check_dlls(site: Site) -> Result:
     if not users:
         raise Skipped("nothing that is installed has libraries for Windows")
     findings = [wording.older_beside(copy, sorted(clients)) for copy in old if clients]
-    told = set()
+    reported = set()
     for path, user, file in users:
         # Python has brought the smaller runtime.
         for needed in (needed for needed in file.imports if not needed.startswith("vcruntime140")):
-            those = copies.get((needed, file.machine), ())
-            for copy, owner in those if len(those) > 1 else ():
-                is_new = owner != user and (owner, user) not in told
+            same_name = copies.get((needed, file.machine), ())
+            for copy, owner in same_name if len(same_name) > 1 else ():
+                is_new = owner != user and (owner, user) not in reported
                 lacking = functions_lacking(path, copy) if is_new else []
-                if lacking and any(not functions_lacking(path, other) for other, _ in those):
-                    told.add((owner, user))
+                if lacking and any(not functions_lacking(path, other) for other, _ in same_name):
+                    reported.add((owner, user))
                     findings.append(wording.lacking_beside(owner, copy, user, path, lacking[0]))
     return findings, f"libraries for Windows: {len(users)}"
 

@@ -494,15 +494,15 @@ class Study:
         }
         every = tuple(name for name, origin in origins.items() if origin != STANDARD)
         # Without the user's own modules: imports that these make have been noted themselves.
-        foreign = tuple(name for name in every if origins[name] != LOCAL)
-        self._found["imports"] = list(foreign or every)
+        installed = tuple(name for name in every if origins[name] != LOCAL)
+        self._found["imports"] = list(installed or every)
         # What the script's own import statements name.
         said = () if self._tested.is_module else imports_of_file(self._tested.words[0])
         names_said = dict.fromkeys(statement.module for statement in said)
         named = [name for name in names_said if origin_of(name, path) != STANDARD]
         alone = Oracle(self, self._tested.command(with_program=False), seen, None)
         behind = Oracle(self, command, seen, (), f"{{}}, then {self._tested.shown}")
-        orders = [names for names in dict.fromkeys((foreign, every)) if names]
+        orders = [names for names in dict.fromkeys((installed, every)) if names]
         for names in orders:
             if alone(names) == BAD:
                 found = search.among(names, alone, alone.last.begun(names))

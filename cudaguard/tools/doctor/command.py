@@ -102,14 +102,14 @@ def execute(args: Namespace) -> int:
     def running(check: Check) -> None:
         progress.running(f"{check.id}  {check.title} ...")
 
-    def look(site: Site) -> tuple[str, dict[str, Any] | None]:
+    def inspect(site: Site) -> tuple[str, dict[str, Any] | None]:
         torch = site.version("torch") or "none"
         return torch, inventory.inventory(site) if args.bundle else None
 
     try:
         limit = args.timeout or READING_LIMIT
         reading = [check for check in wanted if not check.option]
-        results, found = core.run_checks_aside(site, reading, _tell, limit, running, look)
+        results, found = core.run_checks_aside(site, reading, _tell, limit, running, inspect)
         for check in (check for check in wanted if check.option):
             running(check)
             results.append(core.run_check(site, check, _tell))

@@ -184,7 +184,7 @@ class Report:
         The file is for others to read, and shows no arguments of the program unless it may.
         """
         document = self.document()
-        if self._is_told:
+        if self._has_report:
             page = Page(sys.stderr, verbose=verbose)
             write(printable_data(document), page)
             say(f"\n{page}\n", sys.stderr)
@@ -195,10 +195,10 @@ class Report:
     @property
     def about(self) -> int:
         """The process that it tells of; 0 if there is nothing to say."""
-        return self._about.pid if self._is_told else 0
+        return self._about.pid if self._has_report else 0
 
     @property
-    def _is_told(self) -> bool:
+    def _has_report(self) -> bool:
         """True if there is anything to say: not of a program that ends as it means to."""
         if self._ended.is_late or self._has_crashed or self._killed:
             return True
@@ -256,8 +256,8 @@ class Report:
             for pid, one in ((pid, self._fault_of(pid)) for pid in sorted(self._faults))
             if one is not None and pid != about.pid and ended.is_late
         ]
-        is_told, died_inside = self._is_told, self._died_inside
-        fits = self._fits if is_told else ()
+        has_report, died_inside = self._has_report, self._died_inside
+        fits = self._fits if has_report else ()
         fields = ("id", "title", "why", "grade", "links")
         rules = [
             {
@@ -296,8 +296,8 @@ class Report:
             "library": self._library(),
             "hints": self._hints(),
             "remedy": next((guard_will_do(fit.rule.id, fit.call) for fit in fits if fit.call), ""),
-            "command": (self._switch or self._next(program)) if is_told else "",
-            "debugger": self._debugger(program) if is_told else "",
+            "command": (self._switch or self._next(program)) if has_report else "",
+            "debugger": self._debugger(program) if has_report else "",
         }
 
     def _headline(self) -> str:
@@ -394,8 +394,8 @@ class Report:
         loading = [step.file for step in self._story.running[-1:] if step.kind == "load"]
         frames = self._fault.c_frames if self._fault is not None else ()
         inside = [frame.partition('"')[2].partition('"')[0] for frame in frames]
-        foreign = (name for name in inside if not os.path.basename(name).startswith(_IN_ALL_STACKS))
-        file = next(iter(loading), next(foreign, "")) if self._has_crashed else ""
+        own = (name for name in inside if not os.path.basename(name).startswith(_IN_ALL_STACKS))
+        file = next(iter(loading), next(own, "")) if self._has_crashed else ""
         if not file:
             return None
         from cudaguard.elf.library_facts import distributions_of
