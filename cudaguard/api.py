@@ -31,7 +31,7 @@ activation.core.kernel = kernel
 
 
 class GuardBlock:
-    """What `guard` returns: the guard is installed inside the block, which may be entered again."""
+    """Context manager of `guard`: installs the guard for its block; it may be entered again."""
 
     def __init__(self, layer: Layer) -> None:
         self._layer = layer

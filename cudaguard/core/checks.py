@@ -35,7 +35,7 @@ class Skipped(Exception):  # noqa: N818  # not an error
 
 
 class CheckResult(Record):
-    """What came of one check of ``cudaguard doctor``."""
+    """Result of one check of ``cudaguard doctor``."""
 
     id: str  # its id
     title: str  # what it looks at, as a noun
@@ -62,7 +62,7 @@ class Check(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What it looks at."""
+        """Subject of the check, a noun."""
         return self.kind.title
 
 

@@ -71,7 +71,7 @@ def may_apply(rule: Rule, facts: Facts) -> bool:
 
 
 class Plan(NamedTuple):
-    """What follows from the rules for one watched module, in the order of doing."""
+    """Plan for one watched module by the rules in force, in the order of doing."""
 
     needs: tuple[tuple[str, str], ...] = ()  # (module to import first, id of the rule)
     reported: tuple[Rule, ...] = ()  # of the grade ``report``

@@ -1,4 +1,4 @@
-"""What happens at a watched import or load: who has a part in it, in which order.
+"""Dispatch of each watched import and load to the repairs and detectors that it concerns, in order.
 
 The host of the hooks: one per process. It knows nothing of how it was switched on (that is
 `cudaguard.core.lifecycle`), and no feature by name: repairs and detectors are found in the table.
@@ -95,7 +95,7 @@ class Dispatch:
 
     @made_once
     def replacements(self) -> Replacements:
-        """What is replaced for rules."""
+        """Attributes that are replaced for rules."""
         from cudaguard.core.replace import Replacements
 
         return Replacements(self.reporter)
@@ -128,7 +128,7 @@ class Dispatch:
 
     @made_once
     def recording(self) -> Recording:
-        """What else is told to a journal that is written to a file."""
+        """Events that only a journal which is written to a file gets."""
         from cudaguard.core.record import Recording
 
         return Recording(self.journal, is_traced=self.is_traced)

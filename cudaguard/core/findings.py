@@ -1,4 +1,4 @@
-"""What the guard hands back; what is found, each kind under its id, and all words for it."""
+"""Findings: the objects handed back, and each kind of finding with its id and words."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ SHOWN = 3  # of many files, symbols or libraries that are evidence
 
 
 class Kind(Record):
-    """What is found under one id: all its words but those of one case."""
+    """Kind of finding: its id, and all words that do not depend on the case."""
 
     id: str
     title: str  # what it is about, for lists and pages

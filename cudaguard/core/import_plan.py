@@ -1,4 +1,4 @@
-"""What the program will import, by the sources of whatever is running just now.
+"""Imports that the program will do, read from the sources of what is running.
 
 An order that is wanted only where both modules are used costs nothing there: the second import
 statement becomes the first.

@@ -1,4 +1,4 @@
-"""Who has asked for the guard, and keeping the process in line with it.
+"""Layers of callers that asked for the guard, and the state of the process that follows from them.
 
 What is in force is computed from the open layers anew at every change, so that blocks may be
 left in any order and the last one to be left restores what was there before.

@@ -1,4 +1,4 @@
-"""What must come before a watched module: planned across all rules, then imported in order.
+"""Prerequisites of a watched module: planned across all rules, then imported in order.
 
 A word among the needs of rules that is no module (``context``) is a prerequisite of a feature.
 """

@@ -177,7 +177,7 @@ def _by_module(entries: Iterable[RuleEntry]) -> dict[str, tuple[RuleEntry, ...]]
 
 
 class Layer(Record):
-    """What one call asks for."""
+    """Settings of one call of `install` or `guard`."""
 
     mode: str | None = None  # a mode, or None for "whatever the environment or the file say"
     switches: Mapping[str, bool] = {}  # rule id -> enabled or disabled

@@ -128,7 +128,7 @@ class Repairs:
 
     @made_once
     def request(self) -> Callable[..., Request]:
-        """What makes a request, with the arguments of `Request` from the entry on."""
+        """Constructor of requests; takes the arguments of `Request` from the entry on."""
         from cudaguard.core.request import Request
 
         return lambda *asked, **more: Request(self, *asked, **more)
@@ -177,7 +177,7 @@ class Repairs:
 
 
 class NativeRepairs:
-    """What the rules in force want done when a library is opened or an extension is mapped.
+    """Repairs at native loads: a library is opened, or an extension is mapped.
 
     Made again when other rules come into force.
     """

@@ -1,4 +1,4 @@
-"""Who hears of a finding, and how: each finding once per process.
+"""Reporting of findings, each once per process: as a warning, in the log, or both.
 
 Everyone can read it in ``status()`` and in the log. A warning comes only from the main process
 and, under a launcher, from local rank 0; eight ranks that say the same help nobody. Only that a

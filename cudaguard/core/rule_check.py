@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class ValueType(Record):
-    """What values a verb or a parameter takes."""
+    """Type of the values that a verb or a parameter takes."""
 
     expected: str  # the values in words, as errors and the reference name them
     fits: Callable[[object], bool]  # returns False for values of another type or form

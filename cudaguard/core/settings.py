@@ -1,4 +1,4 @@
-"""What callers, the environment and files ask for, and what is in force when all is combined.
+"""Settings of callers, the environment and files, and what is in force when they are combined.
 
 Each `install` and each open `guard` block is one layer. Precedence, strongest first: the kill
 switch ``CUDAGUARD=off``, the newest layer's argument, the environment, the file, ``fix``.

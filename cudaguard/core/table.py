@@ -52,7 +52,7 @@ def github(*places: str) -> tuple[str, ...]:
 
 
 class FeatureTable:
-    """What the features have for the core, resolved on first use.
+    """Table of what features have for the core; entries are resolved on first use.
 
     In the index, RULES have id, entry of the rules of their module, grade, watched modules, needs,
     (verb, value) of the actions, and conditions that are cheap to ask. VERBS, and what built-in

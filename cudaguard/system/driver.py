@@ -26,7 +26,7 @@ _FILE = "libcuda.so"
 
 
 class DriverState(Record):
-    """What the driver of this process says of itself."""
+    """State of the CUDA driver in this process."""
 
     is_mapped: bool = False  # True if libcuda is in the process
     is_initialized: bool = False  # True if ``cuInit`` was called

@@ -1,4 +1,4 @@
-"""Whether an extension would load, judged from files; nothing is loaded or imported."""
+"""Judges from files whether an extension would load; nothing is loaded or imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""News of the dynamic loader: what it has mapped, and what of that is global.
+"""The dynamic loader's list: what it has mapped since the last look, and what of that is global.
 
 Asked before and after each load, so the answer "no" has to be cheap: what the loader counts has not
 changed. What it adds stands at the end of its list; what becomes global, at the end of the
@@ -59,7 +59,7 @@ class Turn:
 
 
 class LoaderList:
-    """What the dynamic loader has mapped."""
+    """The dynamic loader's list of libraries, read from memory."""
 
     def __init__(self) -> None:
         self.news = 0  # counts the looks that have found something changed
@@ -173,7 +173,7 @@ class LoaderList:
 
 
 class LoaderNews:
-    """News of the dynamic loader for one reader: what was mapped since its last call.
+    """Libraries that were mapped since the last call of one reader.
 
     Those who ask share the list: it is read once, whoever comes first.
     """

@@ -1,4 +1,4 @@
-"""Which library defines a function, by its name.
+"""Owners of functions: the library that defines one, by its name.
 
 Data: the names under which the libraries of this field keep their functions. The first entry that
 fits decides, so names that begin alike stand with the longer one first.
@@ -18,7 +18,7 @@ NVIDIA, TORCH, PYTHON, RUNTIME, OTHER = "nvidia", "torch", "python", "runtime", 
 
 
 class NameOwner(NamedTuple):
-    """Who defines names of a family."""
+    """Library that defines a family of names."""
 
     kind: str  # one of `NVIDIA`, `TORCH`, `PYTHON`, `RUNTIME` (of C++ or OpenMP) and `OTHER`
     library: str  # the library, without ``.so``

@@ -1,4 +1,4 @@
-"""Which copy of a library is newer than the one that the dynamic loader would take.
+"""Newer copies of a library than the one that the dynamic loader would take.
 
 Source: ``ld.so(8)``; names of files and metadata of wheels tell releases.
 """

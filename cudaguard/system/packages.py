@@ -255,7 +255,7 @@ class Site:
 
     @cached_property
     def installed(self) -> Installed:
-        """What is installed, and what of it is hidden or cannot be read."""
+        """Installed distributions, those hidden by others, and those that cannot be read."""
         return installed()
 
     @cached_property

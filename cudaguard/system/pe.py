@@ -1,4 +1,4 @@
-"""What a Windows library or extension says of itself, read from the file alone: nothing is loaded.
+"""Reader of PE files, the libraries and extensions of Windows: nothing is loaded.
 
 Source: Microsoft's "PE Format", and its documentation of ``VS_FIXEDFILEINFO``.
 """
@@ -40,7 +40,7 @@ _BUDGET = 1 << 25
 
 
 class PeFile(Record):
-    """What is known of a file; all empty if it is no PE file, or cannot be read."""
+    """Facts about a file; all empty if it is no PE file, or cannot be read."""
 
     machine: str = ""  # a value of `MACHINES`, or a number
     linker: tuple[int, ...] = ()  # the version of that which made it, as in (14, 42)

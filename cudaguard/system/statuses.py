@@ -39,7 +39,7 @@ class StatusCode(NamedTuple):
 
 
 class _Table:
-    """What ``statuses.txt`` says."""
+    """Contents of ``statuses.txt``."""
 
     def __init__(self) -> None:
         self.titles: dict[str, tuple[str, str]] = {}  # library -> title, beginning of the names

@@ -1,4 +1,4 @@
-"""Which torch is here, and how it was built: read from its files, never by importing it."""
+"""The torch of this environment and its build: read from its files, never by importing it."""
 
 from __future__ import annotations
 

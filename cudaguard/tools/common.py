@@ -1,4 +1,4 @@
-"""What the commands share: exit statuses, formats, where documents go, progress, notes.
+"""Shared by the commands: exit statuses, formats, where documents go, progress, notes.
 
 Standard output holds one document and nothing else; whatever is said besides goes to standard
 error, through `note` and `Progress`.
@@ -298,7 +298,7 @@ def prepare_streams() -> None:
 
 
 class Progress:
-    """What goes on, on standard error: one line that rewrites itself on a terminal.
+    """Progress on standard error: one line that rewrites itself on a terminal.
 
     Elsewhere (a log) only what is finished is told, a line each. No control sequences: a carriage
     return and blanks do.

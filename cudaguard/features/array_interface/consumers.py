@@ -1,4 +1,4 @@
-"""What the readers of ``__cuda_array_interface__`` accept.
+"""Consumers of ``__cuda_array_interface__``, and the forms that each accepts.
 
 Where a version is not known a profile is the careful one: what it asks for suits every version.
 "measured" is the release that was tried, "read" the one whose source was read; neither on a GPU.

@@ -174,7 +174,7 @@ class CudaDetector:
 
     @property
     def initializer(self) -> facts.Change | None:
-        """Who initialized CUDA, here or in the process that this one was forked from."""
+        """The change that initialized CUDA, here or in the process that was forked."""
         return next((change for change in self.changes if change.kind == _INITIALIZED), None)
 
     def _actors(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What is known of libraries: who initializes CUDA, who expects it unused, what is read when.
+"""Facts about libraries: which initialize CUDA, which expect it unused, what is read when.
 
 Sources: CUDA programming guide, "CUDA Environment Variables"; torch's ``c10/cuda`` (CUDAFunctions,
 CUDAAllocatorConfig), ``cuda/memory.py`` and ``torch/_inductor/config.py``; JAX, "GPU memory

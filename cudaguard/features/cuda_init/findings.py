@@ -1,4 +1,4 @@
-"""What is found of the CUDA driver: who initialized it, whose contexts there are, what is late."""
+"""Findings about the CUDA driver: who initialized it, whose contexts there are, what is late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is found of libraries that are there twice: in the process, and in what is installed."""
+"""Findings about libraries that are there twice: in the process, or in what is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this feature has for the core; it has no rules."""
+"""Declarations of this feature for the core; it has no rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is found of extensions: refused by the loader, too short to be loaded, not loadable."""
+"""Findings about extensions: refused by the loader, truncated, not loadable."""
 
 from __future__ import annotations
 

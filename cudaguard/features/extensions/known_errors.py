@@ -1,4 +1,4 @@
-"""What a loader's message means by the owner of the library, and what the files here add to it."""
+"""Known errors of the loader: explained by who owns the library, and by the files that are here."""
 
 from __future__ import annotations
 

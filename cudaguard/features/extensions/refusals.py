@@ -54,7 +54,7 @@ def refuse_truncated(
 
 
 class Refusal(NamedTuple):
-    """What is to be reported of a load that the loader has refused."""
+    """Report of a load that the loader has refused."""
 
     said: str  # by the loader
     finding: Finding

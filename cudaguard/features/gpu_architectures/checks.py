@@ -1,4 +1,4 @@
-"""What installed packages have code for, compared with the GPUs here; what messages of it mean."""
+"""GPU code of installed packages compared with the GPUs here; known errors about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is found of GPUs that torch, its NVRTC or a library does not know."""
+"""Findings about GPUs that torch, its NVRTC or a library has no code for."""
 
 from __future__ import annotations
 

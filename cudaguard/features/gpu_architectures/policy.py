@@ -1,4 +1,4 @@
-"""Which GPUs torch, its NVRTC and the GPU code of a library serve.
+"""GPUs that torch, its NVRTC and the GPU code of a library can run on.
 
 An architecture is a number here: 86 is ``sm_86`` and ``compute_86``, of compute capability 8.6.
 Sources: what ``nvrtcGetSupportedArchs`` answers in NVIDIA's wheels from 11.7 on; before that

@@ -1,4 +1,4 @@
-"""What is found of the global symbol scope: who put copies there, and what was repaired."""
+"""Findings about the global symbol scope: who put copies there, and what was repaired."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def static_runtime(
 
 
 def went_global(request: Request, subject: str, *, is_file: bool) -> Finding:
-    """What a rule keeps local was loaded globally by a module, since the mode forbids repairs."""
+    """A library that a rule keeps local was loaded globally, since the mode forbids repairs."""
     actor = request.by.partition(".")[0].replace("__main__", "") or "The program"
     remedy, command = have_it_repaired(request.rule)
     at = f": RTLD_GLOBAL requested at {request.where}" if request.where else ""
@@ -235,7 +235,7 @@ def went_global(request: Request, subject: str, *, is_file: bool) -> Finding:
 
 
 def left_global(rule: Rule, subject: str, runtime: str, where: str) -> Finding:
-    """What a rule keeps local was loaded globally, since local scope would break it."""
+    """A library that a rule keeps local was loaded globally, since local scope would break it."""
     return of_rule(
         rule,
         f"{subject} stays exposed to later libraries: local scope would break its C++ runtime.",

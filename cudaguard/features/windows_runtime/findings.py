@@ -1,4 +1,4 @@
-"""What is found of the C++ runtime of Windows."""
+"""Findings about the C++ runtime of Windows."""
 
 from __future__ import annotations
 

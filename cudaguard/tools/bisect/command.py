@@ -360,7 +360,7 @@ class TestedProgram:
 
 
 class Try(NamedTuple):
-    """How one child ended, and what it had noted before."""
+    """End of one child, with what it had noted before."""
 
     failure: Failure  # of no kind, if it did not fail
     notes: list[tuple[str, str]]  # pairs of (what, module name) from its journal

@@ -1,4 +1,4 @@
-"""What is installed here, for ``--bundle``.
+"""Inventory of this environment, for ``--bundle``.
 
 Files tell it. NVML is not asked, no library is loaded, and nothing is imported.
 

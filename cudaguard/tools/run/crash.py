@@ -213,7 +213,7 @@ class Report:
 
     @property
     def _killed(self) -> str:
-        """What the exit status of a launcher that is no Python says of what it had started."""
+        """How a child of a launcher that is no Python died, by the launcher's exit status."""
         number = self._ended.status - 128
         is_known = self._launch.prefix or self._ended.pid in self._processes or self._about.how
         if number not in CRASHES or is_known or self._ended.is_late:

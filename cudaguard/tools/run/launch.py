@@ -1,4 +1,4 @@
-"""What the first word of a command line names, and how it is started with the guard.
+"""Launching: the program that a command line names, and how it is started with the guard.
 
 A file that exists wins over a command of that name on ``PATH``. Python sources run in our own
 Python; what names its own interpreter is executed as a shell would: console scripts, shell
@@ -36,7 +36,7 @@ _SOURCES = (".py", ".pyw", ".pyc", ".pyz")
 
 
 class Program(NamedTuple):
-    """What is run, as it stands on the command line behind the options of Python."""
+    """Program as it stands on the command line, behind the options of Python."""
 
     words: tuple[str, ...]  # script or command, ``-m MODULE`` or ``-c CODE``; and its arguments
     script: str  # the path of a script or command; empty for everything else
@@ -47,7 +47,7 @@ class Program(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """What is executed for a command line."""
+    """Command that is executed for a command line, and which Pythons it guards."""
 
     program: Program  # for the report
     command: tuple[str, ...]  # with its arguments; the first is a path

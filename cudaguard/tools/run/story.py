@@ -1,4 +1,4 @@
-"""What a journal says of processes that died: which of them, in what, and which rules explain it.
+"""Deaths of processes by the journal: which process, doing what, and which rules explain it.
 
 A launcher (torchrun, ``accelerate launch``, a shell script, a process pool) ends because a process
 that it had started has died: that one is looked at, the first of several. Pure: the journal, the
@@ -178,7 +178,7 @@ class Step(NamedTuple):
 
     @property
     def what(self) -> str:
-        """What was done, as in ``importing numpy``."""
+        """The step in words, as in ``importing numpy``."""
         if self.name == self.file:
             return f"loading {os.path.basename(self.file)}"
         return f"importing {self.name}"

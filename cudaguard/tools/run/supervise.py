@@ -60,7 +60,7 @@ _ENDING = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
 
 
 class ProgramEnd(NamedTuple):
-    """How the program has ended."""
+    """End of the program."""
 
     pid: int  # its process id
     status: int  # its exit status; the negative number of the signal that has killed it
