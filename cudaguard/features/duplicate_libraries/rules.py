@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from cudaguard.features.duplicate_libraries.judgement import PACKAGES
 
-DETECTORS = {"detector:DuplicateDetector": tuple(PACKAGES), "namesakes:NamesakeDetector": ()}
+DETECTORS = {"detector:DuplicateDetector": tuple(PACKAGES), "soname_conflicts:SonameDetector": ()}

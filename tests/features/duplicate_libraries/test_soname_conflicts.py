@@ -93,7 +93,7 @@ def test_each_package_gets_its_own(run, order, first):
     assert run("observe", *order) == [red, ""]
 
 
-def test_namesake_that_needs_the_same_is_shared(run):
+def test_same_soname_that_needs_the_same_is_shared(run):
     """As libgfortran of numpy's and scipy's wheels."""
     assert run("fix", "first", "second", bases="11") == ["1 1", ""]
 
