@@ -137,8 +137,8 @@ class Detection:
         if not self._hears:
             hears: dict[str, tuple[str, ...]] = {}
             for entry, events in self._table.index.DETECTORS:
-                for one in events:
-                    hears[one] = (*hears.get(one, ()), entry)
+                for heard in events:
+                    hears[heard] = (*hears.get(heard, ()), entry)
             self._hears = hears
         found = self._hears.get(event, ())
         # Who looks at what is loaded is made when looking begins, and never if it does not.
@@ -157,14 +157,14 @@ class Detection:
 
     def _tell(self, entry: str, event: str, *details: Any) -> Any:
         try:
-            one = self._made.get(entry, self)
-            if one is None:  # it has failed
+            detector = self._made.get(entry, self)
+            if detector is None:  # it has failed
                 return None
-            if one is self:
+            if detector is self:
                 # Threads that come here at once get the same one.
-                one = self._made.setdefault(entry, self._table.resolve(entry)(self._core))
+                detector = self._made.setdefault(entry, self._table.resolve(entry)(self._core))
                 self._ready = {}
-            return getattr(one, event)(*details)
+            return getattr(detector, event)(*details)
         except Exception as error:
             if not is_own_failure(error):
                 raise
@@ -173,9 +173,9 @@ class Detection:
 
     def _failed(self, entry: str, error: Exception) -> None:
         """Hear a detector no more: its failure is told once, and costs no repairs."""
-        one, self._made[entry] = self._made.get(entry), None
+        detector, self._made[entry] = self._made.get(entry), None
         self._ready = {}
-        self._have_forget(one)
+        self._have_forget(detector)
         self._reporter.broken(f"looking at {entry.rpartition('.')[2]}", error)
 
     def _have_forget(self, detector: Any) -> None:

@@ -110,7 +110,7 @@ class Dispatch:
     @made_once
     def ctypes(self) -> LibraryLoads:
         """The loads by ctypes."""
-        return LibraryLoads(lambda one: self.native.scope_of_library(one), self)  # noqa: PLW0108
+        return LibraryLoads(lambda asked: self.native.scope_of_library(asked), self)  # noqa: PLW0108
 
     @made_once
     def lazy(self) -> LazyFilter:

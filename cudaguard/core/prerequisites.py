@@ -113,8 +113,8 @@ class Prerequisites:
                     entries[entry.id] = entry
                     todo += entry.needs
         missing = {
-            id: frozenset(need for need in one.needs if need not in sys.modules)
-            for id, one in entries.items()
+            id: frozenset(need for need in entry.needs if need not in sys.modules)
+            for id, entry in entries.items()
         }
         wanted = frozenset(filter(is_installed, frozenset().union(*missing.values())))
         if not wanted:
@@ -221,11 +221,11 @@ def check_already_imported(core: Any, *, at_start: bool) -> None:
         core.repairs.again()
 
 
-def _tell_late(core: Any, name: str, one: RuleEntry, *, is_missed: bool, at_start: bool) -> None:
-    is_report_only = one.grade == "report" and not one.needs and not one.does
-    if not is_report_only and not (one.needs or is_missed):
+def _tell_late(core: Any, name: str, entry: RuleEntry, *, is_missed: bool, at_start: bool) -> None:
+    is_report_only = entry.grade == "report" and not entry.needs and not entry.does
+    if not is_report_only and not (entry.needs or is_missed):
         return
-    rule = one.rule
+    rule = entry.rule
     if not applies(rule, Facts()):
         return
     if is_report_only:  # it would have changed nothing to come earlier
@@ -237,7 +237,7 @@ def _tell_late(core: Any, name: str, one: RuleEntry, *, is_missed: bool, at_star
             core.reporter.found(findings.out_of_order(rule, need, name, ""), caller_frame())
     elif is_missed or missing:
         verbs = core.repairs.table.index.VERBS
-        verb = next((verb for verb, _ in one.does if "late" in verbs[verb]), "")
+        verb = next((verb for verb, _ in entry.does if "late" in verbs[verb]), "")
         finding = findings.too_late(rule, name, at_start=at_start)
         core.reporter.found(finding, caller_frame(), stop=LATER, verb=verb)
 

@@ -110,7 +110,7 @@ class RetiredFinder:
         spec: ModuleSpec | None = None
         try:
             finders: list[Any] = list(sys.meta_path)  # those in front have been asked already
-            start = next((at for at, one in enumerate(finders, 1) if one is self), 0)
+            start = next((at for at, other in enumerate(finders, 1) if other is self), 0)
             for finder in [other for other in finders[start:] if type(other) is not RetiredFinder]:
                 find = getattr(finder, "find_spec", None)
                 if find is not None:
@@ -144,8 +144,8 @@ class RetiredFinder:
 
 def place_of(finder: object) -> int:
     """Return the place of a finder on ``sys.meta_path``, -1 if it is not there."""
-    for place, one in enumerate(sys.meta_path):
-        if one is finder:
+    for place, other in enumerate(sys.meta_path):
+        if other is finder:
             return place
     return -1
 

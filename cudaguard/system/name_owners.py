@@ -25,14 +25,14 @@ class NameOwner(NamedTuple):
     title: str  # what it is called in a sentence
 
 
-_OF_NVIDIA = {library: one for library, one in RUNTIMES.items() if one.names}
+_OF_NVIDIA = {library: runtime for library, runtime in RUNTIMES.items() if runtime.names}
 _TORCH = (
     r"_Z(?:T[VISC]|GV)?N[VKRO]*(?:2at|3c10|5torch|6caffe2)|(?:_Z\d+)?THP?[A-Z]|"
     r"aoti_torch_|torch_(?:c10|call|cuda_stream|delete|dtype|exception|from_blob|generator|get|library|"
     r"list|new|parallel|parse_device|set|stream|string|tag)(?:_|\b)"
 )
 _NAMES: tuple[tuple[str, NameOwner], ...] = (
-    *((one.names, NameOwner(NVIDIA, library, one.title)) for library, one in _OF_NVIDIA.items()),
+    *((r.names, NameOwner(NVIDIA, library, r.title)) for library, r in _OF_NVIDIA.items()),
     (r"cufile[A-Z]|cuFile[A-Z]", NameOwner(NVIDIA, "libcufile", "cuFile")),
     (r"nvshmem", NameOwner(NVIDIA, "libnvshmem_host", "NVSHMEM")),
     (r"cu[A-Z][a-z]", NameOwner(NVIDIA, "libcuda", "the CUDA driver")),
@@ -120,7 +120,7 @@ def _parts(soname: str) -> tuple[str, str]:
 # Windows has the number in the name: cublas64_12.dll, nvrtc64_120_0.dll, cudart64_110.dll.
 _OF_WINDOWS = re.compile(r"(?i)(cu[a-z]\w*?|nv\w+?|cudnn\w*?)(?:64)?_(\d\d?)\d?(?:_\d+)?\.dll$")
 # What jax calls them.
-_TITLES = {one.title: f"{library}.so" for library, one in _OF_NVIDIA.items()}
+_TITLES = {runtime.title: f"{library}.so" for library, runtime in _OF_NVIDIA.items()}
 _TITLES.update({"nvvm.dll": "libnvvm.so", "CUDA": "libcudart.so"})
 
 

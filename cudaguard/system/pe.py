@@ -149,13 +149,13 @@ def check_pe(path: str) -> ExtensionCheck | None:
         why = f"{name} needs {MSVCP} 14.40 or newer, and an older one lies beside it"
         return fails("older-library", why, "update the package")
     missing = set()
-    for user, one, found in _needed(path, folder):
+    for user, needed, found in _needed(path, folder):
         lacking = functions_lacking(user, found) if found else []
         if lacking:
             why = f"{os.path.basename(user)} needs {lacking[0]}, which {found} does not have"
-            return fails("older-library", why, f"import first what has a newer {one}")
+            return fails("older-library", why, f"import first what has a newer {needed}")
         if not found:
-            missing.add(one)
+            missing.add(needed)
     if not _IS_WINDOWS:
         return ExtensionCheck(None, path, "unknown", f"{name} is for Windows, and this is not")
     if missing:

@@ -141,7 +141,7 @@ def _by_words() -> dict[str, StatusCode]:
 def _by_name_in_words(library: str) -> dict[str, StatusCode]:
     """Return statuses of a library by their names, as in "internal error"."""
     first, mine = len(status_table().titles[library][1]), status_table().by_number.items()
-    names = {one.names[0][first:]: one for (of, _), one in mine if of == library}
+    names = {code.names[0][first:]: code for (of, _), code in mine if of == library}
     words = {_CAPITAL.sub("_", name).replace("_", " ").lower(): name for name in names}
     return {said: names[name] for said, name in words.items() if " " in said}
 
@@ -151,7 +151,7 @@ def status_begun_by(text: str) -> StatusCode | None:
     said = text.strip(" .!\n").lower().removeprefix("an ")
     is_enough = len(re.split("[ -]", said)) > 1
     return next(
-        (one for words, one in _by_words().items() if is_enough and words.startswith(said)), None
+        (code for words, code in _by_words().items() if is_enough and words.startswith(said)), None
     )
 
 

@@ -71,13 +71,13 @@ def execute(args: Namespace) -> int:
         raise UsageError(f"process {pid} belongs to another user", command=command, status=BROKEN)
     # The names of processes (setproctitle) may stand where their environment was.
     opened = ((pid, file) for pid in doing for file in _open_files(pid))
-    files = {one: file for one, file in opened if os.path.basename(file) == f"{FAULTS}{one}"}
-    dumps = _asked({one: file for one, file in files.items() if doing[one] not in "Tt"})
+    files = {each: file for each, file in opened if os.path.basename(file) == f"{FAULTS}{each}"}
+    dumps = _asked({each: file for each, file in files.items() if doing[each] not in "Tt"})
     problem: UsageError | None = None
-    for one in doing:
-        if one not in dumps and _is_python(one):
+    for each in doing:
+        if each not in dumps and _is_python(each):
             try:
-                dumps[one] = _spied(one)
+                dumps[each] = _spied(each)
             except UsageError as error:
                 problem = problem or error
     if not dumps:
@@ -91,7 +91,7 @@ def execute(args: Namespace) -> int:
         Launch(program_of(words[1:]), tuple(words), ""),
         ProgramEnd(about, 0, True),
         os.path.dirname(files.get(about, "")),
-        dumps={one: [dump] for one, dump in dumps.items()},
+        dumps={each: [dump] for each, dump in dumps.items()},
         doing=_STATES.get(doing[about], "waits"),
     )
     is_json = args.format == "json"

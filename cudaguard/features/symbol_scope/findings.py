@@ -133,7 +133,7 @@ def _taken(file: str, names: Sequence[Interposed]) -> str:
 def _families(names: Sequence[Interposed]) -> tuple[str, ...]:
     """Return the families that the names are of, the worst first; none if most are of none."""
     some = names[:: len(names) // _MOST_ASKED + 1]
-    of = [[key for key, one in FAMILIES.items() if matches(n.name, one.names)] for n in some]
+    of = [[key for key, family in FAMILIES.items() if matches(n.name, family.names)] for n in some]
     if 2 * of.count([]) > len(of):
         return ()
     return tuple(key for key in FAMILIES if any(key in keys for keys in of))

@@ -205,11 +205,11 @@ def _by_culprit(
     return found
 
 
-def _matters(one: Interposed, interposer: Interposer) -> bool:
+def _matters(found: Interposed, interposer: Interposer) -> bool:
     """Return True unless a rule knows that an interposer does no harm here.
 
     Of what registers itself once per process no rule knows that: two copies abort or crash.
     """
     return not interposer.is_let_be or any(
-        matches(one.name, FAMILIES[key].names) for key in ("llvm", "protobuf")
+        matches(found.name, FAMILIES[key].names) for key in ("llvm", "protobuf")
     )

@@ -250,11 +250,11 @@ class Report:
             {
                 "pid": pid,
                 "rank": self._processes[pid].rank if pid in self._processes else None,
-                "stack": sources.frames(one.frames),
-                "threads": sources.threads(one),
+                "stack": sources.frames(dump.frames),
+                "threads": sources.threads(dump),
             }
-            for pid, one in ((pid, self._fault_of(pid)) for pid in sorted(self._faults))
-            if one is not None and pid != about.pid and ended.is_late
+            for pid, dump in ((pid, self._fault_of(pid)) for pid in sorted(self._faults))
+            if dump is not None and pid != about.pid and ended.is_late
         ]
         has_report, died_inside = self._has_report, self._died_inside
         fits = self._fits if has_report else ()
