@@ -216,7 +216,7 @@ looked = []
 sys.setprofile(lambda frame, *_: looked.append(frame.f_code.co_name))
 {}
 sys.setprofile(None)
-print("installed_copies" in looked)
+print("missing_with_needs" in looked)
 """
 
 
