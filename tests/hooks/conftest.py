@@ -158,6 +158,16 @@ PyMODINIT_FUNC JOIN(PyInit_, NAME)(void) {
 """
 
 
+ASKING = """
+#include <Python.h>
+int FUNCTION(void);
+static PyObject *ask(PyObject *self, PyObject *args) { return PyLong_FromLong(FUNCTION()); }
+static PyMethodDef methods[] = {{"ask", ask, METH_NOARGS, 0}, {0}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "NAME", 0, -1, methods};
+PyMODINIT_FUNC PyInit_NAME(void) { return PyModule_Create(&definition); }
+"""
+
+
 class Compiler:
     """Compiles small C sources; the outcome is kept for the whole test session."""
 
@@ -184,6 +194,12 @@ class Compiler:
         include = sysconfig.get_path("include")
         flags = [f"-I{include}", f"-DNAME={name}", *(f"-D{define}" for define in defines)]
         return self.library(name + sysconfig.get_config_var("EXT_SUFFIX"), EXTENSION, *flags)
+
+    def asking(self, name: str, function: str, *flags: str) -> Path:
+        """Compile an extension whose `ask` returns what a function of a library returns."""
+        source = ASKING.replace("NAME", name).replace("FUNCTION", function)
+        include = f"-I{sysconfig.get_path('include')}"
+        return self.library(name + sysconfig.get_config_var("EXT_SUFFIX"), source, include, *flags)
 
 
 def _content(path: str) -> bytes:
