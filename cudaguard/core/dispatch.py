@@ -426,9 +426,7 @@ class Dispatch:
         Nothing is imported for it that changes the process: what the loader has is read from
         memory.
         """
-        if not self.is_installed or self.is_looking:
-            return
-        if is_put_off(self.start_detection):
+        if not self.is_installed or self.is_looking or is_put_off(self.start_detection):
             return
         self.detection.has_begun = True  # once, whatever becomes of it
         self.kernel.of_loads().loader.takes_all = True

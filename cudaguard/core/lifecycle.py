@@ -213,13 +213,8 @@ class Activation:
         if wanted.mode != "strict":
             core.reporter.deferred = []
         core.put_in_force(registry)
-        names = (
-            *registry.by_module,
-            *registry.opt_in_orders,
-            *table.index.INITIALIZERS,
-            *(self._plugins or ()),
-        )
-        self._watch(dict.fromkeys((*names, *wanted.watch, "ctypes")))
+        names = (*registry.by_module, *registry.opt_in_orders, *table.index.INITIALIZERS)
+        self._watch(dict.fromkeys((*names, *(self._plugins or ()), *wanted.watch, "ctypes")))
         kernel = core.kernel
         if kernel.asked is None:
             # Or asked for again, and another one was put in front.
@@ -272,12 +267,10 @@ class Activation:
     def in_place(self) -> tuple[str, ...]:
         """Return what is changed in this process now and will be put back, in words."""
         core, finders = self.core, self._finders()
+        is_retired = finders.RetiredFinder in map(type, sys.meta_path)
         parts = (
             ("sys.meta_path: one finder", finders.place_of(core.kernel) >= 0),
-            (
-                "sys.meta_path: one place, until no import is under way",
-                finders.RetiredFinder in map(type, sys.meta_path),
-            ),
+            ("sys.meta_path: one place, until no import is under way", is_retired),
             *((stand_in.what, True) for stand_in in getattr(core.kernel, "stand_ins", ())),
             ("sys.set_lazy_imports_filter", core.made("lazy") and core.lazy.is_installed),
         )

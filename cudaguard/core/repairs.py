@@ -8,6 +8,7 @@ raised here.
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 from cudaguard.core.registry import Registry, made_once
 from cudaguard.files import fixed_part, matches, os
@@ -53,18 +54,13 @@ class Repairs:
 
     def before(self, name: str) -> list[Callable[[ModuleSpec], None]]:
         """Return what is to be called before a module is imported."""
-        found: list[Callable[[ModuleSpec], None]] = [
-            lambda spec, do=do: self._import(*do, spec, can_raise=True)  # type: ignore[misc]
-            for do in self._of_module("before", name)
-        ]
-        return found if RTLD_GLOBAL else [*found, self._tell_unsupported]
+        asked = self._of_module("before", name)
+        found = [partial(self._import, *do, can_raise=True) for do in asked]
+        return [*found, *(() if RTLD_GLOBAL else (self._tell_unsupported,))]
 
     def after(self, name: str) -> list[Callable[[ModuleSpec, object], None]]:
         """Return what is to be called when a module was imported."""
-        return [
-            lambda spec, _, do=do: self._import(*do, spec)  # type: ignore[misc]
-            for do in self._of_module("after", name)
-        ]
+        return [partial(self._import, *do) for do in self._of_module("after", name)]
 
     def _of_module(self, moment: str, name: str) -> Iterator[tuple[str, list[RuleEntry]]]:
         own = [e for e in self.registry.by_module.get(name, ()) if self._is_supported(e)]
@@ -86,9 +82,9 @@ class Repairs:
                 self.reporter.found(findings.unsupported(entry.rule, toml_text(action)))
 
     def _import(
-        self, entry: str, entries: Iterable[RuleEntry], spec: ModuleSpec, *, can_raise: bool = False
+        self, entry: str, entries: Iterable[RuleEntry], spec: ModuleSpec, *_: object, **how: bool
     ) -> None:
-        self.do(entry, entries, spec.name, spec.origin, can_raise=can_raise)
+        self.do(entry, entries, spec.name, spec.origin, **how)
 
     def do(
         self,

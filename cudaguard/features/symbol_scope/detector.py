@@ -208,9 +208,8 @@ class RuntimeDetector:
             if runtime and open_all((runtime,))[0]:
                 from cudaguard.features.symbol_scope.findings import STATIC_RUNTIME
 
-                done = (STATIC_RUNTIME.id, "first_runtime", runtime)
                 how = _UNBOUND.format(os.path.basename(library))
-                self._core.reporter.repaired(*done, how)
+                self._core.reporter.repaired(STATIC_RUNTIME.id, "first_runtime", runtime, how)
 
 
 def _bound_runtime(library: str) -> str:

@@ -48,14 +48,13 @@ STATIC_RUNTIME = Kind(
     ),
 )
 # When it was that names moved and nobody saw by whom: what is said of that, and what to do.
-_GUARD, _UNSEEN = "guard", "unseen"
 _NAMES_THE_LINE = "the message then names the line that does it"
 _SINCE = {
-    _GUARD: (
+    "guard": (
         "before the guard was installed",
         f"call cudaguard.install() before the first import: {_NAMES_THE_LINE}",
     ),
-    _UNSEEN: (
+    "unseen": (
         "by code that cudaguard does not see",
         (
             "find the code that opens it without Python's importer and ctypes.CDLL (cffi, "
@@ -74,7 +73,7 @@ class Interposer(NamedTuple):
     file: str  # its file, links resolved
     package: str  # the package that it belongs to, or an empty string
     load: NativeLoad | None  # what was loaded then; None if that was not seen
-    since: str  # otherwise why not: `_GUARD` or `_UNSEEN`
+    since: str  # otherwise why not: a key of `_SINCE`
     module: str = ""  # who loaded it
     where: str = ""  # its line
     imported_at: str = ""  # the line outside its package that imported that
