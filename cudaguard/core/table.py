@@ -96,13 +96,13 @@ class FeatureTable:
         return tuple(self.rule(id, entry) for id, entry, *_ in self.index.RULES)
 
     def kinds(self) -> Iterator[Kind]:
-        """Yield all kinds of findings."""
+        """Yield all kinds of findings, but those of doctor's checks."""
         from cudaguard.core.findings import Kind
 
         for module in self.index.FINDINGS:
             __import__(module)
             for found in vars(sys.modules[module]).values():
-                if isinstance(found, Kind):
+                if isinstance(found, Kind) and found.id in self.index.IDS:
                     yield found
 
     def kind(self, id: str) -> Kind | None:
