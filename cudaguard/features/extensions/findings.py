@@ -76,22 +76,22 @@ def not_loaded(check: ExtensionCheck, said: str, where: str, *, is_import: bool)
 
 
 def error_text(check: ExtensionCheck, said: str) -> str:
-    """Return what the error says: the cause, the loader's own words, and what to do."""
+    """Return what the error says: the cause, the message of the loader, and what to do."""
     because, fix = said and f"because: {said}", check.remedy and f"fix: {check.remedy}"
     return "\n  ".join(filter(None, (f"{check.message}.", because, fix)))
 
 
-def no_room(victim: str, wanted: int, users: Sequence[tuple[int, str]], where: str) -> Finding:
+def no_room(library: str, wanted: int, users: Sequence[tuple[int, str]], where: str) -> Finding:
     """A library was refused, since others had taken all static TLS.
 
     `wanted` is 0 if that is not known; `users` are pairs of bytes and file, the largest first.
     """
-    name = os.path.basename(victim)
+    name = os.path.basename(library)
     largest = listed([os.path.basename(file) for _, file in users[:SHOWN]]) if users else "others"
     return NO_ROOM.found(
         f"{name} was not loaded: {largest} used up the room for thread-local variables.",
         f"loaded at {where}" if where else "",
-        f"{victim}: needs {wanted} bytes of static TLS" if wanted else "",
+        f"{library}: needs {wanted} bytes of static TLS" if wanted else "",
         *first_few([f"{file}: {size} bytes of static TLS" for size, file in users], "libraries"),
         remedy=f"import the package that contains {name} first, or start Python with more room "
         "(glibc 2.32 or later)",
