@@ -115,7 +115,7 @@ def same_id(id: str, known: Iterable[str]) -> str:
 def closest_id(id: str, known: Iterable[str]) -> str:
     """Return the known id that was probably meant, as in CG001 for ``cg0O1`` or ``CG1``."""
     known = tuple(known)
-    spelled = {id.upper(): id for id in known}
+    spelled = {name.upper(): name for name in known}
     word = id.strip().upper()
     letters = word.rstrip("0123456789OQIL")
     number = word[len(letters) :].translate(_LOOKS_LIKE)

@@ -132,7 +132,7 @@ def _clients_of(file: str, name: str) -> Iterator[tuple[str, frozenset[str]]]:
             lines = bytes_in(f"{folder}/{info}/RECORD").decode("utf-8", "replace").splitlines()
             paths = [line.partition(",")[0] for line in lines]
             modules = {path.partition("/")[0].partition(".")[0] for path in paths}
-            for path in (f"{folder}/{path}" for path in paths if ".so" in path[-24:]):
+            for path in (f"{folder}/{line}" for line in paths if ".so" in line[-24:]):
                 if name in read_elf(path).needed:
                     yield path, frozenset(filter(str.isidentifier, modules))
 

@@ -135,7 +135,7 @@ def check_pe(path: str) -> ExtensionCheck | None:
     machine = _OF_TAG.get(platform, file.machine)
     if _IS_WINDOWS:
         python, machine = "cp{}{}".format(*sys.version_info), read_pe(sys.executable).machine
-    beside = {file.lower(): os.path.join(folder, file) for file in os.listdir(folder)}
+    beside = {dll.lower(): os.path.join(folder, dll) for dll in os.listdir(folder)}
     for needed in (name.lower(), *file.imports):
         other = read_pe(beside.get(needed, "")).machine
         if other not in ("", machine):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def watch_calls(request: Request, function: str, check: CallCheck) -> None:
     """Have the calls of a function looked at, where it is there.
 
-    `look` is called before each call, up to the one for which it returns True.
+    `check` is called before each call, up to the one for which it returns True.
     """
     owner, name = _place(request.name, function)
     if owner is None:

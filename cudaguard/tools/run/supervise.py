@@ -83,7 +83,7 @@ def run_recorded(
 
     The environment is completed; the record is removed at the end, once `tell` has read it; what
     that raises changes nothing. After `timeout` seconds, 0 for never, the program and what it has
-    started are ended. `look` is called about once a second while it runs, and with True before it
+    started are ended. `watch` is called about once a second while it runs, and with True before it
     is asked to end; and with its process id.
     """
     environment[FOLDER_VARIABLE] = record.folder
