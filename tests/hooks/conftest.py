@@ -178,7 +178,7 @@ class Compiler:
     def library(self, name: str, source: str, *flags: str) -> Path:
         """Compile `source` to a shared library with the file name `name`."""
         # A library with a soname is not named by its path: the same is made in any folder.
-        same = [_content(flag.rpartition("=")[2]) or flag for flag in flags]
+        same = [_content(str(flag).rpartition("=")[2]) or flag for flag in flags]
         key = hashlib.sha256(repr((source, same)).encode()).hexdigest()[:16]
         built = self.folder / key / name
         if not built.exists():
