@@ -374,15 +374,8 @@ def read_interface(given: Interface, kind: type) -> tuple[Interface, list[EntryE
 # --- Elements, and where they lie -----------------------------------------------------------------
 
 _TYPESTR = re.compile(r"([<>|])([tbiufcmMSUV])([1-9][0-9]{0,8})((?:\[[0-9a-zA-Z/]{1,20}\])?)")
-_SIZES = {
-    "b": (1,),
-    "i": (1, 2, 4, 8),
-    "u": (1, 2, 4, 8),
-    "f": (2, 4, 8, 12, 16),
-    "c": (8, 16, 24, 32),
-    "m": (8,),
-    "M": (8,),
-}
+_SIZES = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8, 12, 16),
+          "c": (8, 16, 24, 32), "m": (8,), "M": (8,)}  # fmt: skip
 # Letters of Python's `struct` and NumPy's `dtype.char` for which both mean the same everywhere. In
 # "=l" they differ: 4 bytes for the one, 8 for the other.
 _LETTERS = {

@@ -30,15 +30,10 @@ _CERTAIN = ("older-library", "library-missing", "symbol-version", "cuda-major", 
             "wrong-machine", "not-elf")  # fmt: skip
 # How glibc's loader begins or ends what it says of a file; anything else is an extension's own.
 _OF_THE_FILE = (
-    "invalid ELF header",
-    "file too short",
-    "wrong ELF class",
-    "cannot read file data",
-    "cannot dynamically load",
-    "object file has no dynamic section",
-    "ELF file data encoding",
+    "invalid ELF header", "file too short", "wrong ELF class", "cannot read file data",
+    "cannot dynamically load", "object file has no dynamic section", "ELF file data encoding",
     "only ET_DYN and ET_EXEC can be loaded",
-)
+)  # fmt: skip
 
 
 def refuse_truncated(
