@@ -393,8 +393,7 @@ class Activation:
             try:
                 loaded = load_plugin(entry, known=table.rule_ids)
             except program_errors(Exception, SystemExit) as error:
-                finding = findings.plugin_failed(entry.value, name, error)
-                self.core.reporter.found(finding)
+                self.core.reporter.found(findings.plugin_failed(entry.value, name, error))
             else:
                 rules += [(entry_of(rule), f"plug-in {entry.value}") for rule in loaded]
         self.add(*rules)

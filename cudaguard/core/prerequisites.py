@@ -96,9 +96,7 @@ class Prerequisites:
         """Return what is to be called before a module is imported."""
         self._activated = self._wake(name)
         found = plan(name, self._rules_of, self._registry.is_users, Facts())
-        if not any(found):
-            return []
-        return [lambda spec: self._follow(name, found, spec)]
+        return [lambda spec: self._follow(name, found, spec)] if any(found) else []
 
     def _wake(self, name: str) -> dict[str, Rule]:
         """Return the rules that are off and whose needs the program will import all the same.

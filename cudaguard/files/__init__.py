@@ -272,8 +272,7 @@ def must_propagate(error: BaseException) -> bool:
             return False
         if not issubclass(type(error), Exception) or not is_known(_module.__get__(type(error))):
             return True
-        traceback = _traceback.__get__(error)
-        is_program_code = _first(traceback, is_known) is not None
+        is_program_code = _first(_traceback.__get__(error), is_known) is not None
         return is_program_code or _is_sent(error) or is_of_signal_handler(error)
     except Exception as second:
         is_program_code = not is_known(_module.__get__(type(second)))

@@ -136,8 +136,7 @@ def home_of(library: str) -> str:
     folders.append(os.path.join(folder_of("torch"), "lib"))
     for entry in sys.path:
         folders += sorted(glob(os.path.join(escape(entry), "nvidia", "*", "lib")))
-    files = (os.path.join(folder, library) for folder in folders)
-    return next(filter(os.path.exists, files), "")
+    return next(filter(os.path.exists, (os.path.join(folder, library) for folder in folders)), "")
 
 
 def _old_strings(path: str) -> bool | None:
@@ -179,8 +178,7 @@ class Nvrtc(NamedTuple):
         That of CUDA 13.0's wheel does not look there, and fails unless somebody has opened it.
         """
         major, minor = self.release or (0, 0)
-        folder = os.path.dirname(self.path)
-        builtins = os.path.join(folder, f"libnvrtc-builtins.so.{major}.{minor}")
+        builtins = os.path.join(os.path.dirname(self.path), f"libnvrtc-builtins.so.{major}.{minor}")
         return tuple(filter(os.path.exists, (self.path, builtins)))
 
 

@@ -330,8 +330,7 @@ class Progress:
             self._shown = 0
 
     def _rewrite(self, text: str) -> None:
-        columns = columns_of(self._stream)
-        text = printable(text)[: (columns or 80) - 1]
+        text = printable(text)[: (columns_of(self._stream) or 80) - 1]
         say(f"\r{text}{' ' * (self._shown - len(text))}", self._stream)
         self._shown = len(text)
 

@@ -414,9 +414,7 @@ def _line(row: Step, page: Page) -> tuple[str, str]:
         text += " (already loaded)"
     if row["is_guards"]:
         text += " (for cudaguard itself)"
-    if state:
-        return f"{text} ← {state}", "red"
-    return text, "" if row["mapped"] else "dim"
+    return (f"{text} ← {state}", "red") if state else (text, "" if row["mapped"] else "dim")
 
 
 def rows_of(process: Mapping[str, Any]) -> list[Step]:

@@ -198,8 +198,7 @@ class CudaDetector:
         for device in state.active:
             if device not in last.active:
                 change = self._record(_CONTEXT, device, actor, how, frame)
-                rank = local_rank(os.environ)
-                finding = findings.context_created(change, state.devices, rank)
+                finding = findings.context_created(change, state.devices, local_rank(os.environ))
                 self._core.reporter.found(finding, frame)
 
     def _record(
@@ -396,8 +395,7 @@ class CudaDetector:
 
             self._tell_of_worker(line_of_fork(str(wrapper.exc_msg)))
 
-        utils = sys.modules.get("torch._utils")
-        self._precede(peek(utils, "ExceptionWrapper"), "reraise", called)
+        self._precede(peek(sys.modules.get("torch._utils"), "ExceptionWrapper"), "reraise", called)
 
     def _precede(self, owner: object, name: str, action: Callable[..., None]) -> None:
         """Have something done before each call of a function of a module or class."""

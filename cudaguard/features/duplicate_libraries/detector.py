@@ -129,8 +129,7 @@ class DuplicateDetector:
                 # Without the detours by which the loader came there: `cv2/../opencv.libs/`.
                 folder, name = os.path.split(lib.path)
                 path = os.path.join(os.path.realpath(folder), name)
-                known = identity(path)
-                yield (lib.path, lib.dynamic), Copy(path, stem, soname, known, by, how)
+                yield (lib.path, lib.dynamic), Copy(path, stem, soname, identity(path), by, how)
 
     def _strays_among(
         self, new: list[Library], memory: Memory, load: NativeLoad | None, since: str

@@ -36,8 +36,7 @@ def _opened(request: Request, files: tuple[str, ...]) -> Iterator[Outcome]:
     if not files:
         return
     if not request.permit.acts:
-        finding = findings.left_to_chance(request.rule, request.name, files, request.where)
-        yield WouldDo(finding)
+        yield WouldDo(findings.left_to_chance(request.rule, request.name, files, request.where))
         return
     from cudaguard.system.preload import open_all
 
@@ -119,8 +118,7 @@ def preload_static_tls(request: Request) -> Iterator[Outcome]:
 
 def _modules_of(file: str) -> frozenset[str]:
     """Return the packages of the distribution that a library was bundled with."""
-    folder = os.path.dirname(file)
-    place, name = os.path.split(folder[: -len(_BUNDLED)])
+    place, name = os.path.split(os.path.dirname(file)[: -len(_BUNDLED)])
     try:
         infos = [entry for entry in os.listdir(place) if entry.endswith(".dist-info")]
         (info,) = [entry for entry in infos if entry.partition("-")[0].lower() == name.lower()]

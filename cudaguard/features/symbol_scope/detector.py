@@ -86,8 +86,7 @@ class ScopeDetector:
                 interposers = {**interposers, **new_interposers(self._core, come, load, since)}
                 if self._judge is None:
                     self._judge = ScopeJudge(self._core)
-                    own = self._core.extensions.pythons_own
-                    around = (*own.around, self._mapping_of_python)
+                    around = (*self._core.extensions.pythons_own.around, self._mapping_of_python)
                     self._core.extensions.pythons_own = ImportCallbacks((), around)
             self._known = scope, interposers
         if scope is None or not scope.interposers or self._judge is None:
@@ -125,8 +124,7 @@ class ScopeDetector:
 
         preloaded = at_start("LD_PRELOAD").replace(":", " ").split()
         with Memory() as memory:
-            names = tuple(map(os.path.basename, preloaded))
-            return read_scope(memory, scope, names, belongs)
+            return read_scope(memory, scope, tuple(map(os.path.basename, preloaded)), belongs)
 
 
 # --- Extensions linked with -static-libstdc++, that show this runtime to everyone ----------------

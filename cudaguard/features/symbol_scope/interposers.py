@@ -177,8 +177,7 @@ class ScopeJudge:
                 stop = ImportOrderError(finding.as_error(), name=bound, path=path)
             is_first = culprit not in self._reported
             self._reported.add(culprit)
-            frame = caller_frame()
-            self._core.reporter.found(finding, frame, stop=stop, only_logged=not is_first)
+            self._core.reporter.found(finding, caller_frame(), stop=stop, only_logged=not is_first)
 
 
 def _to(file: str, scope: Scope, known: dict[str, Interposer]) -> Scope:

@@ -48,8 +48,7 @@ def load_newest(request: Request, *_: object) -> Iterator[Outcome]:
         try:
             load_family(best.path)
         except own_errors(OSError) as error:
-            finding = not_preloaded(request.rule, request.name, error)
-            yield Refused(finding, cause=error)
+            yield Refused(not_preloaded(request.rule, request.name, error), cause=error)
         else:
             yield Done(best.path, f"loaded before {request.name}, as the newest copy")
 
@@ -60,8 +59,7 @@ def _left(
     """Tell of an old copy, if the package needs a newer one."""
     client = _client(request)
     if client:
-        package = request.name.partition(".")[0]
-        finding = worded(request.rule, package, client, request.where, copy)
+        finding = worded(request.rule, request.name.partition(".")[0], client, request.where, copy)
         yield Refused(finding) if request.permit.acts else WouldDo(finding)
 
 

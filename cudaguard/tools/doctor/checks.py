@@ -280,8 +280,7 @@ def check_alone(site: Site) -> Result:
                 command=f"cudaguard run -c 'import {name}'",
             )
             findings.append(finding)
-    seconds = ", ".join(f"{name} {e.seconds:.1f} s" for name, e in endings.items())
-    return findings, seconds
+    return findings, ", ".join(f"{name} {e.seconds:.1f} s" for name, e in endings.items())
 
 
 def check_gpus(site: Site) -> Result:

@@ -344,10 +344,8 @@ class Report:
         line = max((frame["line"] for frame in self._stack if frame["is_program"]), default=0)
         said = imports_of_file(self._sources.script)
         early = [entry.module.partition(".")[0] for entry in said if entry.line <= line]
-        imports = dict.fromkeys((*early, *self._story.imported))
-        story = self._story._replace(imported=tuple(imports))
-        cured = repaired_by(active_rules(), story.mode)
-        found = fitting(all_rules().values(), story, cured)
+        story = self._story._replace(imported=tuple(dict.fromkeys((*early, *self._story.imported))))
+        found = fitting(all_rules().values(), story, repaired_by(active_rules(), story.mode))
         here = applying([fit.rule for fit in found], Facts())
         return likeliest(fit for fit in found if fit.rule in here)
 
