@@ -144,10 +144,7 @@ class RetiredFinder:
 
 def place_of(finder: object) -> int:
     """Return the place of a finder on ``sys.meta_path``, -1 if it is not there."""
-    for place, other in enumerate(sys.meta_path):
-        if other is finder:
-            return place
-    return -1
+    return next((place for place, other in enumerate(sys.meta_path) if other is finder), -1)
 
 
 def _searches() -> int:
