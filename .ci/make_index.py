@@ -164,6 +164,8 @@ def index() -> str:
     for kind in kinds(findings):
         if ids.setdefault(kind.id, (kind.title, kind.category)) != (kind.title, kind.category):
             raise SystemExit(f"{kind.id} has two titles: {ids[kind.id][0]!r} and {kind.title!r}")
+    checks = sorted(check for name in FEATURES for check in checks_of(name))
+    ids = {id: titled for id, titled in ids.items() if id not in dict(checks)}
     prerequisites = {
         word: entry(name, what)
         for name, table in tables.items()
@@ -187,7 +189,6 @@ def index() -> str:
             title, _ = ids.setdefault(one.id, (one.title, ""))
             if title != one.title:
                 raise SystemExit(f"{one.id} has two titles: {title!r}, {one.title!r} in {where}")
-    checks = sorted(check for name in FEATURES for check in checks_of(name))
     parts = {
         "RULES": tuple(rules), "VERBS": verbs, "CATEGORIES": categories,
         "TABLES": tuple(entry(n, "rules:VERBS") for n, t in tables.items() if hasattr(t, "VERBS")),

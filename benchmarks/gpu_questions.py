@@ -69,9 +69,9 @@ PROBE = tuple(
         (
             "is the current context foreign: no",
             "initialize(); cu().cuCtxSetCurrent(retain())",
-            "has_foreign_context",
+            "has_other_context",
         ),
-        ("is it foreign: yes", "initialize(); retain(); own()", "has_foreign_context"),
+        ("is it foreign: yes", "initialize(); retain(); own()", "has_other_context"),
     )
 )
 

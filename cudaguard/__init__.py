@@ -42,47 +42,25 @@ if TYPE_CHECKING:
     from cudaguard.system.extensions import check_extension as check_extension
     from cudaguard.tools.explain import explain as explain
 
-_HOMES = {
-    "ArrayInterfaceError": "errors",
-    "ArrayInterfaceWarning": "errors",
-    "CheckResult": "core.checks",
-    "ConfigError": "errors",
-    "ContextError": "errors",
-    "ContextHandle": "features.cuda_init.repair",
-    "ContextWarning": "errors",
-    "CudaGuardError": "errors",
-    "CudaGuardWarning": "errors",
-    "Device": "features.cuda_init.repair",
-    "Event": "core.findings",
-    "ExtensionCheck": "elf.forecast",
-    "ExtensionError": "errors",
-    "ExtensionWarning": "errors",
-    "Finding": "core.findings",
-    "ForkWarning": "errors",
-    "GraphError": "errors",
-    "GraphWarning": "errors",
-    "Guard": "kernel",
-    "GuardBlock": "api",
-    "ImportOrderError": "errors",
-    "ImportOrderWarning": "errors",
-    "LateEnvironmentWarning": "errors",
-    "Rule": "core.rule",
-    "RuleError": "errors",
-    "Status": "core.findings",
-    "SymbolScopeWarning": "errors",
-    "active_rules": "api",
-    "add_rule": "api",
-    "check_extension": "system.extensions",
-    "create_context": "api",
-    "explain": "tools.explain",
-    "graph_safe": "features.cuda_graphs.functions",
-    "guard": "api",
-    "normalize": "features.array_interface.functions",
-    "status": "api",
-    "uninstall": "api",
-    "validate": "features.array_interface.functions",
+# Module -> the public names in it.
+_NAMES = {
+    "api": "GuardBlock active_rules add_rule create_context guard status uninstall",
+    "core.checks": "CheckResult",
+    "core.findings": "Event Finding Status",
+    "core.rule": "Rule",
+    "elf.forecast": "ExtensionCheck",
+    "errors": "ArrayInterfaceError ArrayInterfaceWarning ConfigError ContextError ContextWarning "
+    "CudaGuardError CudaGuardWarning ExtensionError ExtensionWarning ForkWarning GraphError "
+    "GraphWarning ImportOrderError ImportOrderWarning LateEnvironmentWarning RuleError "
+    "SymbolScopeWarning",
+    "features.array_interface.functions": "normalize validate",
+    "features.cuda_graphs.functions": "graph_safe",
+    "features.cuda_init.repair": "ContextHandle Device",
+    "kernel": "Guard",
+    "system.extensions": "check_extension",
+    "tools.explain": "explain",
 }
-
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 # By these names IPython finds what `%load_ext cudaguard` is to do; not for programs.
 _HOOKS = dict.fromkeys(("load_ipython_extension", "unload_ipython_extension"), "tools.ipython")
 

@@ -31,7 +31,7 @@ activation.core.kernel = kernel
 
 
 class GuardBlock:
-    """What `guard` returns: the guard is installed inside the block, which may be entered again."""
+    """Context manager of `guard`: installs the guard for its block; it may be entered again."""
 
     def __init__(self, layer: Layer) -> None:
         self._layer = layer
@@ -82,8 +82,7 @@ def guard(
         ConfigError: As for `install`; raised by this call, before the block.
         RuleError: As for `install`; raised by this call, before the block.
     """
-    asked = (mode, enable, disable, rules, config, context, children)
-    return GuardBlock(_layer("guard()", *asked))
+    return GuardBlock(_layer("guard()", *(mode, enable, disable, rules, config, context, children)))
 
 
 def _layer(*asked: Any) -> Layer:
@@ -112,8 +111,7 @@ def add_rule(rule: Rule) -> None:
     """
     from cudaguard.core.rule_check import check_rule
 
-    checked = check_rule(rule, "add_rule()", known=table.rule_ids)
-    activation.add((entry_of(checked), "add_rule()"))
+    activation.add((entry_of(check_rule(rule, "add_rule()", known=table.rule_ids)), "add_rule()"))
 
 
 def create_context(device: int | str | None = None) -> ContextHandle:
@@ -166,7 +164,7 @@ def launch() -> None:
     from cudaguard.core.record import begin
 
     end = activation.core.end
-    end.look, end.is_wanted = activation.core.error_ends, True
+    end.on_end, end.is_wanted = activation.core.error_ends, True
     begin(activation)
     boot()
     if activation.core.is_installed:  # the .pth line was first

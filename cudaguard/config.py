@@ -55,7 +55,7 @@ _NO = ("0", "false", "no", "off")
 
 
 class Settings(Record):
-    """What one source (the environment, a file) asks for; None or empty means nothing said."""
+    """Settings of one source (the environment, a file); None or empty where it says nothing."""
 
     source: str  # where this was said, for messages
     _: KW_ONLY

@@ -1,1 +1,1 @@
-"""Where the process is touched, and which feature acts: hooks, rules in force, what is told."""
+"""The engine: rules in force, repairs, detectors, the journal, and reporting of what is found."""

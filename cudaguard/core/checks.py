@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any, Literal, TypeVar
 
-    from cudaguard.core.findings import Finding
+    from cudaguard.core.findings import Finding, Kind
     from cudaguard.system.packages import Site
 
     T = TypeVar("T")
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 _MOST = 100  # findings of one check: a file that was made for it can cause any number
 FAILED_ITSELF = "the check itself failed"  # begins the reason of what is our own fault
 STATUSES: tuple[CheckStatus, ...] = ("ok", "warning", "fail", "skipped", "broken")
-OK, WARNING, FAIL, SKIPPED, BROKEN = STATUSES
-_STATUS_OF = dict(zip(SEVERITIES, (OK, WARNING, FAIL)))
+STATUS_OK, WARNING, FAIL, SKIPPED, STATUS_BROKEN = STATUSES
+_STATUS_OF = dict(zip(SEVERITIES, (STATUS_OK, WARNING, FAIL)))
 
 
 class Skipped(Exception):  # noqa: N818  # not an error
@@ -35,7 +35,7 @@ class Skipped(Exception):  # noqa: N818  # not an error
 
 
 class CheckResult(Record):
-    """What came of one check of ``cudaguard doctor``."""
+    """Result of one check of ``cudaguard doctor``."""
 
     id: str  # its id
     title: str  # what it looks at, as a noun
@@ -48,13 +48,22 @@ class CheckResult(Record):
 class Check(NamedTuple):
     """A check, as its file declares it."""
 
-    id: str  # its id
-    title: str  # what it looks at, as a noun: the verdict follows it
+    kind: Kind  # of what it finds; the title says what it looks at, as a noun: the verdict follows
     about: str  # what goes wrong, and what is read to know
     # Raises `Skipped` where there is nothing to look at
     run: Callable[[Site], Result]
     # The option without which it is not run; empty for one that only reads files
     option: Literal["", "--deep"] = ""
+
+    @property
+    def id(self) -> str:
+        """Its id, and that of what it finds."""
+        return self.kind.id
+
+    @property
+    def title(self) -> str:
+        """Subject of the check, a noun."""
+        return self.kind.title
 
 
 def run_check(site: Site, check: Check, tell: Callable[[str, BaseException], None]) -> CheckResult:
@@ -74,7 +83,7 @@ def run_check(site: Site, check: Check, tell: Callable[[str, BaseException], Non
         return ended(SKIPPED, str(why))
     except Exception as error:  # the others still have something to say
         tell(check.id, error)
-        return ended(BROKEN, f"{FAILED_ITSELF}: {type(error).__name__}: {error}")
+        return ended(STATUS_BROKEN, f"{FAILED_ITSELF}: {type(error).__name__}: {error}")
     if len(findings) > _MOST:
         seen = f"{seen}; the first {_MOST} of {len(findings):,} findings"
     return ended(status_of(findings), seen, findings[:_MOST])
@@ -103,7 +112,9 @@ def run_checks_aside(
         answer = next(answers)
         if isinstance(answer, NoAnswer):
             reason = answer.why + "; --timeout S gives it more" * answer.is_late
-            answer = CheckResult(check.id, check.title, BROKEN, reason, round(answer.seconds, 3))
+            answer = CheckResult(
+                check.id, check.title, STATUS_BROKEN, reason, round(answer.seconds, 3)
+            )
         results.append(answer)
     last = next(answers)
     return results, None if isinstance(last, NoAnswer) else last

@@ -71,10 +71,10 @@ def may_apply(rule: Rule, facts: Facts) -> bool:
 
 
 class Plan(NamedTuple):
-    """What follows from the rules for one watched module, in the order of doing."""
+    """Plan for one watched module by the rules in force, in the order of doing."""
 
     needs: tuple[tuple[str, str], ...] = ()  # (module to import first, id of the rule)
-    told: tuple[Rule, ...] = ()  # of the grade ``report``
+    reported: tuple[Rule, ...] = ()  # of the grade ``report``
     problems: tuple[str, ...] = ()  # contradictions, in words
 
 
@@ -86,10 +86,10 @@ def plan(
 ) -> Plan:
     """Return what the rules ask for around the import of `name`."""
     own = [rule for rule in rules_of(name) if applies(rule, facts)]
-    told = tuple(rule for rule in own if rule.grade == "report")
+    reported = tuple(rule for rule in own if rule.grade == "report")
     if not any(rule.needs and rule.grade != "report" for rule in own):
-        return Plan(told=told)
-    from cudaguard.core.findings import PYTHON
+        return Plan(reported=reported)
+    from cudaguard.core.findings import PYTHON_ITSELF
 
     # Other rules may order the prerequisites among themselves, or say the opposite: follow
     # the rules of every module that can be reached.
@@ -103,7 +103,7 @@ def plan(
         seen.add(module)
         package = module.rpartition(".")[0]
         if package:  # importing a.b imports a first, whatever a rule says
-            edges.append(Before(package, module, PYTHON, _UNDENIABLE))
+            edges.append(Before(package, module, PYTHON_ITSELF, _UNDENIABLE))
             todo.append(package)
         for rule in rules_of(module):
             if rule.needs and rule.grade != "report" and applies(rule, facts):
@@ -122,7 +122,7 @@ def plan(
         if (need, name) in left
     }
     needs = tuple((module, asked[module]) for module in order if module in asked)
-    return Plan(needs, told, tuple(problems))
+    return Plan(needs, reported, tuple(problems))
 
 
 def _rank(rule: Rule, users: bool) -> tuple[int, ...]:

@@ -52,7 +52,7 @@ class Detection:
             news.counters = lambda: known.counters()  # noqa: PLW0108  # it becomes another one
         if known is not None and known.last:
             news.begin_at(known.last, known.counted[2])
-        self._news = news.look()
+        self._news = news.changes()
         for entry in self._listeners("begin"):
             try:
                 self._tell(entry, "begin")
@@ -106,7 +106,7 @@ class Detection:
         """Return True if something is mapped or global that was not at the last look."""
         if self._list is None:
             return False
-        known, self._news = self._news, self._list.look()
+        known, self._news = self._news, self._list.changes()
         return known != self._news
 
     def error_passes(self, error: BaseException | None) -> None:
@@ -121,14 +121,14 @@ class Detection:
 
     def made(self, kind: type) -> Any:
         """Return the detector of a class, None if it was not made, or has failed."""
-        return next((one for one in list(self._made.values()) if type(one) is kind), None)
+        return next((made for made in list(self._made.values()) if type(made) is kind), None)
 
     def forget(self) -> None:
         """Have all of them put back what they have changed; a later look begins anew."""
         made, self._made, self.has_begun = self._made, {}, False
         self._ready, self._list = {}, None
-        for one in made.values():
-            self._have_forget(one)
+        for detector in made.values():
+            self._have_forget(detector)
 
     def _listeners(self, event: str) -> tuple[str, ...]:
         known = self._ready.get(event)
@@ -137,17 +137,17 @@ class Detection:
         if not self._hears:
             hears: dict[str, tuple[str, ...]] = {}
             for entry, events in self._table.index.DETECTORS:
-                for one in events:
-                    hears[one] = (*hears.get(one, ()), entry)
+                for heard in events:
+                    hears[heard] = (*hears.get(heard, ()), entry)
             self._hears = hears
         found = self._hears.get(event, ())
         # Who looks at what is loaded is made when looking begins, and never if it does not.
         looking = self._hears.get("begin", ())
         if event == "begin":
             return found
-        ready = [one for one in found if one not in looking or one in self._made]
+        ready = [kind for kind in found if kind not in looking or kind in self._made]
         if event in _EVERY_LOAD:
-            ready = [one for one in ready if getattr(self._made.get(one), "hears_loads", True)]
+            ready = [name for name in ready if getattr(self._made.get(name), "hears_loads", True)]
         self._ready[event] = found = tuple(o for o in ready if self._made.get(o, o) is not None)
         return found
 
@@ -157,14 +157,14 @@ class Detection:
 
     def _tell(self, entry: str, event: str, *details: Any) -> Any:
         try:
-            one = self._made.get(entry, self)
-            if one is None:  # it has failed
+            detector = self._made.get(entry, self)
+            if detector is None:  # it has failed
                 return None
-            if one is self:
+            if detector is self:
                 # Threads that come here at once get the same one.
-                one = self._made.setdefault(entry, self._table.resolve(entry)(self._core))
+                detector = self._made.setdefault(entry, self._table.resolve(entry)(self._core))
                 self._ready = {}
-            return getattr(one, event)(*details)
+            return getattr(detector, event)(*details)
         except Exception as error:
             if not is_own_failure(error):
                 raise
@@ -173,9 +173,9 @@ class Detection:
 
     def _failed(self, entry: str, error: Exception) -> None:
         """Hear a detector no more: its failure is told once, and costs no repairs."""
-        one, self._made[entry] = self._made.get(entry), None
+        detector, self._made[entry] = self._made.get(entry), None
         self._ready = {}
-        self._have_forget(one)
+        self._have_forget(detector)
         self._reporter.broken(f"looking at {entry.rpartition('.')[2]}", error)
 
     def _have_forget(self, detector: Any) -> None:

@@ -1,4 +1,4 @@
-"""What happens at a watched import or load: who has a part in it, in which order.
+"""Dispatch of each watched import and load to the repairs and detectors that it concerns, in order.
 
 The host of the hooks: one per process. It knows nothing of how it was switched on (that is
 `cudaguard.core.lifecycle`), and no feature by name: repairs and detectors are found in the table.
@@ -95,7 +95,7 @@ class Dispatch:
 
     @made_once
     def replacements(self) -> Replacements:
-        """What is replaced for rules."""
+        """Attributes that are replaced for rules."""
         from cudaguard.core.replace import Replacements
 
         return Replacements(self.reporter)
@@ -110,7 +110,7 @@ class Dispatch:
     @made_once
     def ctypes(self) -> LibraryLoads:
         """The loads by ctypes."""
-        return LibraryLoads(lambda one: self.native.scope_of_library(one), self)  # noqa: PLW0108
+        return LibraryLoads(lambda asked: self.native.scope_of_library(asked), self)  # noqa: PLW0108
 
     @made_once
     def lazy(self) -> LazyFilter:
@@ -128,7 +128,7 @@ class Dispatch:
 
     @made_once
     def recording(self) -> Recording:
-        """What else is told to a journal that is written to a file."""
+        """Events that only a journal which is written to a file gets."""
         from cudaguard.core.record import Recording
 
         return Recording(self.journal, is_traced=self.is_traced)
@@ -182,16 +182,16 @@ class Dispatch:
     def _make_callbacks(self, name: str) -> ImportCallbacks:
         own = self.registry.by_module.get(name, ())
         orders = self.registry.opt_in_orders.get(name, ())
-        is_plain = not orders and not any(one.asks for one in own) and name != "ctypes"
+        is_plain = not orders and not any(rule.asks for rule in own) and name != "ctypes"
         if is_plain and self._plain.around and not self.journal.is_written:
             return self._plain
         before: list[Callable[[ModuleSpec], None]] = [self.record_import]
         # What else is reported is so at a call.
-        if orders or any(one.needs or (one.grade == "report" and not one.does) for one in own):
+        if orders or any(rule.needs or (rule.grade == "report" and not rule.does) for rule in own):
             before += self.prerequisites().before(name)
         around: list[Callable[[ModuleSpec], Close | None]] = []
         after: list[Callable[..., None]] = []
-        if any(one.does for one in own):
+        if any(rule.does for rule in own):
             before += self.repairs.before(name)
             after += self.repairs.after(name)
         if self._plain.around or name in table.initializers or not (own or orders):
@@ -217,7 +217,7 @@ class Dispatch:
         """Take note of the import of a watched module."""
         details, where = None, ""
         if self.is_traced:
-            self.recording.look()  # what has come before is not this import's doing
+            self.recording.scan_missed_loads()  # what has come before is not this import's doing
             details = {"importing": importing()}
         if self.journal.is_written:
             where = describe(caller_frame())
@@ -241,12 +241,12 @@ class Dispatch:
         """Watch an import: what it does to the CUDA driver, and how it fails."""
         name = spec.name
         if not self.is_looking and self._is_asked_for(name):
-            self.look()
+            self.start_detection()
         closes = self.detection.publish("around_import", spec) if self.is_looking else []
 
         def close(error: BaseException | None) -> None:
-            for one in reversed(closes):
-                one(error)
+            for close in reversed(closes):
+                close(error)
             detection = vars(self).get("detection")
             if detection is None:
                 return
@@ -318,7 +318,7 @@ class Dispatch:
         copies: list[Any] = []
         self.scan_missed_loads()
         if mode & RTLD_GLOBAL:
-            self.look()  # what it adds to the global scope is to be told from what was there
+            self.start_detection()  # to tell what it makes global from what was
         if self.is_installed and os.sep in library:
             why, _ = self.kernel.of_loads().judged(library)
             if why.startswith("is"):
@@ -341,7 +341,7 @@ class Dispatch:
 
     def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], None]] | None:
         """Decide about extensions to be loaded with RTLD_GLOBAL (see `LoaderFlags`)."""
-        self.look()
+        self.start_detection()
         return self.native.scope_of_extensions(module)
 
     # --- after a load ---------------------------------------------------------------
@@ -418,18 +418,16 @@ class Dispatch:
         if not self.is_looking:
             self.kernel.patch()  # it may have come past us
             if self.kernel.of_loads().has_news():
-                self.look()
+                self.start_detection()
         return self.is_looking
 
-    def look(self) -> None:
+    def start_detection(self) -> None:
         """Begin to look: who owns what in the global symbol scope, who initializes CUDA; may raise.
 
         Nothing is imported for it that changes the process: what the loader has is read from
         memory.
         """
-        if not self.is_installed or self.is_looking:
-            return
-        if is_put_off(self.look):
+        if not self.is_installed or self.is_looking or is_put_off(self.start_detection):
             return
         self.detection.has_begun = True  # once, whatever becomes of it
         self.kernel.of_loads().loader.takes_all = True

@@ -1,4 +1,4 @@
-"""What the guard hands back; what is found, each kind under its id, and all words for it."""
+"""Findings: the objects handed back, and each kind of finding with its id and words."""
 
 from __future__ import annotations
 
@@ -69,23 +69,23 @@ class Finding(Record):
     @staticmethod
     def _complete(values: dict[str, Any]) -> None:
         values.update(evidence=tuple(values["evidence"]), links=tuple(values["links"]))
-        is_told = values["command"] or values["links"] or values["severity"] == "info"
-        if not is_told and values["id"].startswith("CG"):
+        has_next_step = values["command"] or values["links"] or values["severity"] == "info"
+        if not has_next_step and values["id"].startswith("CG"):
             values["command"] = f"cudaguard explain {values['id']}"
 
     def __str__(self) -> str:
         """Return a headline, and below it what follows and labeled lines; what is empty is not."""
-        return self._told(f"[{self.id}] ")
+        return self._text(f"[{self.id}] ")
 
     def as_error(self) -> str:
         """Return what an error that is raised for it says: what, remedy and command."""
-        return self._told(parts=("fix", "more", "run"))
+        return self._text(parts=("fix", "more", "run"))
 
-    def told(self, width: int, before: str) -> str:
+    def wrapped(self, width: int, before: str) -> str:
         """Return it as text that is wrapped, for behind what stands before it."""
-        return self._told(f"{before}[{self.id}] ", width)[len(before) :]
+        return self._text(f"{before}[{self.id}] ", width)[len(before) :]
 
-    def _told(self, lead: str = "", width: int = 0, **options: Any) -> str:
+    def _text(self, lead: str = "", width: int = 0, **options: Any) -> str:
         from cudaguard.files.layout import Page
 
         page = Page(width=width, more="cudaguard.status().findings")
@@ -131,7 +131,7 @@ SHOWN = 3  # of many files, symbols or libraries that are evidence
 
 
 class Kind(Record):
-    """What is found under one id: all its words but those of one case."""
+    """Kind of finding: its id, and all words that do not depend on the case."""
 
     id: str
     title: str  # what it is about, for lists and pages
@@ -171,7 +171,7 @@ def of_rule(rule: Rule, what: str, *evidence: str, **others: Any) -> Finding:
 
 
 FIX = "use mode 'fix' (CUDAGUARD=fix, cudaguard run --mode fix, or cudaguard.install('fix'))"
-PYTHON = "Python itself"  # where it takes the place of a rule: a package before its parts
+PYTHON_ITSELF = "Python itself"  # where it takes the place of a rule: a package before its parts
 
 
 def guarded_command() -> str:
@@ -198,8 +198,8 @@ def have_it_repaired(rule: Rule) -> tuple[str, str]:
         return "give the rule the grade 'automatic'", ""
     mode = _asked_for()
     if mode:
-        told = f"use mode 'fix' where the program asks for {mode!r}"
-        return f"{told} (cudaguard.install('fix'), pytest --cudaguard-mode fix)", guarded_command()
+        how = f"use mode 'fix' where the program asks for {mode!r}"
+        return f"{how} (cudaguard.install('fix'), pytest --cudaguard-mode fix)", guarded_command()
     return FIX, guarded_command()
 
 
@@ -362,7 +362,7 @@ def contradiction(problem: str) -> Finding:
         "Rules ask for import orders that contradict each other.",
         *problem.split("; "),
         remedy="switch one of these rules off, for example "
-        + switch_off(next(rule for rule in sides if rule != PYTHON)),
+        + switch_off(next(rule for rule in sides if rule != PYTHON_ITSELF)),
     )
 
 

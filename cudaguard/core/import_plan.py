@@ -1,4 +1,4 @@
-"""What the program will import, by the sources of whatever is running just now.
+"""Imports that the program will do, read from the sources of what is running.
 
 An order that is wanted only where both modules are used costs nothing there: the second import
 statement becomes the first.
@@ -433,9 +433,9 @@ def _judged(
                 likely.pop(name, None)
             else:
                 likely.setdefault(name, f"{step.file}:{step.line}")
-    for one in graph.later() if wanted > certain | likely.keys() else ():
-        for name in filter(one.brings, wanted - certain - likely.keys()):
-            likely[name] = f"{one.file}:{one.line}"
+    for module in graph.later() if wanted > certain | likely.keys() else ():
+        for name in filter(module.brings, wanted - certain - likely.keys()):
+            likely[name] = f"{module.file}:{module.line}"
     return Upcoming(frozenset(certain), likely)
 
 
@@ -512,7 +512,7 @@ def _tests_beside(modules: list[Module]) -> list[Module]:
     """Return the tests in the folders of some tests: they are collected one after the other."""
     from glob import glob
 
-    own = dict.fromkeys(os.path.dirname(one.file) for one in modules if not one.is_installed)
+    own = dict.fromkeys(os.path.dirname(m.file) for m in modules if not m.is_installed)
     paths = [os.path.join(escape(folder), pattern) for folder in own for pattern in _OF_TESTS]
     files = [file for path in paths for file in sorted(glob(path))]
     return [Module(os.path.basename(file)[:-3], "", file) for file in files]

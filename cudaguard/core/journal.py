@@ -47,7 +47,7 @@ class Journal:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """What was noted, oldest first."""
+        """Events noted so far, oldest first."""
         from cudaguard.core.findings import Event
 
         while True:

@@ -1,4 +1,4 @@
-"""Who has asked for the guard, and keeping the process in line with it.
+"""Layers of callers that asked for the guard, and the state of the process that follows from them.
 
 What is in force is computed from the open layers anew at every change, so that blocks may be
 left in any order and the last one to be left restores what was there before.
@@ -79,7 +79,7 @@ class Activation:
             self._install_hooks(wanted)
         self._follow(wanted, "off")
         if kernel.of_loads().has_news():
-            core.look()
+            core.start_detection()
         self._load_late_plugins()
 
     def install(self, layer: Layer) -> None:
@@ -173,13 +173,13 @@ class Activation:
                 before = core.reporter.mode
                 layers = [layer for layer in (self._base, *self._blocks) if layer]
                 wanted = self._combined(layers)
-                Permit.asked_for = next((one.mode for one in layers[::-1] if one.mode), "")
+                Permit.asked_for = next((layer.mode for layer in layers[::-1] if layer.mode), "")
                 if wanted.mode == "off":
                     self._uninstall_hooks()
                 else:
                     self._look_for_plugins(wanted, at_boot=at_boot)
                     self._install_hooks(wanted)
-                self._export(wanted.mode if any(one.children for one in layers) else "off")
+                self._export(wanted.mode if any(layer.children for layer in layers) else "off")
             self._follow(wanted, before)
             if core.is_installed and core.context not in ("none", "auto"):
                 self._create_context(core.context, at_boot=at_boot)
@@ -213,13 +213,8 @@ class Activation:
         if wanted.mode != "strict":
             core.reporter.deferred = []
         core.put_in_force(registry)
-        names = (
-            *registry.by_module,
-            *registry.opt_in_orders,
-            *table.index.INITIALIZERS,
-            *(self._plugins or ()),
-        )
-        self._watch(dict.fromkeys((*names, *wanted.watch, "ctypes")))
+        names = (*registry.by_module, *registry.opt_in_orders, *table.index.INITIALIZERS)
+        self._watch(dict.fromkeys((*names, *(self._plugins or ()), *wanted.watch, "ctypes")))
         kernel = core.kernel
         if kernel.asked is None:
             # Or asked for again, and another one was put in front.
@@ -229,7 +224,7 @@ class Activation:
         is_in_block = self._blocks and (self._base is None or self._base.mode == "off")
         has_filter = hasattr(sys, "set_lazy_imports_filter")
         if is_in_block and has_filter and wanted.mode in REPAIRING:
-            watched = {name for one in registry.entries for name in one.watch}
+            watched = {name for entry in registry.entries for name in entry.watch}
             core.lazy.roots = frozenset(name.partition(".")[0] for name in watched)
             core.lazy.install()
         elif core.made("lazy"):
@@ -253,16 +248,16 @@ class Activation:
         kernel.watched = {}
         stand_ins, kernel.stand_ins, kernel.cdll = kernel.stand_ins, [], None
         kernel.of_loads().loader.forget()
-        for one in stand_ins:
-            one.is_installed = False
-            if getattr(one.owner, one.name) is one.ours:
-                setattr(one.owner, one.name, one.original)
+        for stand_in in stand_ins:
+            stand_in.is_installed = False
+            if getattr(stand_in.owner, stand_in.name) is stand_in.ours:
+                setattr(stand_in.owner, stand_in.name, stand_in.original)
             else:  # someone else has patched on top, and ours passes through
-                core.reporter.changed(passes_through(one.what), stays=True)
+                core.reporter.changed(passes_through(stand_in.what), stays=True)
         if core.made("replacements"):
             core.replacements.follow(Registry((), {}))  # what a call asked for holds until `clear`
-        for one in filter(None, map(core.made, ("lazy", "end"))):
-            one.uninstall()
+        for hook in filter(None, map(core.made, ("lazy", "end"))):
+            hook.uninstall()
         if core.made("detection"):
             core.detection.forget()
         core.journal.write_to("")
@@ -272,13 +267,11 @@ class Activation:
     def in_place(self) -> tuple[str, ...]:
         """Return what is changed in this process now and will be put back, in words."""
         core, finders = self.core, self._finders()
+        is_retired = finders.RetiredFinder in map(type, sys.meta_path)
         parts = (
             ("sys.meta_path: one finder", finders.place_of(core.kernel) >= 0),
-            (
-                "sys.meta_path: one place, until no import is under way",
-                finders.RetiredFinder in map(type, sys.meta_path),
-            ),
-            *((one.what, True) for one in getattr(core.kernel, "stand_ins", ())),
+            ("sys.meta_path: one place, until no import is under way", is_retired),
+            *((stand_in.what, True) for stand_in in getattr(core.kernel, "stand_ins", ())),
             ("sys.set_lazy_imports_filter", core.made("lazy") and core.lazy.is_installed),
         )
         exported = (f"os.environ[{MODE_VARIABLE!r}]",) if self._exported else ()
@@ -311,7 +304,7 @@ class Activation:
         """Tell of rules that came too late, and of what is in the global symbol scope already."""
         core = self.core
         if core.kernel.of_loads().has_news() or any(map(is_imported, table.index.INITIALIZERS)):
-            core.look()
+            core.start_detection()
         self._load_late_plugins()
         if any(is_imported(name) for name in core.registry.by_module):
             from cudaguard.core.prerequisites import check_already_imported
@@ -400,8 +393,7 @@ class Activation:
             try:
                 loaded = load_plugin(entry, known=table.rule_ids)
             except program_errors(Exception, SystemExit) as error:
-                finding = findings.plugin_failed(entry.value, name, error)
-                self.core.reporter.found(finding)
+                self.core.reporter.found(findings.plugin_failed(entry.value, name, error))
             else:
                 rules += [(entry_of(rule), f"plug-in {entry.value}") for rule in loaded]
         self.add(*rules)

@@ -1,4 +1,4 @@
-"""What must come before a watched module: planned across all rules, then imported in order.
+"""Prerequisites of a watched module: planned across all rules, then imported in order.
 
 A word among the needs of rules that is no module (``context``) is a prerequisite of a feature.
 """
@@ -96,9 +96,7 @@ class Prerequisites:
         """Return what is to be called before a module is imported."""
         self._activated = self._wake(name)
         found = plan(name, self._rules_of, self._registry.is_users, Facts())
-        if not any(found):
-            return []
-        return [lambda spec: self._follow(name, found, spec)]
+        return [lambda spec: self._follow(name, found, spec)] if any(found) else []
 
     def _wake(self, name: str) -> dict[str, Rule]:
         """Return the rules that are off and whose needs the program will import all the same.
@@ -113,8 +111,8 @@ class Prerequisites:
                     entries[entry.id] = entry
                     todo += entry.needs
         missing = {
-            id: frozenset(need for need in one.needs if need not in sys.modules)
-            for id, one in entries.items()
+            id: frozenset(need for need in entry.needs if need not in sys.modules)
+            for id, entry in entries.items()
         }
         wanted = frozenset(filter(is_installed, frozenset().union(*missing.values())))
         if not wanted:
@@ -135,7 +133,7 @@ class Prerequisites:
 
     def _rules_of(self, name: str) -> tuple[Rule, ...]:
         orders = self._registry.opt_in_orders.get(name, ())
-        activated = (self._activated[one.id] for one in orders if one.id in self._activated)
+        activated = (self._activated[order.id] for order in orders if order.id in self._activated)
         return (*self._registry.rules_of(name), *activated)
 
     def _follow(self, watched: str, plan: Plan, spec: ModuleSpec) -> None:
@@ -149,7 +147,7 @@ class Prerequisites:
             stop = ImportOrderError("; ".join(plan.problems), name=spec.name, path=spec.origin)
             is_last = problem is plan.problems[-1]
             reporter.found(findings.contradiction(problem), frame, stop=stop if is_last else None)
-        for rule in plan.told:
+        for rule in plan.reported:
             for need in rule.needs:
                 self._tell_order(rule, need, watched, frame)
             if not rule.needs and not rule.actions:
@@ -198,7 +196,7 @@ class Prerequisites:
 
 # --- What came too early, or past the guard -------------------------------------------------------
 
-_told: set[tuple[str, str]] = set()  # module and rule: one look is enough
+_reported: set[tuple[str, str]] = set()  # module and rule: one look is enough
 
 
 def check_already_imported(core: Any, *, at_start: bool) -> None:
@@ -211,24 +209,24 @@ def check_already_imported(core: Any, *, at_start: bool) -> None:
         is_late = name not in core.seen
         if is_late:
             core.early.add(name)
-        for one in entries:
-            is_missed, number = core.repairs.late(name, one, is_late=is_late, at_start=at_start)
+        for entry in entries:
+            is_missed, number = core.repairs.late(name, entry, is_late=is_late, at_start=at_start)
             done += number
-            if is_late and (name, one.id) not in _told:
-                _told.add((name, one.id))
-                _tell_late(core, name, one, is_missed=is_missed, at_start=at_start)
+            if is_late and (name, entry.id) not in _reported:
+                _reported.add((name, entry.id))
+                _tell_late(core, name, entry, is_missed=is_missed, at_start=at_start)
     if done:
         core.repairs.again()
 
 
-def _tell_late(core: Any, name: str, one: RuleEntry, *, is_missed: bool, at_start: bool) -> None:
-    is_only_told = one.grade == "report" and not one.needs and not one.does
-    if not is_only_told and not (one.needs or is_missed):
+def _tell_late(core: Any, name: str, entry: RuleEntry, *, is_missed: bool, at_start: bool) -> None:
+    is_report_only = entry.grade == "report" and not entry.needs and not entry.does
+    if not is_report_only and not (entry.needs or is_missed):
         return
-    rule = one.rule
+    rule = entry.rule
     if not applies(rule, Facts()):
         return
-    if is_only_told:  # it would have changed nothing to come earlier
+    if is_report_only:  # it would have changed nothing to come earlier
         core.reporter.found(findings.known_fault(rule, name, "", named_versions(rule, Facts())))
         return
     missing = core.prerequisites().missing_before(rule, name)
@@ -237,7 +235,7 @@ def _tell_late(core: Any, name: str, one: RuleEntry, *, is_missed: bool, at_star
             core.reporter.found(findings.out_of_order(rule, need, name, ""), caller_frame())
     elif is_missed or missing:
         verbs = core.repairs.table.index.VERBS
-        verb = next((verb for verb, _ in one.does if "late" in verbs[verb]), "")
+        verb = next((verb for verb, _ in entry.does if "late" in verbs[verb]), "")
         finding = findings.too_late(rule, name, at_start=at_start)
         core.reporter.found(finding, caller_frame(), stop=LATER, verb=verb)
 

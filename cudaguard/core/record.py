@@ -83,9 +83,9 @@ def _keep(journal: Journal, folder: str) -> tuple[int, bool]:
 def _rank() -> dict[str, int]:
     """Return ``rank`` and, where it is known, ``ranks``; nothing outside a job."""
     for names in _RANKS:
-        told = [os.environ.get(name, "") for name in names]
-        if told[0].isdecimal():
-            pairs = zip(("rank", "ranks"), told)
+        values = [os.environ.get(name, "") for name in names]
+        if values[0].isdecimal():
+            pairs = zip(("rank", "ranks"), values)
             return {key: int(value) for key, value in pairs if value.isdecimal()}
     return {}
 
@@ -327,7 +327,7 @@ class Recording:
 
     def begins(self, file: str, module: str = "") -> None:
         """Note that a library is about to be loaded, or an extension module of some name."""
-        self.look()  # what came past us, or by a load that encloses this one
+        self.scan_missed_loads()  # what came past us, or by a load that encloses this one
         details: dict[str, object] = {"importing": importing()}
         if module:
             details["module"] = module
@@ -335,13 +335,13 @@ class Recording:
 
     def ended(self, file: str) -> None:
         """Note that a library has been loaded, after whatever came with it."""
-        self.look(file)
+        self.scan_missed_loads(file)
         self._journal.note("loaded", file)
 
     def import_ended(self, name: str, kind: str = "imported") -> None:
         """Note that an import has ended; traced, after what it mapped past us."""
         if self._is_traced:
-            self.look()
+            self.scan_missed_loads()
         self._journal.note(kind, name)
 
     def note_failure(self, spec: ModuleSpec) -> Close:
@@ -359,10 +359,10 @@ class Recording:
 
         def end() -> None:
             also()
-            self.look()
+            self.scan_missed_loads()
             self._journal.note("end", "")
 
-        self.look()
+        self.scan_missed_loads()
         register(end)
 
     def watch_extension(self, spec: ModuleSpec) -> Close:
@@ -378,7 +378,7 @@ class Recording:
 
         return close
 
-    def look(self, cause: str = "") -> None:
+    def scan_missed_loads(self, cause: str = "") -> None:
         """Note what is new; `cause` is the library that brought it, empty if nobody knows."""
         if self._news is None:
             # An import from here would end here again.

@@ -118,7 +118,7 @@ def holds(when: Mapping[str, Any], platform: str, machine: str, environ: Mapping
 def built_in(platform: str = sys.platform) -> list[tuple[RuleEntry, str]]:
     """Return the entries of the built-in rules, with their origin; Windows' own only there."""
     entries = (RuleEntry(*row) for row in table.index.RULES)
-    return [(one, BUILT_IN) for one in entries if platform == "win32" or not one.is_for_windows]
+    return [(e, BUILT_IN) for e in entries if platform == "win32" or not e.is_for_windows]
 
 
 class Registry:
@@ -177,7 +177,7 @@ def _by_module(entries: Iterable[RuleEntry]) -> dict[str, tuple[RuleEntry, ...]]
 
 
 class Layer(Record):
-    """What one call asks for."""
+    """Settings of one call of `install` or `guard`."""
 
     mode: str | None = None  # a mode, or None for "whatever the environment or the file say"
     switches: Mapping[str, bool] = {}  # rule id -> enabled or disabled

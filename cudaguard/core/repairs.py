@@ -8,6 +8,7 @@ raised here.
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 from cudaguard.core.registry import Registry, made_once
 from cudaguard.files import fixed_part, matches, os
@@ -53,24 +54,19 @@ class Repairs:
 
     def before(self, name: str) -> list[Callable[[ModuleSpec], None]]:
         """Return what is to be called before a module is imported."""
-        found: list[Callable[[ModuleSpec], None]] = [
-            lambda spec, do=do: self._import(*do, spec, can_raise=True)  # type: ignore[misc]
-            for do in self._of_module("before", name)
-        ]
-        return found if RTLD_GLOBAL else [*found, self._tell_unsupported]
+        asked = self._of_module("before", name)
+        found = [partial(self._import, *do, can_raise=True) for do in asked]
+        return [*found, *(() if RTLD_GLOBAL else (self._tell_unsupported,))]
 
     def after(self, name: str) -> list[Callable[[ModuleSpec, object], None]]:
         """Return what is to be called when a module was imported."""
-        return [
-            lambda spec, _, do=do: self._import(*do, spec)  # type: ignore[misc]
-            for do in self._of_module("after", name)
-        ]
+        return [partial(self._import, *do) for do in self._of_module("after", name)]
 
     def _of_module(self, moment: str, name: str) -> Iterator[tuple[str, list[RuleEntry]]]:
         own = [e for e in self.registry.by_module.get(name, ()) if self._is_supported(e)]
         verbs = {verb for entry in own for verb, _ in entry.does}
-        for entry, its in self.table.moments(moment, verbs).items() if own else ():
-            yield entry, [e for e in own if any(verb in its for verb, _ in e.does)]
+        for entry, wanted in self.table.moments(moment, verbs).items() if own else ():
+            yield entry, [e for e in own if any(verb in wanted for verb, _ in e.does)]
 
     def _is_supported(self, entry: RuleEntry) -> bool:
         return bool(entry.does and (RTLD_GLOBAL or entry.is_for_windows))
@@ -80,15 +76,15 @@ class Repairs:
         from cudaguard.core import findings
         from cudaguard.core.rule_check import toml_text
 
-        for one in self.registry.by_module.get(spec.name, ()):
-            is_asked = not self._is_supported(one) and _applies(one)
-            for action in one.rule.actions if is_asked else ():
-                self.reporter.found(findings.unsupported(one.rule, toml_text(action)))
+        for entry in self.registry.by_module.get(spec.name, ()):
+            is_asked = not self._is_supported(entry) and _applies(entry)
+            for action in entry.rule.actions if is_asked else ():
+                self.reporter.found(findings.unsupported(entry.rule, toml_text(action)))
 
     def _import(
-        self, entry: str, entries: Iterable[RuleEntry], spec: ModuleSpec, *, can_raise: bool = False
+        self, entry: str, entries: Iterable[RuleEntry], spec: ModuleSpec, *_: object, **how: bool
     ) -> None:
-        self.do(entry, entries, spec.name, spec.origin, can_raise=can_raise)
+        self.do(entry, entries, spec.name, spec.origin, **how)
 
     def do(
         self,
@@ -117,18 +113,18 @@ class Repairs:
         **how: bool,
     ) -> Iterator[Request]:
         """Yield what the rules ask for whose conditions hold; nothing once the guard is down."""
-        its = self.table.index.VERBS
-        for one in entries:
-            if self.reporter.mode != "off" and _applies(one):
-                asked = one.asked
+        moments = self.table.index.VERBS
+        for row in entries:
+            if self.reporter.mode != "off" and _applies(row):
+                asked = row.asked
                 if asked[0] != entry:
-                    verbs = (verb for verb, _ in one.does if entry in its[verb].values())
-                    asked = one.asked = entry, tuple(verbs)
-                yield self.request(one, asked[1], name, path, **how)
+                    verbs = (verb for verb, _ in row.does if entry in moments[verb].values())
+                    asked = row.asked = entry, tuple(verbs)
+                yield self.request(row, asked[1], name, path, **how)
 
     @made_once
     def request(self) -> Callable[..., Request]:
-        """What makes a request, with the arguments of `Request` from the entry on."""
+        """Constructor of requests; takes the arguments of `Request` from the entry on."""
         from cudaguard.core.request import Request
 
         return lambda *asked, **more: Request(self, *asked, **more)
@@ -153,14 +149,14 @@ class Repairs:
                 for entry, entries in self._of_module("after", name):
                     self.do(entry, entries, name)
 
-    def late(self, name: str, one: RuleEntry, *, is_late: bool, at_start: bool) -> tuple[bool, int]:
+    def late(self, name: str, row: RuleEntry, *, is_late: bool, at_start: bool) -> tuple[bool, int]:
         """Do what is left for a module that is there; return if too late, and how much was done."""
         from cudaguard.core.request import MISSED
 
         is_missed, done = False, 0
-        for entry in self.table.moments("late", (verb for verb, _ in one.does)):
-            for request in self.requests(entry, [one], name, at_start=at_start):
-                key = (name, one.id, request.permit.acts)
+        for entry in self.table.moments("late", (verb for verb, _ in row.does)):
+            for request in self.requests(entry, [row], name, at_start=at_start):
+                key = (name, row.id, request.permit.acts)
                 if (is_late or request.permit.acts) and key not in self._checked:
                     self._checked.add(key)
                     outcomes = list(self.table.resolve(entry)(request) or ())
@@ -170,14 +166,14 @@ class Repairs:
 
     def again(self) -> None:
         """Have late repairs done again: one may have brought something to light for another."""
-        for one in self.registry.entries:
-            for name in [name for name in one.watch if is_imported(name)][:1]:
-                for entry in self.table.moments("late", (verb for verb, _ in one.does)):
-                    self.do(entry, [one], name)
+        for row in self.registry.entries:
+            for name in [name for name in row.watch if is_imported(name)][:1]:
+                for entry in self.table.moments("late", (verb for verb, _ in row.does)):
+                    self.do(entry, [row], name)
 
 
 class NativeRepairs:
-    """What the rules in force want done when a library is opened or an extension is mapped.
+    """Repairs at native loads: a library is opened, or an extension is mapped.
 
     Made again when other rules come into force.
     """
@@ -200,13 +196,13 @@ class NativeRepairs:
             if due:  # on Windows those that come later may need a newer one
                 done = [item for item in due if not item[0].is_for_windows]
                 self._first = [item for item in self._first if item not in done]
-            elif not any(self._beginning_as(one, needed) for one in ("needing", "choosing")):
+            elif not any(self._beginning_as(moment, needed) for moment in ("needing", "choosing")):
                 self._of_no_concern.add(needed)
-            for one, entry, name in due:
-                self._map(entry, one, spec, name)
-        for one, entry, _ in self._with_moment("masking") if masked_for else ():
-            if _covers(one, masked_for):
-                self._map(entry, one, spec)
+            for row, entry, name in due:
+                self._map(entry, row, spec, name)
+        for row, entry, _ in self._with_moment("masking") if masked_for else ():
+            if _covers(row, masked_for):
+                self._map(entry, row, spec)
 
     def choose(self, file: str, name: str, needed: Iterable[str]) -> None:
         """Have the right one opened of several copies of what is about to be mapped.
@@ -215,19 +211,19 @@ class NativeRepairs:
         it.
         """
         for library in self._beginning_as("choosing", needed):
-            for one, entry, value in self._with_moment("choosing"):
+            for row, entry, value in self._with_moment("choosing"):
                 if matches(library, (value,)):
-                    self._repairs.do(entry, [one], name, file, library, can_raise=True)
+                    self._repairs.do(entry, [row], name, file, library, can_raise=True)
 
     def provide(self, spec: ModuleSpec, needed: tuple[str, ...]) -> bool:
         """Have brought what an extension needs; True if something was done."""
         done = 0
         needed = self._beginning_as("needing", needed)
-        for one, entry, value in self._with_moment("needing") if needed else ():
-            if one.watch[0] not in sys.modules:
+        for row, entry, value in self._with_moment("needing") if needed else ():
+            if row.watch[0] not in sys.modules:
                 fitting = tuple(name for name in needed if matches(name, (value,)))
                 if fitting:
-                    done += self._map(entry, one, spec, fitting)
+                    done += self._map(entry, row, spec, fitting)
         return done > 0
 
     def provide_after(self, spec: ModuleSpec, error: ImportError) -> bool:
@@ -259,14 +255,14 @@ class NativeRepairs:
         if not (found or _UNDEFINED in said or _OUTDATED in said):
             return False
         missing = missing if found else ""
-        for one, entry, value in self._with_moment("lacking"):
+        for row, entry, value in self._with_moment("lacking"):
             is_meant = not found or matches(missing, (value,))
-            if is_meant and self._repairs.do(entry, [one], name, file, missing, can_raise=True):
+            if is_meant and self._repairs.do(entry, [row], name, file, missing, can_raise=True):
                 return True
         return False
 
-    def _map(self, entry: str, one: RuleEntry, spec: ModuleSpec, *more: object) -> int:
-        return self._repairs.do(entry, [one], spec.name, spec.origin, *more, can_raise=True)
+    def _map(self, entry: str, row: RuleEntry, spec: ModuleSpec, *more: object) -> int:
+        return self._repairs.do(entry, [row], spec.name, spec.origin, *more, can_raise=True)
 
     def scope_of_library(self, library: str) -> tuple[bool, Callable[[], None]] | None:
         """Decide about a library to be loaded with RTLD_GLOBAL (see `LibraryLoads`)."""
@@ -284,8 +280,8 @@ class NativeRepairs:
         self, fitting: list[tuple[RuleEntry, str, str]], source: str, subject: str, *, is_file: bool
     ) -> tuple[bool, Callable[[], None]] | None:
         repairs = self._repairs
-        for one, entry, _ in fitting:
-            for request in repairs.requests(entry, [one], source):
+        for row, entry, _ in fitting:
+            for request in repairs.requests(entry, [row], source):
                 scope = repairs.table.resolve(entry)(request, subject, is_file)
                 if scope is not None:
                     return scope[0], self._opened(request, scope[1])
@@ -311,25 +307,25 @@ class NativeRepairs:
         if found is None:
             verbs = self._repairs.table.index.VERBS
             found = self._native[moment] = tuple(
-                (one, verbs[verb][moment], str(value))
-                for one in self._repairs.registry.entries
-                for verb, value in one.does
+                (entry, verbs[verb][moment], str(value))
+                for entry in self._repairs.registry.entries
+                for verb, value in entry.does
                 if moment in verbs[verb]
             )
         return found
 
 
-def _applies(one: RuleEntry) -> bool:
+def _applies(row: RuleEntry) -> bool:
     """Return True if all conditions of a rule hold here; the rule is made only if need be."""
-    is_so = one.applies()
+    is_so = row.applies()
     if is_so is not None:
         return is_so
     from cudaguard.core.decide import applies
     from cudaguard.system.facts import Facts
 
-    return applies(one.rule, Facts())
+    return applies(row.rule, Facts())
 
 
-def _covers(one: RuleEntry, module: str) -> bool:
+def _covers(row: RuleEntry, module: str) -> bool:
     """Return True if the rule watches the module or a package around it."""
-    return any(module == name or module.startswith(f"{name}.") for name in one.watch)
+    return any(module == name or module.startswith(f"{name}.") for name in row.watch)

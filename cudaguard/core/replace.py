@@ -82,7 +82,7 @@ class Replacements:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Where something is replaced, in words."""
+        """Replaced attributes, in words."""
         return tuple(self._places.copy())  # in one step, also without the GIL
 
     def put(

@@ -1,4 +1,4 @@
-"""Who hears of a finding, and how: each finding once per process.
+"""Reporting of findings, each once per process: as a warning, in the log, or both.
 
 Everyone can read it in ``status()`` and in the log. A warning comes only from the main process
 and, under a launcher, from local rank 0; eight ranks that say the same help nobody. Only that a
@@ -31,14 +31,14 @@ class Channel:
 
     def __init__(self, home: int) -> None:
         self.findings: list[Finding] = []
-        self._told: dict[tuple[str, str], object] = {}
+        self._reported: dict[tuple[str, str], object] = {}
         self._home = home  # id of the process that the guard was first installed in
 
     def record(self, finding: Finding) -> bool:
         """Keep the finding; False if this process knows it already."""
         # In one step: threads may come with the same at once.
         mine = object()
-        if self._told.setdefault((finding.id, finding.what), mine) is not mine:
+        if self._reported.setdefault((finding.id, finding.what), mine) is not mine:
             return False
         self.findings.append(finding)
         return True
@@ -141,7 +141,7 @@ def _warn(
     except own_errors(OSError, ValueError):  # no terminal: whole lines, for those who search
         columns = 0
     lead = f"{file}:{line}: {category.__name__}: "
-    text = finding.told(columns and max(40, min(columns, 120)), lead)
+    text = finding.wrapped(columns and max(40, min(columns, 120)), lead)
     module = frame.f_globals.get("__name__") if frame else None
     if not isinstance(module, str):  # the user's filters may name one
         module = "cudaguard"

@@ -1,4 +1,4 @@
-"""What the guard has found and done in this process, and telling it: one way for everybody.
+"""Record of what the guard found and changed in this process; the one way to report either.
 
 Three verbs: something was `repaired` for a rule, something was `changed` beside that, a fault was
 `found`. Who hears of a finding is decided here and nowhere else: by mode, severity, the detectors
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Later(str):
-    """What `strict` raises at the next watched import; empty for what the finding says."""
+    """Error that `strict` raises at the next watched import; empty for what the finding says."""
 
     __slots__ = ()
 
@@ -52,12 +52,12 @@ class Repaired(Record):
 
     @property
     def words(self) -> str:
-        """What was done, and by which rule."""
+        """The repair in words, with its rule."""
         return f"{self.done} by {self.rule}" if self.rule else self.done
 
     @property
     def done(self) -> str:
-        """What was done."""
+        """The repair in words."""
         return f"{self.subject}: {self.how or self.verb}"
 
 
@@ -98,8 +98,8 @@ class Reporter:
         if stays:
             self._changes[done.words] = True
         off = f"; to switch this off: CUDAGUARD_RULES=-{rule} or install(disable=[{rule!r}])"
-        told = f"{done.done} at {where}" if where else done.done
-        self.log(f"{rule}: {told}{off}" if rule else told)
+        text = f"{done.done} at {where}" if where else done.done
+        self.log(f"{rule}: {text}{off}" if rule else text)
 
     def changed(self, subject: str, *, stays: bool) -> None:
         """Take note that something in this process is not as it was."""
@@ -111,13 +111,13 @@ class Reporter:
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """What was changed, in words; what stays after `uninstall` is marked."""
+        """Changes in words; those that stay after `uninstall` are marked."""
         known = dict(self._changes)
         return tuple(f"{subject}{STAYS}" if stays else subject for subject, stays in known.items())
 
     @property
     def lasting(self) -> tuple[str, ...]:
-        """What was changed and stays after `uninstall`, in words."""
+        """Changes that stay after `uninstall`, in words."""
         return tuple(subject for subject, stays in dict(self._changes).items() if stays)
 
     def found(
@@ -187,7 +187,7 @@ class Reporter:
 
     @property
     def repairs(self) -> tuple[Repaired, ...]:
-        """What was repaired, each once."""
+        """Repairs, each once."""
         return tuple(self._repairs.copy())  # in one step, also without the GIL
 
     @property

@@ -1,4 +1,4 @@
-"""What a rule asks of a repair at one moment, and what the repair reports."""
+"""Requests to repairs, each for one rule at one moment, and the outcomes that repairs report."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Refused:
 
 
 class Request:
-    """What a rule asks of a repair at one moment."""
+    """Request of a rule to a repair at one moment."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Request:
 
     @property
     def replacements(self) -> Replacements:
-        """What has what was replaced; what it keeps of this says later for which line."""
+        """Registry of replaced attributes; it keeps this request to name the line later."""
         self.frame  # noqa: B018  # looked for now
         return self._replacements()
 

@@ -1,4 +1,4 @@
-"""What a rule says: one piece of knowledge, as data that cannot be changed; what it permits."""
+"""Rules as data that cannot be changed, and permits: what a repair may do for a rule."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ _, OPT_IN, REPORT = GRADES
 
 
 class Permit:
-    """What a repair may do: one object, switched when mode or rules change, read at every call.
+    """Permit of a repair: one object, switched when mode or rules change, read at every call.
 
     It `acts` if it may change anything, `looks` as long as its rule is in force, and `tells` what
     it finds, which is otherwise only recorded.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cudaguard.core.rule import Rule
 from cudaguard.core.table import RESERVED_PREFIX, table
 from cudaguard.errors import RuleError
-from cudaguard.files.text import closest
+from cudaguard.files.text import close_match
 from cudaguard.kernel import distributions, start_of
 from cudaguard.model import GRADES, Record, plain
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class ValueType(Record):
-    """What values a verb or a parameter takes."""
+    """Type of the values that a verb or a parameter takes."""
 
     expected: str  # the values in words, as errors and the reference name them
     fits: Callable[[object], bool]  # returns False for values of another type or form
@@ -153,7 +153,7 @@ def _wrong_verbs(action: dict[Any, Any], found: list[str], show: Show) -> str:
         tables = ", ".join(show(_corrected(verbs[key], action)) for key in found)
         return f"a table has one verb, not {len(found)}; write [{tables}]"
     for key, value in action.items():
-        close = closest(key, verbs)
+        close = close_match(key, verbs)
         if close:
             right = show(_corrected(verbs[close], {**action, close: value}))
             return f"{key!r} is not a verb; did you mean {right}?"
@@ -191,7 +191,7 @@ def _corrected(verb: Verb, action: Mapping[Any, Any]) -> dict[str, object]:
     table = {verb.name: value if KINDS[verb.kind].fits(value) else verb.example}
     known = [parameter.name for parameter in verb.parameters]
     # A key that is nearly a parameter's gives its value.
-    meant = {closest(key, known): action[key] for key in action if key not in known}
+    meant = {close_match(key, known): action[key] for key in action if key not in known}
     for parameter in verb.parameters:
         value = action.get(parameter.name, meant.get(parameter.name))
         if KINDS[parameter.kind].fits(value):
@@ -210,7 +210,7 @@ def toml_text(value: object) -> str:
         return str(value).lower()
     if isinstance(value, str):
         text = value.replace("\\", "\\\\").replace('"', '\\"')
-        safe = (one if one >= " " and one != "\x7f" else f"\\u{ord(one):04x}" for one in text)
+        safe = (char if char >= " " and char != "\x7f" else f"\\u{ord(char):04x}" for char in text)
         return f'"{"".join(safe)}"'
     if isinstance(value, dict):
         items = ", ".join(f"{_toml_key(key)} = {toml_text(item)}" for key, item in value.items())
@@ -421,7 +421,7 @@ def scan_plugins(path: Iterable[str]) -> dict[str, tuple[Entry, ...]]:
     """
     found: dict[str, tuple[Entry, ...]] = {}
     seen: set[str] = set()
-    for folder in distributions(dict.fromkeys(one for one in path if isinstance(one, str))):
+    for folder in distributions(dict.fromkeys(name for name in path if isinstance(name, str))):
         name = folder.rpartition("/")[2]
         project = _project(name)
         if project not in seen:

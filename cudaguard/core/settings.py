@@ -1,4 +1,4 @@
-"""What callers, the environment and files ask for, and what is in force when all is combined.
+"""Settings of callers, the environment and files, and what is in force when they are combined.
 
 Each `install` and each open `guard` block is one layer. Precedence, strongest first: the kill
 switch ``CUDAGUARD=off``, the newest layer's argument, the environment, the file, ``fix``.
@@ -58,7 +58,7 @@ def combine(
     layers: Sequence[Layer], added: Iterable[Sourced], environ: Mapping[str, str]
 ) -> InForce:
     """Return what is in force when the layers (oldest first) meet the environment."""
-    said, problems = config.read_environment(environ)
+    variables, problems = config.read_environment(environ)
     switches: dict[str, bool] = {}
     rules: list[Sourced] = built_in()
     asked = Layer()
@@ -66,43 +66,43 @@ def combine(
         asked = layer.over(asked)
     file = asked.file
     try:
-        if file is None and said.config:
-            file = config.read_file(said.config)
+        if file is None and variables.config:
+            file = config.read_file(variables.config)
         if file is not None:
-            its = _rules_of(file)
+            of_file = _rules_of(file)
             switches.update(_known_switches(file.switches, file.source))
-            rules += its
+            rules += of_file
     except (ConfigError, RuleError) as error:
         problems.append(str(error))
         file = None
     except ImportError as error:  # one of our dependencies is missing
-        source = said.config if file is None else file.source
+        source = variables.config if file is None else file.source
         problems.append(f"{source}: cannot be read in this environment: {error}")
         file = None
     file = file or config.Settings("no file")
-    for id, state in said.switches.items():  # one that cannot be used must not cost the others
+    for id, state in variables.switches.items():  # one that cannot be used must not cost the others
         try:
             switches.update(_known_switches({id: state}, config.RULES_VARIABLE))
         except ConfigError as error:
             problems.append(str(error))
 
     word = environ.get(MODE_VARIABLE, "").strip()
-    if said.mode == "off" or not layers:
+    if variables.mode == "off" or not layers:
         mode = "off"
-    elif word and said.mode is None and all(layer.alone for layer in layers):
+    elif word and variables.mode is None and all(layer.alone for layer in layers):
         mode = "off"  # an unknown word in the variable that alone activates us
     else:
-        mode = asked.mode or said.mode or file.mode or "fix"
+        mode = asked.mode or variables.mode or file.mode or "fix"
     return InForce(
         mode,
         {**switches, **asked.switches},
         (*rules, *added, *asked.rules),
-        said.journal or file.journal,
-        (file.plugins if said.plugins is None else said.plugins) is not False,
-        asked.context or said.context or file.context or "none",
-        (*said.watch, *file.watch),
+        variables.journal or file.journal,
+        (file.plugins if variables.plugins is None else variables.plugins) is not False,
+        asked.context or variables.context or file.context or "none",
+        (*variables.watch, *file.watch),
         # Who has switched us off hears nothing of us.
-        () if said.mode == "off" else tuple(problems),
+        () if variables.mode == "off" else tuple(problems),
     )
 
 
@@ -112,12 +112,12 @@ def mode_for_child(asked: str | None, environ: Mapping[str, str]) -> config.Mode
     ``CUDAGUARD=off`` in its environment beats the mode `asked` on the command line, of which a
     ConfigError says that there is none.
     """
-    said, _ = config.read_environment(environ)
+    variables, _ = config.read_environment(environ)
     chosen = None if asked is None else config.parse_mode(asked, "--mode")
-    chosen = "off" if said.mode == "off" else chosen or said.mode
-    if chosen is None and said.config:
+    chosen = "off" if variables.mode == "off" else chosen or variables.mode
+    if chosen is None and variables.config:
         try:
-            chosen = config.read_file(said.config).mode
+            chosen = config.read_file(variables.config).mode
         except (ConfigError, ImportError):  # the guard of the program tells of it
             pass
     return chosen or "fix"

@@ -52,7 +52,7 @@ def github(*places: str) -> tuple[str, ...]:
 
 
 class FeatureTable:
-    """What the features have for the core, resolved on first use.
+    """Table of what features have for the core; entries are resolved on first use.
 
     In the index, RULES have id, entry of the rules of their module, grade, watched modules, needs,
     (verb, value) of the actions, and conditions that are cheap to ask. VERBS, and what built-in
@@ -96,13 +96,13 @@ class FeatureTable:
         return tuple(self.rule(id, entry) for id, entry, *_ in self.index.RULES)
 
     def kinds(self) -> Iterator[Kind]:
-        """Yield all kinds of findings."""
+        """Yield all kinds of findings, but those of doctor's checks."""
         from cudaguard.core.findings import Kind
 
         for module in self.index.FINDINGS:
             __import__(module)
             for found in vars(sys.modules[module]).values():
-                if isinstance(found, Kind):
+                if isinstance(found, Kind) and found.id in self.index.IDS:
                     yield found
 
     def kind(self, id: str) -> Kind | None:

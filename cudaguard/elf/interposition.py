@@ -69,7 +69,7 @@ class Scope(NamedTuple):
     program: tuple[Library, ...]  # the program, Python's library and what was preloaded
     start: tuple[Library, ...]  # the other libraries that it was started with
     meant: tuple[Library, ...]  # what belongs there, with what it needs
-    strangers: tuple[Library, ...]
+    interposers: tuple[Library, ...]
 
 
 def read_scope(
@@ -87,7 +87,7 @@ def read_scope(
     program: list[Library] = []
     start: list[Library] = []
     meant: list[Library] = []
-    strangers: list[Library] = []
+    interposers: list[Library] = []
     for entry in words(scope):
         library, _ = library_at(memory, entry)
         image = Image(memory, library)
@@ -98,12 +98,12 @@ def read_scope(
         elif asked is program or asked is start or os.sep not in library.path:  # or the vdso
             group = start
         else:
-            group = meant if asked is meant or belongs(library) else strangers
+            group = meant if asked is meant or belongs(library) else interposers
         group.append(library)
-        if group is not strangers:
+        if group is not interposers:
             for soname in image.needed:
                 needed.setdefault(soname, group)
-    return Scope(tuple(program), tuple(start), tuple(meant), tuple(strangers))
+    return Scope(tuple(program), tuple(start), tuple(meant), tuple(interposers))
 
 
 class Member(NamedTuple):
@@ -115,7 +115,7 @@ class Member(NamedTuple):
 
 def members(memory: Memory, libraries: Iterable[Library]) -> list[Member]:
     """Return mapped libraries with their symbols."""
-    return [Member(one.file, SharedObject(Image(memory, one))) for one in libraries]
+    return [Member(library.file, SharedObject(Image(memory, library))) for library in libraries]
 
 
 def load_of(path: str, resident: Resident, opened: ExitStack) -> tuple[list[Member], list[Member]]:
@@ -130,7 +130,7 @@ def load_of(path: str, resident: Resident, opened: ExitStack) -> tuple[list[Memb
         return [], []
     load = Load(path, opened.enter_context(ElfFile(path)), resident, opened)
     load.map_libraries()
-    new = [Member(os.path.realpath(one.path), one.symbols) for one in load.objects if one.is_new]
+    new = [Member(os.path.realpath(o.path), o.symbols) for o in load.objects if o.is_new]
     return new, _with_needs(load.handles[1:], resident)
 
 
@@ -148,7 +148,7 @@ def _with_needs(handles: Sequence[int], resident: Resident) -> list[Member]:
         image = Image(resident.memory, library)
         found.append(Member(library.file, SharedObject(image)))
         more = filter(None, map(resident.handle, image.needed))
-        waiting += [one for one in dict.fromkeys(more) if one not in waiting]
+        waiting += [library for library in dict.fromkeys(more) if library not in waiting]
     return found
 
 
@@ -174,16 +174,16 @@ def binding_of(
     memory = resident.memory
     own = [*new, *used]
     files = {member.file for member in own}
-    # Of what is mapped already, the symbols that strangers have as well.
+    # Of what is mapped already, the symbols that interposers have as well.
     shared: dict[str, set[int]] = {member.file: set() for member in used}
     asked = _Asked(new)
     program, start = members(memory, scope.program), members(memory, scope.start)
     first = (*program, *start)
     found: list[Interposed] = []
-    for stranger in members(memory, scope.strangers):
-        if stranger.file in files:
+    for interposer in members(memory, scope.interposers):
+        if interposer.file in files:
             continue
-        theirs = codes_of(stranger)
+        theirs = codes_of(interposer)
         taken = {}
         for owner in own:
             common = theirs if owner in new else theirs & codes_of(owner)
@@ -198,14 +198,14 @@ def binding_of(
                 for name in asked.by_name(text, owner, index):
                     if (
                         text not in taken
-                        and stranger.symbols.defines(name)
+                        and interposer.symbols.defines(name)
                         and not _definer(name, first)
                     ):
                         shown = text.decode("utf-8", "replace")
-                        taken[text] = Interposed(shown, stranger.file, owner.file)
+                        taken[text] = Interposed(shown, interposer.file, owner.file)
         # Who uses names of that library, and has no others for them, relies on it.
         if taken and not any(
-            stranger.symbols.defines(name) and not _definer(name, (*own, *first))
+            interposer.symbols.defines(name) and not _definer(name, (*own, *first))
             for name in asked.undefined_among(theirs)
         ):
             found += [taken[text] for text in sorted(taken)]
@@ -214,16 +214,16 @@ def binding_of(
     for member in program:  # a sanitizer ends the process that asks for RTLD_DEEPBIND
         if member.symbols.defines(Wanted(b"dlopen")):
             return Binding(tuple(found), f"{member.file or 'Python'} has a dlopen of its own")
-    strangers = {library.file for library in scope.strangers}
-    for member in used if {one.own for one in found} & shared.keys() else ():
+    interposers = {library.file for library in scope.interposers}
+    for member in used if {name.own for name in found} & shared.keys() else ():
         # Functions of the C++ runtime share no state that differs between its releases.
         is_asked = shared[member.file] and not is_cxx_runtime(member.file)
         places = member.symbols.words_of(shared[member.file]) if is_asked else ()
-        if any(os.path.realpath(resident.file_at(place)) in strangers for place in places):
+        if any(os.path.realpath(resident.file_at(place)) in interposers for place in places):
             why = f"{member.file}, which it needs, uses such symbols already"
             return Binding(tuple(found), why)
-    c_library = [one for one in start if _is_of_c_library(one.file)]
-    meant = [one for one in members(memory, scope.meant) if not is_cxx_runtime(one.file)]
+    c_library = [member for member in start if _is_of_c_library(member.file)]
+    meant = [member for member in members(memory, scope.meant) if not is_cxx_runtime(member.file)]
     for member in (*program, *c_library, *meant):
         for name in asked.among(codes_of(member)):
             mine = _definer(name, own) if member.symbols.defines(name) else None
@@ -244,7 +244,7 @@ def binding_of(
 
 
 def _definer(name: Wanted, own: Iterable[Member]) -> Member | None:
-    return next((one for one in own if one.symbols.defines(name)), None)
+    return next((member for member in own if member.symbols.defines(name)), None)
 
 
 class _Asked:

@@ -42,7 +42,7 @@ _DT_SYMBOLIC, _DT_FLAGS, _DT_RELACOUNT = 16, 30, 0x6FFFFFF9
 _MOST_VERSIONS = 1 << 12
 _VERSION_PART = 64  # bytes to read for each version: the entry, its name, the names it follows
 _LONGEST_NAME = 1 << 14  # a C++ name of 10,000 characters has been seen
-GLOBAL, _WEAK, _UNIQUE = 1, 2, 10
+_GLOBAL, _WEAK, _UNIQUE = 1, 2, 10
 _KINDS = (0, 1, 2, 5, 6, 10)  # NOTYPE, OBJECT, FUNC, COMMON, TLS, GNU_IFUNC
 _TLS, _ABSOLUTE = 6, 0xFFF1
 _INTERNAL, _HIDDEN = 1, 2
@@ -186,12 +186,12 @@ class SharedObject:
         self.requirements()  # which reads all names at once
         table = self._source.some(self._symbols, SYMBOL * (max(indices, default=0) + 1))
         return [
-            (index, self._text(number(table, at, 4)), table[at + 4] >> 4 == GLOBAL)
+            (index, self._text(number(table, at, 4)), table[at + 4] >> 4 == _GLOBAL)
             for index in indices
             for at in (SYMBOL * index,)
             if at + SYMBOL <= len(table)
             if table[at + 6] | table[at + 7]
-            and table[at + 4] >> 4 in (GLOBAL, _WEAK)
+            and table[at + 4] >> 4 in (_GLOBAL, _WEAK)
             and not table[at + 5] & 3
         ]
 
@@ -255,7 +255,7 @@ class SharedObject:
     def has_global(self, name: bytes) -> bool:
         """Return True if it defines a name, and not only weakly."""
         return any(
-            self._fits(index, Wanted(name)) and self._entry(index)[4] >> 4 == GLOBAL
+            self._fits(index, Wanted(name)) and self._entry(index)[4] >> 4 == _GLOBAL
             for index in self._candidates(name)
         )
 
@@ -271,7 +271,7 @@ class SharedObject:
             not section
             or (not value and section != _ABSOLUTE and kind != _TLS)
             or kind not in _KINDS
-            or binding not in (GLOBAL, _WEAK, _UNIQUE)
+            or binding not in (_GLOBAL, _WEAK, _UNIQUE)
             or visibility in (_INTERNAL, _HIDDEN)
             or self._text(number(entry, 0, 4), len(wanted.name) + 1) != wanted.name
         ):

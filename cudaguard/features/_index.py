@@ -35,7 +35,7 @@ RULES: tuple[tuple[object, ...], ...] = (
 )
 
 VERBS = {
-    'load_local': {'opening': 'cudaguard.features.symbol_scope.repair:keep_local', 'masking': 'cudaguard.features.symbol_scope.repair:leave_global', 'late': 'cudaguard.features.symbol_scope.repair:check_already_imported'},
+    'load_local': {'opening': 'cudaguard.features.symbol_scope.repair:keep_local', 'masking': 'cudaguard.features.symbol_scope.repair:leave_global', 'late': 'cudaguard.features.symbol_scope.repair:check_libraries_before'},
     'provide_libraries': {'needing': 'cudaguard.features.import_order.repair:import_provider'},
     'preload': {'before': 'cudaguard.features.import_order.repair:preload', 'late': 'cudaguard.features.import_order.repair:check_already_loaded', 'after': 'cudaguard.features.import_order.repair:preload_at_call'},
     'check_call': {'after': 'cudaguard.features.import_order.calls:check_calls'},
@@ -77,7 +77,7 @@ DETECTORS = (
     ('cudaguard.features.symbol_scope.detector:RuntimeDetector', ('runtime_exported', 'closer_look')),
     ('cudaguard.features.import_order.calls:SearchPathDetector', ('not_found',)),
     ('cudaguard.features.duplicate_libraries.detector:DuplicateDetector', ('begin', 'unseen', 'mapped', 'imported:jax', 'imported:onnxruntime', 'imported:paddle', 'imported:tensorflow', 'imported:torch')),
-    ('cudaguard.features.duplicate_libraries.namesakes:NamesakeDetector', ('closer_look',)),
+    ('cudaguard.features.duplicate_libraries.soname_conflicts:SonameDetector', ('closer_look',)),
     ('cudaguard.features.cuda_init.detector:CudaDetector', ('begin', 'unseen', 'before_load', 'around_import', 'mapped', 'loaded', 'ctypes_comes', 'error_passes', 'forget', 'imported:accelerate.launchers', 'imported:lightning.fabric.strategies.launchers.multiprocessing', 'imported:lightning_fabric.strategies.launchers.multiprocessing', 'imported:distributed.comm.ucx', 'imported:distributed_ucxx.ucxx', 'imported:torch.cuda.memory')),
     ('cudaguard.features.gpu_architectures.detector:ArchitectureDetector', ('begin', 'mapped', 'cuda_initialized', 'forget', 'imported:torch')),
     ('cudaguard.features.extensions.detector:ExtensionDetector', ('truncated', 'load_failed', 'refused', 'error_passes', 'goes_on', 'forget')),
@@ -129,10 +129,10 @@ FINDINGS = (
 
 CHECKS = {
     'CG902': 'cudaguard.features.extensions.checks:EXTENSIONS',
-    'CG903': 'cudaguard.features.duplicate_libraries.checks:LIBRARIES',
+    'CG903': 'cudaguard.features.duplicate_libraries.checks:SHARED_LIBRARIES',
     'CG905': 'cudaguard.features.duplicate_libraries.checks:DISTRIBUTIONS',
     'CG918': 'cudaguard.features.gpu_architectures.checks:GPU_CODE',
-    'CG920': 'cudaguard.features.windows_runtime.checks:RUNTIMES',
+    'CG920': 'cudaguard.features.windows_runtime.checks:WINDOWS_DLLS',
 }
 
 IDS = {

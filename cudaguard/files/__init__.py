@@ -126,7 +126,7 @@ def read_end(path: Path, most: int) -> bytes:
     return _read(file, most, os.fstat(file).st_size - most)
 
 
-def text_of(*path: str) -> str:
+def text_in(*path: str) -> str:
     """Return the beginning of a text; nothing of a file that cannot be read."""
     try:
         return read_start(os.path.join(*path), _LONGEST_TEXT).decode("utf-8", "replace")
@@ -136,7 +136,7 @@ def text_of(*path: str) -> str:
 
 def escape(path: str) -> str:
     """Return a pattern of `glob` for a path; as its own function, which imports ``re`` by name."""
-    return "".join(f"[{one}]" if one in "*?[" else one for one in path)
+    return "".join(f"[{char}]" if char in "*?[" else char for char in path)
 
 
 def names_in(folder: str) -> list[str]:
@@ -272,12 +272,11 @@ def must_propagate(error: BaseException) -> bool:
             return False
         if not issubclass(type(error), Exception) or not is_known(_module.__get__(type(error))):
             return True
-        traceback = _traceback.__get__(error)
-        is_foreign = _first(traceback, is_known) is not None
-        return is_foreign or _is_sent(error) or is_of_signal_handler(error)
+        is_program_code = _first(_traceback.__get__(error), is_known) is not None
+        return is_program_code or _is_sent(error) or is_of_signal_handler(error)
     except Exception as second:
-        is_foreign = not is_known(_module.__get__(type(second)))
-        if is_foreign or _is_sent(second) or is_of_signal_handler(second):  # not raised by us
+        is_program_code = not is_known(_module.__get__(type(second)))
+        if is_program_code or _is_sent(second) or is_of_signal_handler(second):  # not raised by us
             raise
         return True
 
@@ -297,8 +296,8 @@ def program_errors(*kinds: type[Error]) -> tuple[type[Error], ...]:
     if error is None or is_of_signal_handler(error):
         return ()
     is_known_class = is_known(_module.__get__(type(error))) and not _is_sent(error)
-    is_foreign = _first(_traceback.__get__(error), is_known) is not None
-    return kinds if is_known_class or is_foreign else ()  # else a thread has sent it
+    is_program_code = _first(_traceback.__get__(error), is_known) is not None
+    return kinds if is_known_class or is_program_code else ()  # else a thread has sent it
 
 
 def is_refusal(error: Exception) -> bool:

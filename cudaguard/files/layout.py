@@ -1,4 +1,4 @@
-"""How text is laid out on a terminal: its width and color, the wrapper, and how a finding looks."""
+"""Layout of text on a terminal: width and color, wrapping, and the shape of a finding."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PATH = re.compile(r"(?<![^\s('\"])(?:~|\.{0,2})/[\w.+@~-]+/[\w./+@~-]*\w(?::\d+
 
 
 class Document(StringIO):
-    """What a command shows, on its way to a file: it gets no color."""
+    """Output of a command on its way to a file: it gets no color."""
 
 
 def has_color(stream: TextIO) -> bool:
@@ -180,8 +180,8 @@ class Page:
         Where reasons are no part of it, all that was found is the headline.
         """
         what = printable(finding["what"])
-        told, follows, reason = headline(what) if "because" in parts else (what, "", "")
-        self.add(told, indent, lead=lead, mark=mark, style="bold")
+        first, follows, reason = headline(what) if "because" in parts else (what, "", "")
+        self.add(first, indent, lead=lead, mark=mark, style="bold")
         links = finding.get("links", ())
         for label, texts in zip(LABELS, (
             (f"{follows} {finding.get('consequence') or ''}".strip(),),

@@ -1,1 +1,1 @@
-"""Where the process is touched: the finder, the loaders, what loads libraries, and the barrier."""
+"""Hooks, by which Python calls the guard: finder, loaders, native loads; and their barrier."""

@@ -101,7 +101,7 @@ def print_instead(warning: BaseException) -> None:
 
 
 class ImportCallbacks:
-    """What is to happen around the import of one module."""
+    """Callbacks around the import of one module."""
 
     __slots__ = ("after", "around", "before")
 

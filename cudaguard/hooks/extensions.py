@@ -92,11 +92,11 @@ class _Mapping:
 
     @barrier("preparing the load of a copy")
     def _spec_of_copy(self) -> ModuleSpec | None:
-        its_own = getattr(self.spec, "__dict__", None)
-        if self.copy is None or its_own is None:  # a class of the program's, with slots
+        fields = getattr(self.spec, "__dict__", None)
+        if self.copy is None or fields is None:  # a class of the program's, with slots
             return None
         copy = type(self.spec).__new__(type(self.spec))
-        vars(copy).update(its_own, origin=self.copy[0])
+        vars(copy).update(fields, origin=self.copy[0])
         return copy
 
     def let_go(self, *, is_mapped: bool = False) -> None:

@@ -82,7 +82,7 @@ def _leave(ours: Any, start: int) -> None:
 
 def _retire(searches: int) -> None:
     """Let those go whose place is needed no more, while this thread has that many searches."""
-    for finder in [one for one in sys.meta_path if type(one) is RetiredFinder]:
+    for finder in [finder for finder in sys.meta_path if type(finder) is RetiredFinder]:
         if _searches() == searches and finder.is_alone():
             finder.go()
 
@@ -110,8 +110,8 @@ class RetiredFinder:
         spec: ModuleSpec | None = None
         try:
             finders: list[Any] = list(sys.meta_path)  # those in front have been asked already
-            start = next((at for at, one in enumerate(finders, 1) if one is self), 0)
-            for finder in [one for one in finders[start:] if type(one) is not RetiredFinder]:
+            start = next((at for at, other in enumerate(finders, 1) if other is self), 0)
+            for finder in [other for other in finders[start:] if type(other) is not RetiredFinder]:
                 find = getattr(finder, "find_spec", None)
                 if find is not None:
                     spec = find(name, path, target)
@@ -144,10 +144,7 @@ class RetiredFinder:
 
 def place_of(finder: object) -> int:
     """Return the place of a finder on ``sys.meta_path``, -1 if it is not there."""
-    for place, one in enumerate(sys.meta_path):
-        if one is finder:
-            return place
-    return -1
+    return next((place for place, other in enumerate(sys.meta_path) if other is finder), -1)
 
 
 def _searches() -> int:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class LastError:
     """Looks at the last error once, at exit; at None if the program ends without one."""
 
-    def __init__(self, look: Callable[[BaseException | None], None]) -> None:
-        self.look = look
+    def __init__(self, on_end: Callable[[BaseException | None], None]) -> None:
+        self.on_end = on_end
         self.is_wanted = False  # whenever the guard is up
         self.is_installed = False
         self._is_registered = False
@@ -45,7 +45,7 @@ class LastError:
             error = vars(sys).get("last_value")
             has_ended = isinstance(error, BaseException) and _has_ended_program(error)
             if self.is_installed:
-                self.look(error if has_ended else None)
+                self.on_end(error if has_ended else None)
         except own_errors(Exception):  # whatever else happens at exit has to happen
             return
 

@@ -42,7 +42,7 @@ def standard_library() -> frozenset[str]:
     home = _home()
     if hasattr(sys, "stdlib_module_names") or not home:
         return getattr(sys, "stdlib_module_names", _FIRST)
-    return _FIRST.union(one.partition(".")[0] for one in sys.modules["os"].listdir(home))
+    return _FIRST.union(file.partition(".")[0] for file in sys.modules["os"].listdir(home))
 
 
 def _home() -> str:
@@ -197,9 +197,9 @@ def _is_hidden(name: str) -> bool:
     origin = str(getattr(getattr(module, "__spec__", None), "origin", None) or home)
     if module is not None and origin.startswith((home, "frozen")):
         return False
-    folders = [one for one in sys.path if isinstance(one, str)]
+    folders = [folder for folder in sys.path if isinstance(folder, str)]
     before = folders[: folders.index(home)] if home in folders else folders
-    return any(_hides(one or ".") for one in before)
+    return any(_hides(folder or ".") for folder in before)
 
 
 def _hides(folder: str) -> bool:
@@ -209,7 +209,7 @@ def _hides(folder: str) -> bool:
     try:
         changed = kernel.SYSTEM.stat(folder).st_mtime_ns
         if _hiding.get(folder, (0, False))[0] != changed:
-            files = (one.partition(".") for one in kernel.SYSTEM.listdir(folder))
+            files = (file.partition(".") for file in kernel.SYSTEM.listdir(folder))
             ends = [(top, end) for top, _, end in files if top in names]
             of_code = ("py", "pyc", "so", "pyd")
             found = (e.endswith(of_code) or access(f"{folder}/{t}/__init__.py", 0) for t, e in ends)

@@ -141,7 +141,7 @@ def _judge(path: str) -> "tuple[str, tuple[str, ...] | None, bool]":
                 why = f"needs {name}, of which there may be two copies"
         elif not name.startswith(_OF_SYSTEM):
             is_alone = False
-            if name.startswith("libstdc++-"):
+            if name.startswith("libstdc++"):
                 return f"needs {name}", None, False
             if not why and name.startswith(_BROUGHT):
                 why = f"needs {name}"

@@ -151,14 +151,14 @@ def _note_ended(ended: dict[int, int]) -> bool:
 
 
 class Failure(NamedTuple):
-    """How a child failed."""
+    """Failure of a child."""
 
     kind: str  # ``signal``, ``hang``, ``error`` (an exception) or ``exit``; empty if all is well
     text: str  # the signal, the last line of the error, or the exit status
 
 
 class Ended(Record):
-    """How a command ended."""
+    """End of a command."""
 
     status: int | None  # negative, the signal that ended it; None, it ran into the limit
     output: str  # the end of what it wrote to standard output
@@ -333,7 +333,7 @@ _note("imported")
 
 
 class Ending(NamedTuple):
-    """How a child ended that was to import modules."""
+    """End of a child that was to import modules."""
 
     kind: str  # this and the next one: as of `Failure`
     text: str
@@ -373,7 +373,7 @@ def try_imports(
 
 
 class NoAnswer(NamedTuple):
-    """In place of what a function returns."""
+    """Answer of a function that gave none: it failed, or took too long."""
 
     why: str  # why there is nothing, as in ``it has not ended within 30 s``
     seconds: float  # how long it was waited for

@@ -26,7 +26,7 @@ _FILE = "libcuda.so"
 
 
 class DriverState(Record):
-    """What the driver of this process says of itself."""
+    """State of the CUDA driver in this process."""
 
     is_mapped: bool = False  # True if libcuda is in the process
     is_initialized: bool = False  # True if ``cuInit`` was called
@@ -120,7 +120,7 @@ class Driver:
             found.append((major.value, minor.value))
         return tuple(found)
 
-    def has_foreign_context(self) -> bool:
+    def has_other_context(self) -> bool:
         """Return True if a context that is not the primary one of its device is current here.
 
         Where the primary one is active it is retained and released at once, which counts up and

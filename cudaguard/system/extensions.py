@@ -1,4 +1,4 @@
-"""Whether an extension would load, judged from files; nothing is loaded or imported."""
+"""Judges from files whether an extension would load; nothing is loaded or imported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cudaguard.model import NamedTuple
 from cudaguard.system import name_owners
 from cudaguard.system.facts import Facts, Packages
 from cudaguard.system.newer_copies import led_to
-from cudaguard.system.torch_build import PYTHON, extensions_of, home_of, look_around
+from cudaguard.system.torch_build import PYTHON_VERSION, extensions_of, home_of, look_around
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,11 +69,11 @@ def library_of(symbol: str) -> str:
 
 
 def _of_libraries(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lack, ...]]:
-    foreign = _named(found.libraries, lambda n: n in _ACCELERATED - around.torch_libraries)
+    other_build = _named(found.libraries, lambda n: n in _ACCELERATED - around.torch_libraries)
     torchs = _named(found.libraries, OF_TORCH.__contains__)
     for_cuda = _named(found.libraries, lambda n: bool(name_owners.cuda_of(n)))
-    if around.torch and foreign:
-        return "torch-flavor", foreign
+    if around.torch and other_build:
+        return "torch-flavor", other_build
     if torchs and not around.is_imported:
         return "torch-not-imported", torchs
     if for_cuda and around.torch and not around.cuda and not OF_TORCH.isdisjoint(found.needed):
@@ -474,16 +474,16 @@ def check_one_of_many(
     files = [file for module in modules for file in extensions_of(module)] + [*opened]
     found = forecast(path, files, settled)
     other = built_for_python(found.path)
-    if found.is_fine and other and other != PYTHON:
+    if found.is_fine and other and other != PYTHON_VERSION:
         detail = f"its name says {other}, and an import does not even look at it"
-        return judged(found._replace(problem="python-abi", detail=detail), modules)
+        return check_of_forecast(found._replace(problem="python-abi", detail=detail), modules)
     numpy = numpy_2() if found.is_fine and is_for_numpy_1(found.path) else ""
     if numpy:
         found = found._replace(problem="numpy-abi", detail=f"NumPy {numpy}")
-    return judged(found, modules)
+    return check_of_forecast(found, modules)
 
 
-def judged(found: Forecast, given: tuple[str, ...] = ()) -> ExtensionCheck:
+def check_of_forecast(found: Forecast, given: tuple[str, ...] = ()) -> ExtensionCheck:
     """Return the check that follows from a forecast; `given`: modules taken for imported."""
     if found.is_fine:
         return ExtensionCheck(True, found.path)

@@ -120,8 +120,8 @@ def distribution(library: Any, name: str) -> Distribution:
 
 def searched() -> list[str]:
     """Return the folders and archives of ``sys.path``; pipes and devices would be opened, too."""
-    texts = (one for one in sys.path if isinstance(one, str))
-    return [one for one in texts if os.path.isdir(one or ".") or os.path.isfile(one)]
+    texts = (folder for folder in sys.path if isinstance(folder, str))
+    return [folder for folder in texts if os.path.isdir(folder or ".") or os.path.isfile(folder)]
 
 
 def bounded(dist: Distribution) -> Distribution:

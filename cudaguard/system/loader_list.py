@@ -1,4 +1,4 @@
-"""News of the dynamic loader: what it has mapped, and what of that is global.
+"""The dynamic loader's list: what it has mapped since the last look, and what of that is global.
 
 Asked before and after each load, so the answer "no" has to be cheap: what the loader counts has not
 changed. What it adds stands at the end of its list; what becomes global, at the end of the
@@ -38,7 +38,7 @@ class Turn:
     def __init__(self) -> None:
         self._lock, self._pid, self._is_taken = RLock(), os.getpid(), False
 
-    def take(self, look: Callable[[], Kept]) -> Kept | None:
+    def take(self, read: Callable[[], Kept]) -> Kept | None:
         """Return what a look returns; None, without it, if another one does not end in time."""
         if self._pid != os.getpid():  # forked, and another thread may have held the lock
             self._lock, self._pid, self._is_taken = RLock(), os.getpid(), False
@@ -50,7 +50,7 @@ class Turn:
                 return None
             self._is_taken = True
             try:
-                return look()
+                return read()
             finally:
                 self._is_taken = False
         finally:
@@ -59,7 +59,7 @@ class Turn:
 
 
 class LoaderList:
-    """What the dynamic loader has mapped."""
+    """The dynamic loader's list of libraries, read from memory."""
 
     def __init__(self) -> None:
         self.news = 0  # counts the looks that have found something changed
@@ -87,15 +87,15 @@ class LoaderList:
         """Take what was mapped since for new."""
         self._begins_at = (0, 0)
 
-    def look(self) -> int:
+    def changes(self) -> int:
         """Look whether anything has changed; return `news`.
 
         While another thread looks for longer than a moment, nothing has: the next look sees it.
         """
-        self._turn.take(self._look)
+        self._turn.take(self._check)
         return self.news
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         now = self.counters()
         if self._seen and (self._begins_at[0] or (now and now == self._counted)):
             return
@@ -111,7 +111,7 @@ class LoaderList:
         A new list where the loader's has been changed elsewhere than at its end, or cannot be read
         just now; then it is empty, and the next one is whole.
         """
-        self.look()
+        self.changes()
         return self._libraries
 
     def _read(self, seen: bytes) -> None:
@@ -173,7 +173,7 @@ class LoaderList:
 
 
 class LoaderNews:
-    """News of the dynamic loader for one reader: what was mapped since its last call.
+    """Libraries that were mapped since the last call of one reader.
 
     Those who ask share the list: it is read once, whoever comes first.
     """

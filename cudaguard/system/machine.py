@@ -14,7 +14,7 @@ from glob import glob
 
 from cudaguard.elf.reader import ElfFile
 from cudaguard.elf.search_path import Place, SearchPath
-from cudaguard.files import os, own_errors, program_errors, text_of
+from cudaguard.files import os, own_errors, program_errors, text_in
 from cudaguard.model import NamedTuple
 
 TYPE_CHECKING = False
@@ -44,7 +44,7 @@ class DriverFiles(NamedTuple):
 def look_at_driver(root: str = "/") -> DriverFiles:
     """Return what files tell of the driver."""
     library = library_file(LIBRARY)
-    said = _SAID.search(text_of(root, "proc/driver/nvidia/version"))
+    said = _SAID.search(text_in(root, "proc/driver/nvidia/version"))
     return DriverFiles(
         said[1] if said else "",
         library,
@@ -64,7 +64,7 @@ def library_file(name: str) -> str:
 
 
 def _is_gpu(device: str) -> bool:
-    vendor, kind = (text_of(device, name) for name in ("vendor", "class"))
+    vendor, kind = (text_in(device, name) for name in ("vendor", "class"))
     return vendor.strip() == _NVIDIA and kind.startswith(_DISPLAY)
 
 

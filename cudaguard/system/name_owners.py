@@ -1,4 +1,4 @@
-"""Which library defines a function, by its name.
+"""Owners of functions: the library that defines one, by its name.
 
 Data: the names under which the libraries of this field keep their functions. The first entry that
 fits decides, so names that begin alike stand with the longer one first.
@@ -18,21 +18,21 @@ NVIDIA, TORCH, PYTHON, RUNTIME, OTHER = "nvidia", "torch", "python", "runtime", 
 
 
 class NameOwner(NamedTuple):
-    """Who defines names of a family."""
+    """Library that defines a family of names."""
 
     kind: str  # one of `NVIDIA`, `TORCH`, `PYTHON`, `RUNTIME` (of C++ or OpenMP) and `OTHER`
     library: str  # the library, without ``.so``
     title: str  # what it is called in a sentence
 
 
-_OF_NVIDIA = {library: one for library, one in RUNTIMES.items() if one.names}
+_OF_NVIDIA = {library: runtime for library, runtime in RUNTIMES.items() if runtime.names}
 _TORCH = (
     r"_Z(?:T[VISC]|GV)?N[VKRO]*(?:2at|3c10|5torch|6caffe2)|(?:_Z\d+)?THP?[A-Z]|"
     r"aoti_torch_|torch_(?:c10|call|cuda_stream|delete|dtype|exception|from_blob|generator|get|library|"
     r"list|new|parallel|parse_device|set|stream|string|tag)(?:_|\b)"
 )
 _NAMES: tuple[tuple[str, NameOwner], ...] = (
-    *((one.names, NameOwner(NVIDIA, library, one.title)) for library, one in _OF_NVIDIA.items()),
+    *((r.names, NameOwner(NVIDIA, library, r.title)) for library, r in _OF_NVIDIA.items()),
     (r"cufile[A-Z]|cuFile[A-Z]", NameOwner(NVIDIA, "libcufile", "cuFile")),
     (r"nvshmem", NameOwner(NVIDIA, "libnvshmem_host", "NVSHMEM")),
     (r"cu[A-Z][a-z]", NameOwner(NVIDIA, "libcuda", "the CUDA driver")),
@@ -120,11 +120,11 @@ def _parts(soname: str) -> tuple[str, str]:
 # Windows has the number in the name: cublas64_12.dll, nvrtc64_120_0.dll, cudart64_110.dll.
 _OF_WINDOWS = re.compile(r"(?i)(cu[a-z]\w*?|nv\w+?|cudnn\w*?)(?:64)?_(\d\d?)\d?(?:_\d+)?\.dll$")
 # What jax calls them.
-_TITLES = {one.title: f"{library}.so" for library, one in _OF_NVIDIA.items()}
+_TITLES = {runtime.title: f"{library}.so" for library, runtime in _OF_NVIDIA.items()}
 _TITLES.update({"nvvm.dll": "libnvvm.so", "CUDA": "libcudart.so"})
 
 
-def soname_of(library: str) -> str:
+def linux_name(library: str) -> str:
     """Return what Linux calls a library of Windows, or one that is named by its title."""
     match = _OF_WINDOWS.match(library)
     return f"lib{match[1]}.so.{match[2]}" if match else _TITLES.get(library, library)

@@ -1,4 +1,4 @@
-"""Which copy of a library is newer than the one that the dynamic loader would take.
+"""Newer copies of a library than the one that the dynamic loader would take.
 
 Source: ``ld.so(8)``; names of files and metadata of wheels tell releases.
 """
@@ -16,7 +16,14 @@ from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import Place, SearchPath
 from cudaguard.elf.symbols import SharedObject, Wanted
 from cudaguard.files import escape, os, own_errors
-from cudaguard.system.preload import CUDA_FOLDERS, below, distributions, is_mapped, name_of, text_of
+from cudaguard.system.preload import (
+    CUDA_FOLDERS,
+    below,
+    bytes_in,
+    is_mapped,
+    metadata_folders,
+    soname_of,
+)
 from cudaguard.system.runtimes import runtime_of, stem_of
 
 TYPE_CHECKING = False
@@ -28,7 +35,7 @@ if TYPE_CHECKING:
 
 def finds_older(file: str) -> bool:
     """Return True if the loader finds an older file of the name of this one."""
-    name = name_of(file)
+    name = soname_of(file)
     found = [path for f in library_path() for path in glob(os.path.join(escape(f), f"{name}*"))]
     found += filter(None, [SearchPath().find(name)])
     stem = stem_of(name)
@@ -48,10 +55,10 @@ def newer_than_found(path: str) -> tuple[str, ...]:
     chosen: dict[str, str] = {}
     for lack in () if found.libraries else (*found.versions, *found.symbols):
         if lack in lacking:
-            names = [name_of(lack.library)] if lack.library else read_elf(lack.needed_by).needed
+            names = [soname_of(lack.library)] if lack.library else read_elf(lack.needed_by).needed
             files = [f for n in names if not is_mapped(n) for f in _copies_of(n, lack.needed_by)]
-            for file in sorted(files, key=lambda file: version_of(file, name_of(file)))[::-1]:
-                name, had = name_of(file), _had(file, lacking)
+            for file in sorted(files, key=lambda file: version_of(file, soname_of(file)))[::-1]:
+                name, had = soname_of(file), _had(file, lacking)
                 if lack in had and name not in chosen:
                     chosen[name] = file
                     lacking -= had
@@ -70,7 +77,8 @@ def needed_by_others(name: str, asking: str) -> tuple[tuple[str, ...], str, froz
     """
     if is_mapped(name):
         return None
-    copies = {os.path.realpath(one): one for one in below(os.path.join(CUDA_FOLDERS, escape(name)))}
+    wheels = below(os.path.join(CUDA_FOLDERS, escape(name)))
+    copies = {os.path.realpath(file): file for file in wheels}
     try:
         with ExitStack() as opened:
             place = None
@@ -101,10 +109,10 @@ def _with_its_set(file: str) -> tuple[str, ...]:
     stem, end = stem_of(name), name.partition(".so")[2]
     part_of = runtime_of(stem).part_of if stem else ""
     return (file, *(
-        f"{folder}/{one}"
-        for one in sorted(os.listdir(folder) if part_of else ())
-        if one != name and one.endswith(f".so{end}") and stem_of(one)
-        if runtime_of(stem_of(one)).part_of == part_of
+        f"{folder}/{other}"
+        for other in sorted(os.listdir(folder) if part_of else ())
+        if other != name and other.endswith(f".so{end}") and stem_of(other)
+        if runtime_of(stem_of(other)).part_of == part_of
     ))  # fmt: skip
 
 
@@ -114,17 +122,17 @@ def _clients_of(file: str, name: str) -> Iterator[tuple[str, frozenset[str]]]:
     own = f"\nnvidia/{inside},".encode()
     wanted = tuple(
         b"requires-dist: " + info.partition("-")[0].replace("_", "-").lower().encode()
-        for folder, info in distributions()
+        for folder, info in metadata_folders()
         if folder == site and info.startswith("nvidia")
-        if own in b"\n" + text_of(f"{folder}/{info}/RECORD")
+        if own in b"\n" + bytes_in(f"{folder}/{info}/RECORD")
     )
-    for folder, info in distributions() if wanted else ():
-        said = text_of(f"{folder}/{info}/METADATA").lower().replace(b"_", b"-")
-        if any(one in said for one in wanted):
-            lines = text_of(f"{folder}/{info}/RECORD").decode("utf-8", "replace").splitlines()
+    for folder, info in metadata_folders() if wanted else ():
+        said = bytes_in(f"{folder}/{info}/METADATA").lower().replace(b"_", b"-")
+        if any(dist in said for dist in wanted):
+            lines = bytes_in(f"{folder}/{info}/RECORD").decode("utf-8", "replace").splitlines()
             paths = [line.partition(",")[0] for line in lines]
             modules = {path.partition("/")[0].partition(".")[0] for path in paths}
-            for path in (f"{folder}/{one}" for one in paths if ".so" in one[-24:]):
+            for path in (f"{folder}/{line}" for line in paths if ".so" in line[-24:]):
                 if name in read_elf(path).needed:
                     yield path, frozenset(filter(str.isidentifier, modules))
 
@@ -153,7 +161,7 @@ def _had(file: str, lacks: Iterable[Lack]) -> set[Lack]:
                 for lack in lacks
                 for text in (lack.name.encode(),)
                 if (
-                    name_of(lack.library) == name and not symbols.lacks_version(text)
+                    soname_of(lack.library) == name and not symbols.lacks_version(text)
                     if lack.library
                     else symbols.defines(Wanted(text))
                 )

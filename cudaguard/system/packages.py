@@ -222,7 +222,7 @@ def origin_of(name: str, path: Sequence[str]) -> str:
     return LOCAL if file.endswith(".py") or os.path.isdir(file) else INSTALLED
 
 
-def distributions_of(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+def packages_distributions(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return top-level package -> (distribution, version), for those that are installed."""
     wanted = {name.partition(".")[0] for name in names}
     found: dict[str, tuple[str, str]] = {}
@@ -255,7 +255,7 @@ class Site:
 
     @cached_property
     def installed(self) -> Installed:
-        """What is installed, and what of it is hidden or cannot be read."""
+        """Installed distributions, those hidden by others, and those that cannot be read."""
         return installed()
 
     @cached_property

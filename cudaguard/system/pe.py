@@ -1,4 +1,4 @@
-"""What a Windows library or extension says of itself, read from the file alone: nothing is loaded.
+"""Reader of PE files, the libraries and extensions of Windows: nothing is loaded.
 
 Source: Microsoft's "PE Format", and its documentation of ``VS_FIXEDFILEINFO``.
 """
@@ -12,7 +12,7 @@ from cudaguard.elf.process import mapped_files
 from cudaguard.elf.reader import Budget, UnreadableError, number
 from cudaguard.files import open_to_read, os, own_errors
 from cudaguard.model import Record
-from cudaguard.system.preload import distributions, text_of
+from cudaguard.system.preload import bytes_in, metadata_folders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from cudaguard.elf.forecast import ExtensionCheck
 
-RUNTIME = "msvcp140.dll"
+MSVCP = "msvcp140.dll"
 _OF_RUNTIME = ("concrt140", "msvcp140", "vcomp140", "vcruntime140")
 INSTALL_RUNTIME = "winget install Microsoft.VCRedist.2015+.x64"
 # The linker whose mutexes need no initialization, and the oldest runtime that can lock such.
@@ -40,7 +40,7 @@ _BUDGET = 1 << 25
 
 
 class PeFile(Record):
-    """What is known of a file; all empty if it is no PE file, or cannot be read."""
+    """Facts about a file; all empty if it is no PE file, or cannot be read."""
 
     machine: str = ""  # a value of `MACHINES`, or a number
     linker: tuple[int, ...] = ()  # the version of that which made it, as in (14, 42)
@@ -60,7 +60,7 @@ def read_pe(path: str) -> PeFile:
     try:
         version, imports = reader.version(), dict(reader.imports())
         is_new = reader.linker >= _CONSTEXPR_MUTEX
-        used = {*reader.functions(imports[RUNTIME])} if is_new and RUNTIME in imports else ()
+        used = {*reader.functions(imports[MSVCP])} if is_new and MSVCP in imports else ()
         locks = "_Mtx_lock" in used and "_Mtx_init_in_situ" not in used
         return PeFile(reader.machine, reader.linker, version, tuple(imports), locks)
     except own_errors(OSError):  # damaged: what stands at the beginning is right all the same
@@ -70,7 +70,7 @@ def read_pe(path: str) -> PeFile:
 def needed_by(path: str) -> tuple[str, ...]:
     """Return the libraries that a file needs, and what those of them need that lie beside it."""
     own, folder = read_pe(path).imports, os.path.dirname(path)
-    return (*own, *(more for one in own for more in read_pe(os.path.join(folder, one)).imports))
+    return (*own, *(more for name in own for more in read_pe(os.path.join(folder, name)).imports))
 
 
 def functions_lacking(path: str, library: str) -> list[str]:
@@ -103,8 +103,8 @@ def system_folder() -> str:
 def in_wheels(name: str, folders: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield (file, distribution) of the DLLs of a name in lower case, or any, that wheels list."""
     wanted = name.encode() or b".dll"
-    for folder, info in distributions(dict.fromkeys(folder or "." for folder in folders)):
-        record = text_of(os.path.join(folder, info, "RECORD"))
+    for folder, info in metadata_folders(dict.fromkeys(folder or "." for folder in folders)):
+        record = bytes_in(os.path.join(folder, info, "RECORD"))
         for line in record.split(b"\n") if wanted in record.lower() else ():
             path = line.rpartition(b",")[0].rpartition(b",")[0].strip(b'"')
             file = path.rpartition(b"/")[2].lower()
@@ -135,32 +135,32 @@ def check_pe(path: str) -> ExtensionCheck | None:
     machine = _OF_TAG.get(platform, file.machine)
     if _IS_WINDOWS:
         python, machine = "cp{}{}".format(*sys.version_info), read_pe(sys.executable).machine
-    beside = {one.lower(): os.path.join(folder, one) for one in os.listdir(folder)}
-    for one in (name.lower(), *file.imports):
-        other = read_pe(beside.get(one, "")).machine
+    beside = {dll.lower(): os.path.join(folder, dll) for dll in os.listdir(folder)}
+    for needed in (name.lower(), *file.imports):
+        other = read_pe(beside.get(needed, "")).machine
         if other not in ("", machine):
-            why = f"{one} is for {other}, and not for {machine}"
+            why = f"{needed} is for {other}, and not for {machine}"
             return fails("wrong-machine", why, f"install the build for {machine}")
-    pythons = [one[6:-4] for one in file.imports if one[:7] == "python3" and one[7:8].isdigit()]
+    pythons = [dll[6:-4] for dll in file.imports if dll[:7] == "python3" and dll[7:8].isdigit()]
     if python[:2] == "cp" and pythons and pythons[0] != python[2:]:
         why = f"{name} was built for Python 3.{pythons[0][1:]}, and not for 3.{python[3:]}"
         return fails("python-abi", why, "install the build for this Python")
-    if file.locks_without_init and is_too_old(read_pe(beside.get(RUNTIME, "")).version):
-        why = f"{name} needs {RUNTIME} 14.40 or newer, and an older one lies beside it"
+    if file.locks_without_init and is_too_old(read_pe(beside.get(MSVCP, "")).version):
+        why = f"{name} needs {MSVCP} 14.40 or newer, and an older one lies beside it"
         return fails("older-library", why, "update the package")
     missing = set()
-    for user, one, found in _needed(path, folder):
+    for user, needed, found in _needed(path, folder):
         lacking = functions_lacking(user, found) if found else []
         if lacking:
             why = f"{os.path.basename(user)} needs {lacking[0]}, which {found} does not have"
-            return fails("older-library", why, f"import first what has a newer {one}")
+            return fails("older-library", why, f"import first what has a newer {needed}")
         if not found:
-            missing.add(one)
+            missing.add(needed)
     if not _IS_WINDOWS:
         return ExtensionCheck(None, path, "unknown", f"{name} is for Windows, and this is not")
     if missing:
         why = f"{name} needs {', '.join(sorted(missing))}, which Windows would not find"
-        is_runtime = any(one.startswith(_OF_RUNTIME) for one in missing)
+        is_runtime = any(function.startswith(_OF_RUNTIME) for function in missing)
         remedy = INSTALL_RUNTIME if is_runtime else "install what has it"
         return fails("library-missing", why, remedy, *sorted(missing))
     return ExtensionCheck(True, path)
@@ -179,12 +179,12 @@ def _needed(path: str, folder: str) -> Iterator[tuple[str, str, str]]:
         wheels = {os.path.basename(file).lower(): file for file in files}
     while todo:
         user = todo.pop()
-        for one in {*read_pe(user).imports} - seen:
-            seen.add(one)
-            there = (os.path.join(place, one) for place in places)
-            found = next(filter(os.path.isfile, (wheels.get(one, ""), *there)), "")
-            if not one.startswith(("api-ms-", "ext-ms-")):
-                yield user, one, found
+        for needed in {*read_pe(user).imports} - seen:
+            seen.add(needed)
+            there = (os.path.join(place, needed) for place in places)
+            found = next(filter(os.path.isfile, (wheels.get(needed, ""), *there)), "")
+            if not needed.startswith(("api-ms-", "ext-ms-")):
+                yield user, needed, found
                 todo += [found] * bool(found and os.path.dirname(found) != system)
 
 

@@ -29,7 +29,7 @@ DRIVER = "libcuda.so.1"
 _COPY = BUDGET >> 6  # a look for a copy, through the files that each distribution lists
 
 
-def installed(pattern: str) -> tuple[str, ...]:
+def installed_files(pattern: str) -> tuple[str, ...]:
     """Return the files that a pattern finds, each name once, the first folder of sys.path first.
 
     The pattern is relative to these folders: ``nvidia/nccl/lib/libnccl.so.2``.
@@ -41,16 +41,16 @@ def installed(pattern: str) -> tuple[str, ...]:
 
 
 def all_installed(pattern: str) -> tuple[str, ...]:
-    """Return all files that a pattern finds, as `installed` does those of the first folder."""
+    """Return all files that a pattern finds, as `installed_files` those of the first folder."""
     return tuple({os.path.realpath(file): file for file in below(pattern)}.values())
 
 
 def not_mapped(files: Iterable[str]) -> tuple[str, ...]:
     """Return those of the files of whose name no library is loaded yet."""
-    return tuple(file for file in files if not is_mapped(name_of(file)))
+    return tuple(file for file in files if not is_mapped(soname_of(file)))
 
 
-def name_of(file: str) -> str:
+def soname_of(file: str) -> str:
     """Return the name by which a library is asked for."""
     return read_elf(file).soname or os.path.basename(file)
 
@@ -64,7 +64,7 @@ def unmet_needs(library: str) -> tuple[str, ...]:
     return _with_needs({}, [asking] if asking else [])
 
 
-def installed_copies(missing: str, asking: str) -> tuple[str, ...]:
+def missing_with_needs(missing: str, asking: str) -> tuple[str, ...]:
     """Return a library that the loader has not found, from where it is installed, and its needs.
 
     Nothing where it is in the process, or not installed. What else the file `asking` for it lacks
@@ -106,8 +106,8 @@ def _installed_copy(name: str) -> dict[str, str]:
 def _recorded(name: str) -> Iterator[str]:
     """Yield the file of that name that a distribution has, unless several have one."""
     found = set()
-    for folder, info in distributions():
-        record = text_of(f"{folder}/{info}/RECORD")
+    for folder, info in metadata_folders():
+        record = bytes_in(f"{folder}/{info}/RECORD")
         place = record.find(f"/{name},".encode())
         path = os.fsdecode(record[record.rfind(b"\n", 0, place) + 1 : max(place, 0)])
         if place >= 0 and not path.endswith(".libs"):  # what a wheel has bundled for itself
@@ -115,10 +115,10 @@ def _recorded(name: str) -> Iterator[str]:
     yield from found if len(found) == 1 else ()
 
 
-def distributions(folders: Iterable[str] | None = None) -> Iterator[tuple[str, str]]:
+def metadata_folders(folders: Iterable[str] | None = None) -> Iterator[tuple[str, str]]:
     """Yield the folders of metadata: the folder, by default of sys.path, and the name."""
     entries = sys.path if folders is None else folders
-    for folder in [one for one in entries if isinstance(one, str) and one]:
+    for folder in [entry for entry in entries if isinstance(entry, str) and entry]:
         try:
             names = sorted(os.listdir(folder))
         except own_errors(OSError):  # a zip file, or none
@@ -126,7 +126,7 @@ def distributions(folders: Iterable[str] | None = None) -> Iterator[tuple[str, s
         yield from ((folder, name) for name in names if name.endswith(".dist-info"))
 
 
-def text_of(file: str) -> bytes:
+def bytes_in(file: str) -> bytes:
     """Return what is in a file; nothing of one that cannot be read."""
     try:
         return read_bytes(file, LARGEST)
@@ -209,7 +209,7 @@ def why_no_copy(file: ElfFile, symbols: SharedObject) -> str:
     lines = read_start("/proc/self/limits", 1 << 12).splitlines()
     if not any(line.startswith(b"Max file size") and b"unlimited" in line for line in lines):
         return "the size of files is limited"
-    called = {one.name for one in symbols.wanted()}
+    called = {symbol.name for symbol in symbols.wanted()}
     asking = called & _ASKS_WHERE
     if "libgcc_s.so.1" in file.needed:
         asking |= called & {_OF_UNWINDER}

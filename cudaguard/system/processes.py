@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from cudaguard.files import names_in, own_errors, text_of
+from cudaguard.files import names_in, own_errors, text_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def state(pid: int) -> str:
 
 def handles(pid: int, number: int) -> bool:
     """Return True if a process has a handler of its own for a signal."""
-    status = text_of(f"/proc/{pid}/status").splitlines()
+    status = text_in(f"/proc/{pid}/status").splitlines()
     caught = next((line for line in status if line.startswith("SigCgt:")), "SigCgt: 0")
     return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
@@ -177,7 +177,7 @@ def oom_kills(root: str = "/") -> int:
 
     -1 where nobody tells.
     """
-    for line in text_of(root, "proc/self/cgroup").splitlines():
+    for line in text_in(root, "proc/self/cgroup").splitlines():
         controllers, _, group = line.partition(":")[2].partition(":")
         if controllers and "memory" not in controllers.split(","):
             continue
@@ -186,7 +186,7 @@ def oom_kills(root: str = "/") -> int:
         parts = [part for part in group.split("/") if part not in ("", "..")]
         for place in places:
             for count in range(len(parts), -1, -1):
-                for entry in text_of(root, place, *parts[:count], name).splitlines():
+                for entry in text_in(root, place, *parts[:count], name).splitlines():
                     word, _, number = entry.partition(" ")
                     if word == "oom_kill" and number.isdecimal():
                         return int(number)

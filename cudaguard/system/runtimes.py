@@ -105,7 +105,7 @@ class Copy(Record):
 
     @property
     def runtime(self) -> Runtime:
-        """What is known of the library."""
+        """The entry of `RUNTIMES`."""
         return runtime_of(self.stem)
 
     @property
@@ -122,7 +122,7 @@ class Copy(Record):
 
     @property
     def release_text(self) -> str:
-        """The same as text."""
+        """The release as text."""
         return ".".join(map(str, self.release))
 
     def is_like(self, other: Copy) -> bool:

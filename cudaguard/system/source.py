@@ -174,8 +174,7 @@ class Code:
         place = id(self)
         while self._functions:
             function, branch = self._functions.pop(0)
-            inside = (*branch, (place, id(function)))
-            yield from self._block(function.body, inside, likely=True)
+            yield from self._block(function.body, (*branch, (place, id(function))), likely=True)
 
     def rest(self, code: CodeType | None, line: int, *, calls_own: bool) -> Steps:
         """Yield what is executed behind a line that is being executed.
@@ -339,8 +338,7 @@ class Code:
         body = (*statement.body, *statement.orelse)
         ends = yield from self._block(body, inside, likely=likely or tried)
         for arm, handler in enumerate(statement.handlers, 1):
-            where = (*branch, (id(statement), arm))
-            yield from self._block(handler.body, where, likely=True)
+            yield from self._block(handler.body, (*branch, (id(statement), arm)), likely=True)
         if ends and tried:
             yield Effect(self.module.file, statement.lineno)
         ended = yield from self._block(statement.finalbody, branch, likely=likely)
@@ -603,8 +601,7 @@ def read(path: str) -> Source:
         return Source(problem="is a notebook; convert it: jupyter nbconvert --to script")
     try:
         data = read_bytes(path, LARGEST)
-        code = Code(parsed(data, path), module_of_file(path))
-        return Source(code, dict(_ignores(data)))
+        return Source(Code(parsed(data, path), module_of_file(path)), dict(_ignores(data)))
     except OSError as error:
         return Source(problem=f"cannot be read: {error.strerror or error}")
     except SyntaxError as error:
@@ -614,7 +611,7 @@ def read(path: str) -> Source:
         return Source(problem=f"cannot be parsed: {type(error).__name__}: {error}")
 
 
-def problem_of(path: str) -> str:
+def syntax_problem(path: str) -> str:
     """Return why a file cannot be read or parsed, empty if it can; no tree is made of it."""
     from symtable import symtable
 

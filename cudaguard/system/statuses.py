@@ -39,7 +39,7 @@ class StatusCode(NamedTuple):
 
 
 class _Table:
-    """What ``statuses.txt`` says."""
+    """Contents of ``statuses.txt``."""
 
     def __init__(self) -> None:
         self.titles: dict[str, tuple[str, str]] = {}  # library -> title, beginning of the names
@@ -63,9 +63,9 @@ class _Table:
             else:
                 pairs = (pair.split() for pair in line.split(", "))
                 short += [(library, int(number), name) for number, name in pairs]
-        self.statuses += [self.named(*one) for one in short]
-        self.by_name = {name: one for one in reversed(self.statuses) for name in one.names}
-        self.by_number = {(one.library, one.number): one for one in reversed(self.statuses)}
+        self.statuses += [self.named(*entry) for entry in short]
+        self.by_name = {name: status for status in reversed(self.statuses) for name in status.names}
+        self.by_number = {(code.library, code.number): code for code in reversed(self.statuses)}
 
     def _add(self, library: str, number: str, names: str, rest: str, fix: str) -> None:
         title, prefix = self.titles[library]
@@ -88,14 +88,14 @@ class _Table:
 
 
 @cache
-def table() -> _Table:
+def status_table() -> _Table:
     """Return what is known of statuses."""
     return _Table()
 
 
 def meaning(number: int) -> str:
     """Return what a status of CUDA other than success means, and what to do about it."""
-    found = table().by_number.get((CUDA, number))
+    found = status_table().by_number.get((CUDA, number))
     return found.meaning if found else "see CUresult in the CUDA driver API reference"
 
 
@@ -133,14 +133,15 @@ _BEFORE = 120  # characters before an answer in which its actor is
 
 @cache
 def _by_words() -> dict[str, StatusCode]:
-    return {words.lower(): one for one in reversed(table().statuses) for words in one.words}
+    codes = reversed(status_table().statuses)
+    return {words.lower(): code for code in codes for words in code.words}
 
 
 @cache
 def _by_name_in_words(library: str) -> dict[str, StatusCode]:
     """Return statuses of a library by their names, as in "internal error"."""
-    first, mine = len(table().titles[library][1]), table().by_number.items()
-    names = {one.names[0][first:]: one for (of, _), one in mine if of == library}
+    first, mine = len(status_table().titles[library][1]), status_table().by_number.items()
+    names = {code.names[0][first:]: code for (of, _), code in mine if of == library}
     words = {_CAPITAL.sub("_", name).replace("_", " ").lower(): name for name in names}
     return {said: names[name] for said, name in words.items() if " " in said}
 
@@ -150,7 +151,7 @@ def status_begun_by(text: str) -> StatusCode | None:
     said = text.strip(" .!\n").lower().removeprefix("an ")
     is_enough = len(re.split("[ -]", said)) > 1
     return next(
-        (one for words, one in _by_words().items() if is_enough and words.startswith(said)), None
+        (code for words, code in _by_words().items() if is_enough and words.startswith(said)), None
     )
 
 
@@ -159,11 +160,11 @@ def statuses_in(text: str) -> Iterator[tuple[int, int, StatusCode]]:
 
     A number counts only in a line that has neither the name nor the words.
     """
-    told: set[int] = set()
+    lines: set[int] = set()
     for match in _NAME.finditer(text):
         status = _named(match[0])
         if status is not None:
-            told.add(text.rfind("\n", 0, match.start()))
+            lines.add(text.rfind("\n", 0, match.start()))
             yield match.start(), match.end(), status
     for match in _SPOKEN.finditer(text):
         library, said = match[1].lower(), match[2].replace("_", " ").lower()
@@ -179,23 +180,23 @@ def statuses_in(text: str) -> Iterator[tuple[int, int, StatusCode]]:
         status = _by_words()[match[0].lower()]
         is_reported = pieces >= _DISTINCT or status.library != CUDA or _REPORTED.search(before)
         if pieces >= _UNMISTAKABLE or (is_reported and _ACTOR.search(f"{before}{match[0]}")):
-            told.add(line)
+            lines.add(line)
             yield match.start(), match.end(), status
     for match in _NUMBER.finditer(text):
         line = text.rfind("\n", 0, match.start())
         before = text[max(line + 1, match.start() - _BEFORE) : match.start()]
         actors = _ACTOR.findall(before)
-        if actors and line not in told and not before.endswith("exit "):
+        if actors and line not in lines and not before.endswith("exit "):
             library = actors[-1].lower()
-            library = library if library in table().titles else CUDA
-            status = table().by_number.get((library, int(match[1])))
+            library = library if library in status_table().titles else CUDA
+            status = status_table().by_number.get((library, int(match[1])))
             if status is not None:
                 yield match.start(), match.end(), status
 
 
 def _named(name: str) -> StatusCode | None:
     """Return the status with a name; one that is not in the table by what its name says."""
-    known = table()
+    known = status_table()
     if name.startswith("NVMLError_"):  # a class of pynvml
         name = f"NVML_ERROR_{_CAPITAL.sub('_', name[10:]).upper()}"
     found = known.by_name.get(name.rstrip("_"))

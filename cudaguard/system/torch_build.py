@@ -1,4 +1,4 @@
-"""Which torch is here, and how it was built: read from its files, never by importing it."""
+"""The torch of this environment and its build: read from its files, never by importing it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cudaguard.elf.process import mapped_libraries
 from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import Place, SearchPath, fits
 from cudaguard.elf.symbols import SharedObject, Wanted
-from cudaguard.files import escape, names_in, open_to_read, os, own_errors, program_errors, text_of
+from cudaguard.files import escape, names_in, open_to_read, os, own_errors, program_errors, text_in
 from cudaguard.model import NamedTuple
 from cudaguard.system import peek
 from cudaguard.system.preload import CUDA_FOLDERS, below
@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+PYTHON_VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 # An assertion that every extension calls, with the string type of either ABI.
 _ASSERT = b"_ZN3c106detail23torchInternalAssertFailEPKcS2_jS2_RK"
 _OLD, _NEW = b"Ss", b"NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
@@ -83,11 +83,11 @@ def look_around(given: Iterable[str] = ()) -> Surroundings:
     """
     folder = folder_of("torch")
     if not os.path.isdir(folder):
-        return Surroundings(PYTHON)
+        return Surroundings(PYTHON_VERSION)
     libraries = os.path.join(folder, "lib")
-    said = dict(_SAID.findall(text_of(folder, "version.py")))
+    said = dict(_SAID.findall(text_in(folder, "version.py")))
     return Surroundings(
-        PYTHON,
+        PYTHON_VERSION,
         is_imported=sys.modules.get("torch") is not None or "torch" in given,
         torch=said.get("__version__", "unknown"),
         cuda=said.get("cuda", ""),
@@ -122,7 +122,7 @@ def _listed(data: mmap) -> tuple[str, ...]:
 
 def release_of(torch: str) -> str:
     """Return the version of a torch by its folder, as in ``2.6.0+cu124``; empty if unknown."""
-    said: dict[str, str] = dict(_SAID.findall(text_of(torch, "version.py")))
+    said: dict[str, str] = dict(_SAID.findall(text_in(torch, "version.py")))
     return said.get("__version__", "")
 
 
@@ -136,8 +136,7 @@ def home_of(library: str) -> str:
     folders.append(os.path.join(folder_of("torch"), "lib"))
     for entry in sys.path:
         folders += sorted(glob(os.path.join(escape(entry), "nvidia", "*", "lib")))
-    files = (os.path.join(folder, library) for folder in folders)
-    return next(filter(os.path.exists, files), "")
+    return next(filter(os.path.exists, (os.path.join(folder, library) for folder in folders)), "")
 
 
 def _old_strings(path: str) -> bool | None:
@@ -179,8 +178,7 @@ class Nvrtc(NamedTuple):
         That of CUDA 13.0's wheel does not look there, and fails unless somebody has opened it.
         """
         major, minor = self.release or (0, 0)
-        folder = os.path.dirname(self.path)
-        builtins = os.path.join(folder, f"libnvrtc-builtins.so.{major}.{minor}")
+        builtins = os.path.join(os.path.dirname(self.path), f"libnvrtc-builtins.so.{major}.{minor}")
         return tuple(filter(os.path.exists, (self.path, builtins)))
 
 

@@ -70,9 +70,9 @@ class Job:
         """Return a process that has ended, and how; zeros if none does meanwhile."""
         deadline = monotonic() + seconds
         message, pid = ctypes.c_uint32(), ctypes.c_void_p()
-        told = [ctypes.byref(one) for one in (message, ctypes.c_void_p(), pid)]
+        pointers = [ctypes.byref(pointer) for pointer in (message, ctypes.c_void_p(), pid)]
         while self._kernel32.GetQueuedCompletionStatus(
-            self._port, *told, max(0, int(1000 * (deadline - monotonic())))
+            self._port, *pointers, max(0, int(1000 * (deadline - monotonic())))
         ):
             id = pid.value or 0
             if message.value == _BEGUN:

@@ -63,21 +63,21 @@ def execute(args: Namespace) -> int:
     if not IS_SUPPORTED:
         raise UsageError("it is done on Linux only")
     known = (pid, *descendants(pid)) if pid > 0 else ()
-    doing = {one: state(one) for one in known if one != os.getpid()}  # it may be our own shell
+    doing = {pid: state(pid) for pid in known if pid != os.getpid()}  # it may be our own shell
     if doing.get(pid, "") in ("", "Z", "X"):
         raise UsageError(f"no process {pid} is running", command="pgrep -af python")
     if os.geteuid() not in (0, os.stat(f"/proc/{pid}").st_uid):
         command = f"(cd / && sudo {sys.executable} -m cudaguard attach {pid})"
         raise UsageError(f"process {pid} belongs to another user", command=command, status=BROKEN)
     # The names of processes (setproctitle) may stand where their environment was.
-    opened = ((one, file) for one in doing for file in _open_files(one))
-    files = {one: file for one, file in opened if os.path.basename(file) == f"{FAULTS}{one}"}
-    dumps = _asked({one: file for one, file in files.items() if doing[one] not in "Tt"})
+    opened = ((pid, file) for pid in doing for file in _open_files(pid))
+    files = {each: file for each, file in opened if os.path.basename(file) == f"{FAULTS}{each}"}
+    dumps = _asked({each: file for each, file in files.items() if doing[each] not in "Tt"})
     problem: UsageError | None = None
-    for one in doing:
-        if one not in dumps and _is_python(one):
+    for each in doing:
+        if each not in dumps and _is_python(each):
             try:
-                dumps[one] = _spied(one)
+                dumps[each] = _spied(each)
             except UsageError as error:
                 problem = problem or error
     if not dumps:
@@ -85,13 +85,13 @@ def execute(args: Namespace) -> int:
         raise problem or UsageError(what, command="pgrep -af python")
     if problem:
         note("attach", str(problem), problem.command)
-    about = next(one for one in doing if one in dumps)
+    about = next(pid for pid in doing if pid in dumps)
     words = _words(about, "cmdline") or [""]
     report = Report(
         Launch(program_of(words[1:]), tuple(words), ""),
         ProgramEnd(about, 0, True),
         os.path.dirname(files.get(about, "")),
-        dumps={one: [dump] for one, dump in dumps.items()},
+        dumps={each: [dump] for each, dump in dumps.items()},
         doing=_STATES.get(doing[about], "waits"),
     )
     is_json = args.format == "json"
@@ -140,10 +140,10 @@ def _spied(pid: int) -> FaultDump:
         if done.returncode:
             raise ValueError(done.stderr.decode("utf-8", "replace").partition("\n")[0])
         threads = []
-        for one in json.loads(done.stdout):
-            frames = [(f["filename"], f["line"], f["name"]) for f in one["frames"]]
-            threads.append(Thread(one["thread_id"], one["thread_name"] or "", frames))
-            if one["os_thread_id"] == pid:
+        for thread in json.loads(done.stdout):
+            frames = [(f["filename"], f["line"], f["name"]) for f in thread["frames"]]
+            threads.append(Thread(thread["thread_id"], thread["thread_name"] or "", frames))
+            if thread["os_thread_id"] == pid:
                 threads.insert(0, threads.pop())
         own = threads.pop(0)
     except (OSError, LookupError, TypeError, ValueError, subprocess.TimeoutExpired) as error:
@@ -154,7 +154,7 @@ def _spied(pid: int) -> FaultDump:
 
 def _is_python(pid: int) -> bool:
     """Return True if a process is Python, as far as its files tell, and not `cudaguard run`."""
-    words = [one for one in program_of(_words(pid, "cmdline")[1:]).words if one != "-m"]
+    words = [word for word in program_of(_words(pid, "cmdline")[1:]).words if word != "-m"]
     if [*map(os.path.basename, words[:2])] in (["cudaguard", "run"], ["cudaguard", "trace"]):
         return False
     return any(_PYTHON.search(line) for line in _words(pid, "maps", "\n"))
@@ -170,7 +170,7 @@ def _awaited(pid: int) -> list[str]:
     if int(number) not in _READS.get(os.uname().machine, ()):
         return []
     pids = [int(name) for name in os.listdir("/proc") if name.isdecimal() and int(name) != pid]
-    others = [f"process {one} ({_name(one)})" for one in pids if file in _open_files(one)]
+    others = [f"process {pid} ({_name(pid)})" for pid in pids if file in _open_files(pid)]
     who = f"{Page().listed(others, option='')} ha{'ve' if others[1:] else 's'} it open too"
     where = f"{file}, descriptor {int(first, 16)}: {who if others else 'nobody else has it open'}"
     return [f"the main thread reads from {where}"]

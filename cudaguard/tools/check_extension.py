@@ -44,7 +44,7 @@ _WORDS = {True: "would load", False: "would NOT load", None: "cannot be judged"}
 
 
 class OnGpu(NamedTuple):
-    """What becomes of a file's GPU code on a GPU."""
+    """Verdict on a file's GPU code for one GPU."""
 
     gpu: str  # as in sm_90
     ok: bool | None  # None where it cannot be said
@@ -72,7 +72,7 @@ class Result(NamedTuple):
 
     @property
     def place(self) -> int:
-        """What is wrong comes first, then what cannot be judged, what is fine last."""
+        """Sort key: faults first, then what cannot be judged, what is fine last."""
         if self.check.ok is False or self.lacks_gpus:
             return _WRONG
         return _FINE if self.check.ok or self.is_open else _OPEN

@@ -1,4 +1,4 @@
-"""What the commands share: exit statuses, formats, where documents go, progress, notes.
+"""Shared by the commands: exit statuses, formats, where documents go, progress, notes.
 
 Standard output holds one document and nothing else; whatever is said besides goes to standard
 error, through `note` and `Progress`.
@@ -169,7 +169,7 @@ def add_with_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def named(path: str) -> str:
+def name_with_host(path: str) -> str:
     """Return the name of a file with that of this machine in place of `HOST`."""
     if HOST not in path:
         return path
@@ -196,7 +196,7 @@ def execute(args: Namespace) -> int:
     if not isinstance(path, str):  # standard output, or files of the command's own
         status: int = args.execute(args)
         return status
-    path = named(path)
+    path = name_with_host(path)
     is_new = not os.path.lexists(path)
     with _reported_as_usage(path):
         os.close(open_to_write(path))  # now, not when minutes have been spent
@@ -298,7 +298,7 @@ def prepare_streams() -> None:
 
 
 class Progress:
-    """What goes on, on standard error: one line that rewrites itself on a terminal.
+    """Progress on standard error: one line that rewrites itself on a terminal.
 
     Elsewhere (a log) only what is finished is told, a line each. No control sequences: a carriage
     return and blanks do.
@@ -330,8 +330,7 @@ class Progress:
             self._shown = 0
 
     def _rewrite(self, text: str) -> None:
-        columns = columns_of(self._stream)
-        text = printable(text)[: (columns or 80) - 1]
+        text = printable(text)[: (columns_of(self._stream) or 80) - 1]
         say(f"\r{text}{' ' * (self._shown - len(text))}", self._stream)
         self._shown = len(text)
 

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-PROGRAM = """\
+_PROGRAM = """\
 import decord
 import cv2
 import numpy
@@ -22,7 +22,7 @@ _, png = cv2.imencode(".png", picture)
 print("read back:", cv2.imdecode(png, cv2.IMREAD_COLOR) is not None)
 """
 # Modules, and the versions that show the fault, as in the extra `demo`.
-PACKAGES = {
+_PACKAGES = {
     "decord": "decord==0.6.0",
     "cv2": "opencv-python-headless==4.10.0.84",
     "numpy": "numpy>=1.22",
@@ -47,18 +47,18 @@ def execute(args: Namespace) -> int:
     import shlex
 
     system, machine = platform.system(), platform.machine()
-    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     obstacle = command = ""
     if (system, machine) != ("Linux", "x86_64"):
         obstacle = f"decord 0.6.0 exists for x86-64 Linux only, and this is {system} {machine}."
     elif missing:
         obstacle = f"not installed: {', '.join(missing)}"
-        command = shlex.join([sys.executable, "-m", "pip", "install", *PACKAGES.values()])
+        command = shlex.join([sys.executable, "-m", "pip", "install", *_PACKAGES.values()])
     if obstacle:
         note("demo", f"The demonstration cannot run here: {obstacle}", command)
         return USAGE
     print("The program:\n")
-    print("".join(f"    {line}".rstrip() + "\n" for line in PROGRAM.splitlines()))
+    print("".join(f"    {line}".rstrip() + "\n" for line in _PROGRAM.splitlines()))
     is_broken = _CURED not in _show("1. Without the guard: python program.py", guarded=False)
     is_cured = _CURED in _show("2. With the guard: cudaguard run program.py", guarded=True)
     if not is_broken:
@@ -75,7 +75,7 @@ def _show(title: str, *, guarded: bool) -> str:
     """Run the program, print what it printed, and return that."""
     from cudaguard.system.child import run_command
 
-    program = WITHOUT_FOLDER + PROGRAM
+    program = WITHOUT_FOLDER + _PROGRAM
     words = ["run", "--quiet", "-c", program]
     code = f"from cudaguard.tools.main import main\nsys.exit(main({words!r}))"
     # Each run has the guard state of its title, whatever ours is.

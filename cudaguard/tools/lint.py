@@ -20,7 +20,7 @@ from cudaguard.files import LARGEST, read_bytes
 from cudaguard.files.layout import Page
 from cudaguard.system.facts import Facts
 from cudaguard.system.packages import key_of
-from cudaguard.system.source import Effect, Import, Source, module_of_file, problem_of, read
+from cudaguard.system.source import Effect, Import, Source, module_of_file, read, syntax_problem
 from cudaguard.tools.common import BROKEN, FOUND, OK, UsageError, add_format, json_text, note, show
 
 TYPE_CHECKING = False
@@ -198,7 +198,7 @@ class Project:
 
     def problem(self, file: str) -> str:
         """Return why a file cannot be read, empty if it can."""
-        return self._sources[file].problem if file in self._sources else problem_of(file)
+        return self._sources[file].problem if file in self._sources else syntax_problem(file)
 
     def _worth_reading(self, files: Iterable[str]) -> Iterator[str]:
         """Yield the files that may lead to both modules of some rule, by their words."""

@@ -10,7 +10,7 @@ import re
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 
-from cudaguard.files.text import closest
+from cudaguard.files.text import close_match
 from cudaguard.tools import common
 
 TYPE_CHECKING = False
@@ -73,7 +73,7 @@ class Parser(ArgumentParser):
             if isinstance(action.choices, dict) and task in action.choices:
                 known += action.choices[task]._option_string_actions
         wrong = next((word.partition("=")[0] for word in words if word.startswith("--")), "")
-        right = closest(wrong, known) if wrong else ""
+        right = close_match(wrong, known) if wrong else ""
         self.error(f"unrecognized arguments: {' '.join(words)}", wrong, right)
 
     def _check_value(self, action: Action, value: object) -> None:
@@ -82,7 +82,7 @@ class Parser(ArgumentParser):
         known = [str(choice) for choice in action.choices]
         name = "/".join(action.option_strings) or str(action.metavar or action.dest)
         what = f"{name}: got {value!r}, expected one of {', '.join(known)}"
-        self.error(what, str(value), closest(str(value).lower(), known))
+        self.error(what, str(value), close_match(str(value).lower(), known))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -150,7 +150,7 @@ def _run(words: list[str], own: list[str]) -> int:
     if "_ARGCOMPLETE" in os.environ:
         importlib.import_module("argcomplete").autocomplete(parser)
     if own and not own[0].startswith("-") and own[0] not in MODULES:
-        right = closest(own[0].lower(), MODULES)
+        right = close_match(own[0].lower(), MODULES)
         expected = "" if right else f"; expected one of {', '.join(COMMANDS)}"
         raise common.UsageError(
             f"there is no command {own[0]!r}{expected}", wrong=own[0], right=right

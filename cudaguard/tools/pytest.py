@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from cudaguard.config import Mode
     from cudaguard.core.findings import Finding
 
-
 NAME = "cudaguard"  # of the section, and the first part of the names of properties
-CUDA = "CG814"  # CUDA was initialized: information, and what a guarded run is asked for
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -94,7 +92,7 @@ class GuardedRun:
         by = "" if activation.core.is_installed else " (by CUDAGUARD in the environment)"
         self._header = f"cudaguard: {in_force}{by}"
         self._is_strict = in_force == "strict"
-        self._look("")  # came before the guard: nothing of the run is named
+        self._collect("")  # came before the guard: nothing of the run is named
 
     def end(self) -> None:
         """Uninstall the guard, as far as this run has installed it."""
@@ -106,7 +104,7 @@ class GuardedRun:
 
     # --- after what something was there for the first time ------------------------------------
 
-    def _look(self, after: str) -> None:
+    def _collect(self, after: str) -> None:
         """Look what has changed, and name what has just ended beside what was found."""
         from cudaguard.errors import CudaGuardError, CudaGuardWarning
 
@@ -127,20 +125,20 @@ class GuardedRun:
         if isinstance(file, str):
             inner = os.path.relpath(file, self._root)
             is_inside = not inner.startswith(os.pardir)
-            self._look(f"the import of {inner if is_inside else file}")
+            self._collect(f"the import of {inner if is_inside else file}")
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None]:
         """Look after a file or folder was collected."""
         yield
-        self._look(f"the collection of {collector.nodeid or 'the session'}")
+        self._collect(f"the collection of {collector.nodeid or 'the session'}")
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None]:
         """Look after a test, and what its fixtures do after it."""
-        self._look(self._last)  # what was done in between is not its doing
+        self._collect(self._last)  # what was done in between is not its doing
         yield
-        self._look(item.nodeid)
+        self._collect(item.nodeid)
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -156,7 +154,7 @@ class GuardedRun:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Gather the findings, hand them on, and fail a strict run that has some."""
-        self._look(self._last)
+        self._collect(self._last)
         if hasattr(session.config, "workeroutput"):  # a worker: the controller tells of them
             session.config.workeroutput["cudaguard"] = [
                 {"finding": finding.to_dict(), "after": "".join(places[:1])}
@@ -173,11 +171,13 @@ class GuardedRun:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Tell of the findings; of mere information, but that about CUDA, only with ``-v``."""
+        from cudaguard.features.cuda_init.findings import INITIALIZED
+
         is_verbose = terminalreporter.config.getoption("verbose") > 0
         texts = [
             _text(finding, places)
             for _, (finding, places) in sorted(self._found.items(), key=lambda item: item[0])
-            if is_verbose or finding.severity != "info" or finding.id == CUDA
+            if is_verbose or finding.severity != "info" or finding.id == INITIALIZED.id
         ]
         if texts:
             terminalreporter.section(NAME)

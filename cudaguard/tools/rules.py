@@ -77,8 +77,7 @@ def _check_all(args: Namespace) -> int:
             problems = [f"{file}: {problem}" for problem in _disagreements(rules, switches)]
         except (ConfigError, RuleError) as error:
             problems = [str(error)]
-        ids = [rule.id for rule in rules]
-        results.append({"path": file, "rules": ids, "problems": problems})
+        results.append({"path": file, "rules": [rule.id for rule in rules], "problems": problems})
         for problem in problems:
             note("rules check", problem)
         if not problems and args.format == "text":

@@ -14,6 +14,7 @@ import sys
 from cudaguard.core.findings import counted
 from cudaguard.core.record import JOURNAL, TRACE_VARIABLE
 from cudaguard.elf.library_facts import distributions_of, read_library, version_of
+from cudaguard.features.cuda_init.findings import CONTEXT, INITIALIZED
 from cudaguard.files import write_text
 from cudaguard.files.layout import Page
 from cudaguard.files.text import printable_data
@@ -110,7 +111,7 @@ def execute(args: Namespace) -> int:
 
 _LOADS = ("extension", "library")  # kinds of steps by which Python code has something loaded
 _STEPS = {"import": ("import",), "load": _LOADS}  # what is over -> kinds of steps
-_OF_CUDA = ("CG814", "CG815")  # findings that say what an event of the driver says
+_OF_CUDA = (INITIALIZED.id, CONTEXT.id)  # findings that say what an event of the driver says
 
 # --- the document ---------------------------------------------------------------------------------
 
@@ -124,7 +125,7 @@ def document_of(
     """
     if not with_arguments:
         launch = launch._replace(program=launch.program.without_arguments())
-    processes = processes_of(record.read_events(os.path.join(folder, JOURNAL)), ended.pid)
+    processes = traced_processes(record.read_events(os.path.join(folder, JOURNAL)), ended.pid)
     _describe_libraries([library for process in processes for library in libraries_of(process)])
     for process in processes:
         if not with_arguments:
@@ -206,7 +207,7 @@ def libraries_of(process: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 # --- processes and their steps --------------------------------------------------------------------
 
 
-def processes_of(lines: Iterable[Line], pid: int) -> list[dict[str, Any]]:
+def traced_processes(lines: Iterable[Line], pid: int) -> list[dict[str, Any]]:
     """Return the processes of a program, that of `pid` first, with their steps as they began."""
     found: dict[int, list[_Process]] = {}
     began = 0.0
@@ -413,9 +414,7 @@ def _line(row: Step, page: Page) -> tuple[str, str]:
         text += " (already loaded)"
     if row["is_guards"]:
         text += " (for cudaguard itself)"
-    if state:
-        return f"{text} ← {state}", "red"
-    return text, "" if row["mapped"] else "dim"
+    return (f"{text} ← {state}", "red") if state else (text, "" if row["mapped"] else "dim")
 
 
 def rows_of(process: Mapping[str, Any]) -> list[Step]:

@@ -118,7 +118,7 @@ def test_grades(grade, needs, told):
     # An opt-in rule is here only because it was enabled.
     found = plan_of("target", rule(needs=("a", "b"), grade=grade))
     assert found.needs == needs
-    assert len(found.told) == told
+    assert len(found.reported) == told
 
 
 def test_rule_that_does_not_apply_is_in_no_part_of_the_plan():
@@ -126,7 +126,7 @@ def test_rule_that_does_not_apply_is_in_no_part_of_the_plan():
     found = plan_of(
         "target", rule("A", needs=("a",), when=off), rule("B", grade="report", when=off)
     )
-    assert (found.needs, found.told) == ((), ())
+    assert (found.needs, found.reported) == ((), ())
 
 
 def test_needs_keep_the_order_of_the_rule():

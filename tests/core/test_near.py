@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cudaguard.files.text import closest, closest_id, same_id
+from cudaguard.files.text import close_match, closest_id, same_id
 
 IDS = ("CG001", "CG010", "CG812", "CG901", "Local-1")
 
@@ -28,5 +28,5 @@ def test_same_id_in_any_case():
 
 
 def test_word_that_was_meant():
-    assert closest("docter", ("doctor", "demo")) == "doctor"
-    assert closest("xyz", ("doctor", "demo")) == closest(3, ("doctor",)) == ""
+    assert close_match("docter", ("doctor", "demo")) == "doctor"
+    assert close_match("xyz", ("doctor", "demo")) == close_match(3, ("doctor",)) == ""

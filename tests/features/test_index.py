@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import runpy
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import cudaguard
 from cudaguard import errors
 from cudaguard.core.checks import Check
 from cudaguard.core.passing_errors import explainers
@@ -88,3 +90,19 @@ def test_checks_are_there_under_their_ids():
     for id, entry in index.CHECKS.items():
         assert isinstance(table.resolve(entry), Check)
         assert table.resolve(entry).id == id
+
+
+def test_ids_are_written_where_they_are_declared():
+    messages = {entry.id for explainer in explainers() for entry in explainer.known}
+    declared, loose = [], []
+    for path in Path(cudaguard.__file__).parent.rglob("*.py"):
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        calls = [node for node in nodes if isinstance(node, ast.Call)]
+        places = [one.args[0] for one in calls if ast.unparse(one.func) in ("Kind", "_kind")]
+        places += [word.value for one in calls for word in one.keywords if word.arg == "id"]
+        for node in nodes if path.name != "_index.py" else ():
+            if isinstance(node, ast.Constant) and re.fullmatch(r"CG\d{3}", str(node.value)):
+                (declared if node in places else loose).append(node.value)
+    assert set(loose) <= messages  # that are declared in a known_errors.ini
+    assert set(index.CHECKS) < set(declared)
+    assert len(declared) == len(set(declared))

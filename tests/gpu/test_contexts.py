@@ -25,7 +25,7 @@ import torch
 print(seen.state().active, current(), used() - after < after - before)
 print(torch.ones(4, device="cuda").sum().item())
 # A second context would take as much again.
-print(current() == primary(), seen.has_foreign_context(), used() - after < after - before)
+print(current() == primary(), seen.has_other_context(), used() - after < after - before)
 print(seen.state().active, found("CG816", "CG817"), cudaguard.create_context() is handle)
 """
     )
@@ -117,7 +117,7 @@ def test_own_context_beside_torch_is_warned_of(program):
 cudaguard.install()
 import torch
 import warp  # here
-print(seen.has_foreign_context(), current() != primary())
+print(seen.has_other_context(), current() != primary())
 print([f.id for f in found("CG814", "CG815", "CG816")])
 """
     )
@@ -135,7 +135,7 @@ def test_context_of_torch_is_not_foreign(program):
 cudaguard.install()
 import torch
 import kaolin
-print(seen.state().current, seen.has_foreign_context(), found("CG816"))
+print(seen.state().current, seen.has_other_context(), found("CG816"))
 """
     )
     assert (ran.out, ran.warned) == (["0 False []"], [])

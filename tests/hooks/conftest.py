@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from cudaguard.elf.reader import read_elf
 
 FIND = """
 import importlib.machinery, importlib.util, sys
@@ -155,6 +158,16 @@ PyMODINIT_FUNC JOIN(PyInit_, NAME)(void) {
 """
 
 
+ASKING = """
+#include <Python.h>
+int FUNCTION(void);
+static PyObject *ask(PyObject *self, PyObject *args) { return PyLong_FromLong(FUNCTION()); }
+static PyMethodDef methods[] = {{"ask", ask, METH_NOARGS, 0}, {0}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "NAME", 0, -1, methods};
+PyMODINIT_FUNC PyInit_NAME(void) { return PyModule_Create(&definition); }
+"""
+
+
 class Compiler:
     """Compiles small C sources; the outcome is kept for the whole test session."""
 
@@ -164,7 +177,9 @@ class Compiler:
 
     def library(self, name: str, source: str, *flags: str) -> Path:
         """Compile `source` to a shared library with the file name `name`."""
-        key = hashlib.sha256(repr((source, flags)).encode()).hexdigest()[:16]
+        # A library with a soname is not named by its path: the same is made in any folder.
+        same = [_content(str(flag).rpartition("=")[2]) or flag for flag in flags]
+        key = hashlib.sha256(repr((source, same)).encode()).hexdigest()[:16]
         built = self.folder / key / name
         if not built.exists():
             built.parent.mkdir(exist_ok=True)
@@ -179,6 +194,17 @@ class Compiler:
         include = sysconfig.get_path("include")
         flags = [f"-I{include}", f"-DNAME={name}", *(f"-D{define}" for define in defines)]
         return self.library(name + sysconfig.get_config_var("EXT_SUFFIX"), EXTENSION, *flags)
+
+    def asking(self, name: str, function: str, *flags: str) -> Path:
+        """Compile an extension whose `ask` returns what a function of a library returns."""
+        source = ASKING.replace("NAME", name).replace("FUNCTION", function)
+        include = f"-I{sysconfig.get_path('include')}"
+        return self.library(name + sysconfig.get_config_var("EXT_SUFFIX"), source, include, *flags)
+
+
+def _content(path: str) -> bytes:
+    data = Path(path).read_bytes() if os.path.isfile(path) else b""
+    return data if read_elf(path).soname or data[:4] != b"\x7fELF" else b""
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cudaguard.features.gpu_architectures.policy import KNOWN
+from cudaguard.features.gpu_architectures.policy import TARGETS
 
 from .cuda_torch import cuda_torch as cuda_torch
 from .marks import ON_LINUX
@@ -123,7 +123,7 @@ def test_what_a_release_knows(child, nvrtc, release):
     )
     name, known = done.stdout.splitlines()
     assert name == f"libnvrtc.so.{'11.2' if release[0] == 11 else release[0]}"
-    assert {int(word) for word in known.split()} == KNOWN[release]
+    assert {int(word) for word in known.split()} == TARGETS[release]
 
 
 @pytest.mark.parametrize(("first", "accepted"), [((12, 9), True), ((12, 8), False)])

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from cudaguard.system.child import AFTERWARDS, KEPT, NoAnswer, run_command, run_in_fork
-from cudaguard.system.packages import INSTALLED, LOCAL, STANDARD, distributions_of, origin_of
+from cudaguard.system.packages import INSTALLED, LOCAL, STANDARD, origin_of, packages_distributions
 
 from ..conftest import clean_environment
 
@@ -95,7 +95,7 @@ def test_looking_for_an_origin_imports_nothing(tmp_path):
 
 
 def test_distributions_by_import_name():
-    found = distributions_of(["pytest", "packaging.version", "no_such_thing"])
+    found = packages_distributions(["pytest", "packaging.version", "no_such_thing"])
     assert set(found) == {"pytest", "packaging"}
     assert found["pytest"] == ("pytest", pytest.__version__)
 

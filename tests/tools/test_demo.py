@@ -53,7 +53,7 @@ def test_what_shows_nothing_is_not_a_success(child, env, said):
 def test_missing_packages_are_named_with_the_command(monkeypatch, capsys):
     monkeypatch.setattr(platform, "system", lambda: "Linux")
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    monkeypatch.setitem(demo.PACKAGES, "no_such_package", "numpy>=1.22")
+    monkeypatch.setitem(demo._PACKAGES, "no_such_package", "numpy>=1.22")
     assert main(["demo"]) == 2
     out, err = capsys.readouterr()
     assert out == ""

@@ -11,11 +11,11 @@ import pytest
 import cudaguard
 from cudaguard.core.known_errors import sections_in
 from cudaguard.system.runtimes import RUNTIMES
-from cudaguard.system.statuses import table
+from cudaguard.system.statuses import status_table
 
 from ..documents import SAID
 
-STATUSES = table().statuses
+STATUSES = status_table().statuses
 # What has an id of its own; of the rest a general one says number and meaning.
 OTHERS = {"CG881", "CG748"}
 OWN = {

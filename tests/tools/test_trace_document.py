@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cudaguard.tools.run.record import Line
-from cudaguard.tools.trace import native_only, processes_of, rows_of
+from cudaguard.tools.trace import native_only, rows_of, traced_processes
 
 PID = 7
 
@@ -20,7 +20,7 @@ def journal(*lines, pid=PID):
 
 
 def steps(*lines):
-    (process,) = processes_of(journal(*lines), PID)
+    (process,) = traced_processes(journal(*lines), PID)
     return process["steps"]
 
 
@@ -63,7 +63,7 @@ def test_program_that_becomes_another_one_and_its_children():
     lines = journal(("start", "python", {"parent": 1, "program": ["a.py"]}), ("import", "a"))
     lines += journal(("import", "c"), pid=9)  # a fork: it has no start
     lines += journal(("start", "python", {"parent": 1, "program": ["b.py"]}), ("end", ""))
-    first, second, fork = processes_of(lines, PID)
+    first, second, fork = traced_processes(lines, PID)
     assert [p["program"] for p in (first, second, fork)] == [["a.py"], ["b.py"], []]
     assert (first["ended"], fork["parent"], fork["pid"]) == (None, None, 9)
     assert second["ended"] is not None

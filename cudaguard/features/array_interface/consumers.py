@@ -1,4 +1,4 @@
-"""What the readers of ``__cuda_array_interface__`` accept.
+"""Consumers of ``__cuda_array_interface__``, and the forms that each accepts.
 
 Where a version is not known a profile is the careful one: what it asks for suits every version.
 "measured" is the release that was tried, "read" the one whose source was read; neither on a GPU.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from cudaguard.files.text import closest
+from cudaguard.files.text import close_match
 from cudaguard.model import KW_ONLY, Record
 from cudaguard.system.facts import Facts, in_range
 
@@ -101,7 +101,9 @@ def consumer_for(asked: ModuleType | type | str) -> Consumer:
         name = _name_at(module) if isinstance(module, str) else ""
     if name in _BY_NAME:
         return _as_installed(name)
-    meant = (_name_at(asked) or closest(asked.lower(), _BY_NAME)) if isinstance(asked, str) else ""
+    meant = (
+        (_name_at(asked) or close_match(asked.lower(), _BY_NAME)) if isinstance(asked, str) else ""
+    )
     hint = f"did you mean {meant!r}? Known" if meant else "known"
     raise ValueError(f"consumer {asked!r} is not known; {hint} are {', '.join(_BY_NAME)}")
 

@@ -1,4 +1,4 @@
-"""What is found of arrays on their way from one library to another."""
+"""Findings about arrays on their way from one library to another."""
 
 from __future__ import annotations
 

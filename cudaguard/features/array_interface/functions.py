@@ -12,8 +12,8 @@ from cudaguard.features.array_interface.interface import (
     as_dictionary,
     canonical,
     is_canonical,
-    name_of,
     read_interface,
+    type_name,
     whole_number,
     zero_means,
 )
@@ -56,7 +56,7 @@ class View:
         raise TypeError("a view of an array can neither be copied nor pickled: take the array")
 
     def __repr__(self) -> str:
-        return f"<cudaguard view of {name_of(type(self.owner))}>"
+        return f"<cudaguard view of {type_name(type(self.owner))}>"
 
 
 def normalize(
@@ -113,12 +113,12 @@ def validate(obj: Any) -> list[Finding]:
     try:
         cai = obj.__cuda_array_interface__
     except AttributeError:
-        return [findings.not_conforming(name_of(kind), absent(kind))]
+        return [findings.not_conforming(type_name(kind), absent(kind))]
     try:
         _, faults = read_interface(as_dictionary(cai), kind)
     except EntryError as fault:
         faults = [fault]
-    return [findings.not_conforming(name_of(kind), fault) for fault in faults]
+    return [findings.not_conforming(type_name(kind), fault) for fault in faults]
 
 
 def prepare(obj: Any, cai: Any, consumer: Consumer, reporter: Reporter, stream: Any = AUTO) -> Any:
@@ -137,7 +137,7 @@ def prepare(obj: Any, cai: Any, consumer: Consumer, reporter: Reporter, stream: 
             waits = waiting.wait_for(legal["stream"], legal["data"][0])
     except EntryError as fault:
         raise fault.as_error(kind, is_stream_given=is_given) from fault.__cause__
-    key = name_of(kind), consumer.name
+    key = type_name(kind), consumer.name
     if waits and key not in _waited_for:
         _waited_for.add(key)
         finding = findings.waited(*key, legal["stream"])

@@ -83,16 +83,16 @@ class EntryError(Exception):
         can_be_corrected: bool = False,  # True if there is one thing only that it can mean
     ) -> None:
         super().__init__(field)
-        self.field, self.value = field, shown(value)
+        self.field, self.value = field, short_repr(value)
         self.rule, self.remedy = rule or SPECIFICATION[field], remedy
         self.can_be_corrected = can_be_corrected
 
     def as_error(self, kind: type, *, is_stream_given: bool = False) -> ArrayInterfaceError:
         """Return the error that a program is given for an array of that class."""
         entry = "" if self.field == INTERFACE else f"[{self.field!r}]"
-        where, remedy = f"{INTERFACE}{entry} of {name_of(kind)}", self.remedy
+        where, remedy = f"{INTERFACE}{entry} of {type_name(kind)}", self.remedy
         if is_stream_given and self.field == "stream":
-            where = f"The argument stream, given for an array of {name_of(kind)},"
+            where = f"The argument stream, given for an array of {type_name(kind)},"
             remedy = _GIVE_STREAM if remedy == CORRECT else remedy
         return ArrayInterfaceError(
             f"{where} is {self.value}: {self.rule}. Remedy: {remedy}.",
@@ -103,7 +103,7 @@ class EntryError(Exception):
         )
 
 
-def shown(value: object, depth: int = 2) -> str:
+def short_repr(value: object, depth: int = 2) -> str:
     """Return a value for a message: never long, and foreign code is not run for it."""
     kind = type(value)
     if value is MISSING:
@@ -118,13 +118,13 @@ def shown(value: object, depth: int = 2) -> str:
         return text if len(text) <= _LONGEST + 2 else f"{text[: _LONGEST - 3]}..."
     if kind in (tuple, list) and depth:
         items: Any = value
-        parts = [shown(item, depth - 1) for item in items[:6]] + ["..."] * (len(items) > 6)
+        parts = [short_repr(item, depth - 1) for item in items[:6]] + ["..."] * (len(items) > 6)
         inside = ", ".join(parts) + ("," if kind is tuple and len(items) == 1 else "")
         return f"({inside})" if kind is tuple else f"[{inside}]"
-    return f"an object of type {name_of(kind)}"
+    return f"an object of type {type_name(kind)}"
 
 
-def name_of(kind: type) -> str:
+def type_name(kind: type) -> str:
     """Return the name of a class for a message, with its module."""
     try:
         module, name = kind.__module__, kind.__qualname__
@@ -333,7 +333,7 @@ def read_interface(given: Interface, kind: type) -> tuple[Interface, list[EntryE
         raw = given.get(field, MISSING)
         if not _is_same(value, raw):
             legal[field] = value
-            remedy = f"write {shown(value)}, as normalize() does"
+            remedy = f"write {short_repr(value)}, as normalize() does"
             faults.append(EntryError(field, raw, rule, remedy, can_be_corrected=True))
 
     def read(field: str, reader: Callable[[Any], Any], rule: str = "") -> Any:
@@ -374,15 +374,8 @@ def read_interface(given: Interface, kind: type) -> tuple[Interface, list[EntryE
 # --- Elements, and where they lie -----------------------------------------------------------------
 
 _TYPESTR = re.compile(r"([<>|])([tbiufcmMSUV])([1-9][0-9]{0,8})((?:\[[0-9a-zA-Z/]{1,20}\])?)")
-_SIZES = {
-    "b": (1,),
-    "i": (1, 2, 4, 8),
-    "u": (1, 2, 4, 8),
-    "f": (2, 4, 8, 12, 16),
-    "c": (8, 16, 24, 32),
-    "m": (8,),
-    "M": (8,),
-}
+_SIZES = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8, 12, 16),
+          "c": (8, 16, 24, 32), "m": (8,), "M": (8,)}  # fmt: skip
 # Letters of Python's `struct` and NumPy's `dtype.char` for which both mean the same everywhere. In
 # "=l" they differ: 4 bytes for the one, 8 for the other.
 _LETTERS = {
@@ -464,7 +457,7 @@ def _read_shape(value: Any) -> tuple[int, ...]:
 def _read_strides(value: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     strides = _whole_numbers(value, "strides")
     if len(strides) != len(shape):
-        raise EntryError("strides", value, f"shape {shown(shape)} has {len(shape)} dimensions")
+        raise EntryError("strides", value, f"shape {short_repr(shape)} has {len(shape)} dimensions")
     return strides
 
 

@@ -26,8 +26,8 @@ from cudaguard.features.array_interface.interface import (
     as_dictionary,
     canonical,
     is_canonical,
-    name_of,
-    shown,
+    short_repr,
+    type_name,
 )
 from cudaguard.files import own_errors, program_errors
 from cudaguard.hooks.barrier import ON_PURPOSE
@@ -84,7 +84,7 @@ def _normalizing(
     if isinstance(original, type):
         raise TypeError(f"{name} is a class: name its constructor, {name}.__init__")
     if not callable(original):
-        raise TypeError(f"{name} is no function, but {shown(original)}")
+        raise TypeError(f"{name} is no function, but {short_repr(original)}")
     take = _normalizer(request, permit)
     kind: Any = type(inspect.getattr_static(owner, name))
     is_wrapped = isinstance(owner, type) and kind in (staticmethod, classmethod)
@@ -140,7 +140,7 @@ def _normalizer(request: Request, permit: Permit) -> Callable[[Any], Any]:
             return array
 
     def normalized(array: Any, cai: Any) -> Any:
-        is_done, kind = permit.acts, name_of(type(array))
+        is_done, kind = permit.acts, type_name(type(array))
         # Where nothing may be done, nothing waits.
         reader = consumer if is_done else consumer.replace(heeds_stream=True)
         try:
@@ -181,13 +181,16 @@ def _corrected_export(request: Request, export: Any, _: object, permit: Permit) 
                 return cai
             legal = canonical(cai, AS_EXPORTED, kind)
             changed = {} if legal is cai else _changes(cai, legal)
-            if changed and _is_new((name_of(kind), *changed), reported):
-                what, words = f"the array interface of {name_of(kind)}", "; ".join(changed.values())
+            if changed and _is_new((type_name(kind), *changed), reported):
+                what, words = (
+                    f"the array interface of {type_name(kind)}",
+                    "; ".join(changed.values()),
+                )
                 _tell(request, findings.corrected(what, words, request.rule.id))
         except EntryError:
             return cai  # whoever reads it will say so
         except own_errors(Exception) as error:
-            what = f"correcting what {name_of(kind)} exports, for {request.rule.id}"
+            what = f"correcting what {type_name(kind)} exports, for {request.rule.id}"
             request.reporter.broken(what, error)
             return cai
         return legal
@@ -207,11 +210,11 @@ def _changes(cai: Any, legal: dict[str, Any]) -> dict[str, str]:
     for field in {**before, **legal}:
         old, new = before.get(field, MISSING), legal.get(field, MISSING)
         if new is MISSING:
-            done[field] = f"{field} {shown(old)} left out"
+            done[field] = f"{field} {short_repr(old)} left out"
         elif old is MISSING:
-            done[field] = f"{field} {shown(new)} added"
+            done[field] = f"{field} {short_repr(new)} added"
         elif old is not new:
-            done[field] = f"{field} {shown(old)} as {shown(new)}"
+            done[field] = f"{field} {short_repr(old)} as {short_repr(new)}"
     return done
 
 

@@ -59,8 +59,7 @@ def wait_for(stream: int, pointer: int) -> bool:
             raise EntryError("stream", stream, rule, remedy)
         for context in contexts:
             if context and driver.call("cuCtxPushCurrent_v2", ctypes.c_void_p(context)) == 0:
-                popped = ctypes.byref(ctypes.c_void_p())
-                undone.callback(driver.call, "cuCtxPopCurrent_v2", popped)
+                undone.callback(driver.call, "cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
             _synchronize(stream)
     return True
 

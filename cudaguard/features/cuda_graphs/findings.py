@@ -1,4 +1,4 @@
-"""What is found of CUDA graphs: outputs that later calls overwrite."""
+"""Findings about CUDA graphs: outputs that later calls overwrite."""
 
 from __future__ import annotations
 

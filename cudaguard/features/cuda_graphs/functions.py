@@ -245,8 +245,7 @@ def disable_graphs(compiled: Any) -> bool:
 def _compiler_of(compiled: Any) -> Any:
     """Return the compiler that a compiled callable was made with, None where it is not found."""
     for _ in range(_MOST_WRAPPERS):  # modules compiled in place, and wrappers of ours
-        attributes = getattr(compiled, "__dict__", {})
-        below = attributes.get(place_in(compiled) or "_cudaguard_of")
+        below = getattr(compiled, "__dict__", {}).get(place_in(compiled) or "_cudaguard_of")
         if below is None:
             break
         compiled = below
@@ -274,8 +273,7 @@ def place_in(module: Any) -> str:
     attributes = getattr(module, "__dict__", {})
     if attributes.get("_compiled_call_impl") is not None:
         return "_compiled_call_impl"
-    forward = attributes.get("forward")
-    is_compiled = hasattr(forward, "_torchdynamo_orig_callable")
+    is_compiled = hasattr(attributes.get("forward"), "_torchdynamo_orig_callable")
     return "forward" if is_compiled and "_orig_mod" not in attributes.get("_modules", {}) else ""
 
 

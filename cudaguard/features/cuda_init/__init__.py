@@ -1,1 +1,1 @@
-"""Who initializes CUDA, who creates which context, and what forks and late variables then cost."""
+"""CUDA initialization: by whom, which contexts exist, what forks and late variables break."""

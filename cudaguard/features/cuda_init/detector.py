@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-INITIALIZED, CONTEXT = "initialized", "context"
+_INITIALIZED, _CONTEXT = "initialized", "context"
 _AT_FORK = "os.register_at_fork: two functions, silent after uninstall"
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
@@ -65,7 +65,7 @@ class CudaDetector:
         self._thread_state = _local()
         self._known_contexts: set[int] = set()  # handles that were looked at
         # Module, line and device of a context that is nobody else's, until torch comes.
-        self._foreign: tuple[str, str, int] | None = None
+        self._other_context: tuple[str, str, int] | None = None
         self._pid = 0  # the process in which forks and the environment are listened to
         # Variable and moment -> what it was then.
         self._latched: dict[tuple[str, Moment], str | None] = {}
@@ -100,21 +100,21 @@ class CudaDetector:
 
     def unseen(self) -> None:
         """Look at what has changed so far."""
-        self.look()
+        self.check_driver()
 
     before_load = unseen
 
     def around_import(self, spec: ModuleSpec) -> Callable[[BaseException | None], None]:
         """Look before the import of a module; return what looks after it."""
         actors = self._actors()
-        before = self.look()
+        before = self.check_driver()
         self.look_at_environment()
         if before.current != NOWHERE:  # made current by calls, between two imports
             self._look_at_current(actors[-1] if actors else "", before)
         actors.append(spec.name)
 
         def close(error: BaseException | None) -> None:
-            after = self.look(spec.name)
+            after = self.check_driver(spec.name)
             actors.pop()
             if error is not None:
                 self.error_passes(error)
@@ -137,11 +137,11 @@ class CudaDetector:
         """Look what a load has brought."""
         actors = self._actors()
         if load.extension and actors[-1:] != [facts.OURSELVES]:
-            self.look(load.extension)
+            self.check_driver(load.extension)
         else:
-            self.look(is_load=True)
+            self.check_driver(is_load=True)
 
-    def look(self, actor: str | None = None, *, is_load: bool = False) -> DriverState:
+    def check_driver(self, actor: str | None = None, *, is_load: bool = False) -> DriverState:
         """Ask the driver, and record what has changed since the last time.
 
         `actor` is what this thread was importing meanwhile; None: the innermost import that is
@@ -161,21 +161,21 @@ class CudaDetector:
 
     def on_request(self, create: Callable[[], T]) -> T:
         """Return what a function returns; what it does to the driver is attributed to the guard."""
-        self.look()
+        self.check_driver()
         actors = self._actors()
         actors.append(facts.OURSELVES)
         try:
             return create()
         finally:
             try:
-                self.look(facts.OURSELVES)
+                self.check_driver(facts.OURSELVES)
             finally:
                 actors.pop()
 
     @property
     def initializer(self) -> facts.Change | None:
-        """Who initialized CUDA, here or in the process that this one was forked from."""
-        return next((change for change in self.changes if change.kind == INITIALIZED), None)
+        """The change that initialized CUDA, here or in the process that was forked."""
+        return next((change for change in self.changes if change.kind == _INITIALIZED), None)
 
     def _actors(self) -> list[str]:
         actors: list[str] = self._thread_state.__dict__.setdefault("actors", [])
@@ -190,16 +190,15 @@ class CudaDetector:
         if how == "import" and module_of(frame).partition(".")[0] == actor.partition(".")[0]:
             frame = frame_outside(frame) or frame
         if state.is_initialized and not last.is_initialized:
-            change = self._record(INITIALIZED, NOWHERE, actor, how, frame)
+            change = self._record(_INITIALIZED, NOWHERE, actor, how, frame)
             self._latch()
             link = facts.REPORTED.get(actor.partition(".")[0], "") if how == "import" else ""
             self._core.reporter.found(findings.initialized(change, link), frame)
             self._core.detection.publish("cuda_initialized")
         for device in state.active:
             if device not in last.active:
-                change = self._record(CONTEXT, device, actor, how, frame)
-                rank = local_rank(os.environ)
-                finding = findings.context_created(change, state.devices, rank)
+                change = self._record(_CONTEXT, device, actor, how, frame)
+                finding = findings.context_created(change, state.devices, local_rank(os.environ))
                 self._core.reporter.found(finding, frame)
 
     def _record(
@@ -220,22 +219,20 @@ class CudaDetector:
         if handle in self._known_contexts:
             return
         self._known_contexts.add(handle)
-        if self.driver.has_foreign_context():
+        if self.driver.has_other_context():
             frame = caller_frame()
             where, beside_torch = describe(frame), "torch" in sys.modules
             if not beside_torch:
-                self._foreign = (actor, where, state.current)  # it may come later
-            finding = findings.foreign_context(
-                actor, where, state.current, beside_torch=beside_torch
-            )
+                self._other_context = (actor, where, state.current)  # it may come later
+            finding = findings.two_contexts(actor, where, state.current, beside_torch=beside_torch)
             self._core.reporter.found(finding, frame)
 
     def _torch_is_there(self) -> None:
-        if self._foreign is not None:
+        if self._other_context is not None:
             from cudaguard.features.cuda_init import findings
 
-            finding = findings.foreign_context(*self._foreign, beside_torch=True)
-            self._foreign = None
+            finding = findings.two_contexts(*self._other_context, beside_torch=True)
+            self._other_context = None
             self._core.reporter.found(finding, caller_frame())
         repair = peek(cuda_init, "repair")  # where a context was created
         if repair is not None:
@@ -291,7 +288,7 @@ class CudaDetector:
 
         is_certain = may_look_at_threads() and len(sys._current_frames()) == 1
         if is_certain:
-            self.look()
+            self.check_driver()
         first = self.initializer
         self.driver.may_be_asked_in_child = is_certain and first is None
         if first is not None:
@@ -318,11 +315,13 @@ class CudaDetector:
         """Remember the variables that have been read for good by now, as they are."""
         for name, moments in facts.READ_AT.items():
             for moment in moments:
-                if moment.has_come() or (moment is facts.DRIVER and self.initializer is not None):
+                if moment.has_come() or (
+                    moment is facts.CUDA_INIT and self.initializer is not None
+                ):
                     self._latched.setdefault((name, moment), os.environ.get(name))
 
     def _look_at_environment(self) -> None:
-        devices = self.look().devices
+        devices = self.check_driver().devices
         self._latch()  # what was read since the last look may have been set before that
         for (name, moment), read in tuple(self._latched.items()):
             value = os.environ.get(name)
@@ -343,7 +342,7 @@ class CudaDetector:
             used = "no value" if read is None else repr(read)
             if read == value:  # read before we looked, and it has hidden nothing
                 used = counted(devices, "devices")
-            first = self.initializer if moment is facts.DRIVER else None
+            first = self.initializer if moment is facts.CUDA_INIT else None
             where = _where_set(name, frame)
             finding = findings.too_late_to_set(name, value, used, moment.text, where, first)
             self._core.reporter.found(finding, frame)
@@ -363,7 +362,7 @@ class CudaDetector:
         def called(*arguments: Any, **keywords: Any) -> None:
             from cudaguard.features.cuda_init import findings
 
-            self.look()
+            self.check_driver()
             is_broken = bool(self.changes) and expectation.is_meant(arguments, keywords)
             if is_broken and expectation.function not in self._reported:
                 self._reported.add(expectation.function)
@@ -396,8 +395,7 @@ class CudaDetector:
 
             self._tell_of_worker(line_of_fork(str(wrapper.exc_msg)))
 
-        utils = sys.modules.get("torch._utils")
-        self._precede(peek(utils, "ExceptionWrapper"), "reraise", called)
+        self._precede(peek(sys.modules.get("torch._utils"), "ExceptionWrapper"), "reraise", called)
 
     def _precede(self, owner: object, name: str, action: Callable[..., None]) -> None:
         """Have something done before each call of a function of a module or class."""
@@ -455,7 +453,7 @@ class CudaDetector:
             return
         if first.pid == os.getpid():
             # How multiprocessing and concurrent.futures raise what was raised in another process.
-            if any(type(one).__name__.endswith("RemoteTraceback") for one in shown_with(error)):
+            if any(type(shown).__name__.endswith("RemoteTraceback") for shown in shown_with(error)):
                 self._tell_of_worker(line)
             return
         traceback = TRACEBACK.__get__(error)

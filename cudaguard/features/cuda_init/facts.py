@@ -1,4 +1,4 @@
-"""What is known of libraries: who initializes CUDA, who expects it unused, what is read when.
+"""Facts about libraries: which initialize CUDA, which expect it unused, what is read when.
 
 Sources: CUDA programming guide, "CUDA Environment Variables"; torch's ``c10/cuda`` (CUDAFunctions,
 CUDAAllocatorConfig), ``cuda/memory.py`` and ``torch/_inductor/config.py``; JAX, "GPU memory
@@ -56,7 +56,7 @@ class Moment(NamedTuple):
         return module is not None and self.is_past(module)
 
 
-def release_of(torch: Any) -> tuple[int, ...]:
+def torch_release(torch: Any) -> tuple[int, ...]:
     """Return the first two numbers of the version of a torch for CUDA; empty for any other."""
     words = str(peek(torch, "__version__")).split("+")[0].split(".")[:2]
     is_known = all(word.isdecimal() for word in words)
@@ -69,11 +69,11 @@ def _has_gpus(bridge: Any) -> bool:
     return any(name in (peek(bridge, "_backends") or ()) for name in ("cuda", "gpu", "rocm"))
 
 
-DRIVER = Moment("CUDA is initialized")
-_TORCH = Moment("torch is imported", "torch", lambda torch: release_of(torch) >= (2, 11))
+CUDA_INIT = Moment("CUDA is initialized")
+_TORCH = Moment("torch is imported", "torch", lambda torch: torch_release(torch) >= (2, 11))
 # Before torch 2.11 its import reads this setting alone.
 _BACKEND = Moment(
-    "torch is imported", "torch", lambda torch: (2, 0) <= release_of(torch) < (2, 11), "backend:"
+    "torch is imported", "torch", lambda torch: (2, 0) <= torch_release(torch) < (2, 11), "backend:"
 )
 _TORCH_CUDA = Moment(
     "torch's CUDA is initialized", "torch.cuda", lambda cuda: peek(cuda, "_initialized") is True
@@ -92,8 +92,8 @@ _ALLOCATOR = (_TORCH, _BACKEND, _TORCH_CUDA)
 # Variable -> the moments at which it is read, the earliest first. The short list: setting one of
 # these too late is a fault that users make and cannot see.
 READ_AT: dict[str, tuple[Moment, ...]] = {
-    "CUDA_VISIBLE_DEVICES": (DRIVER,),
-    "CUDA_DEVICE_ORDER": (DRIVER,),
+    "CUDA_VISIBLE_DEVICES": (CUDA_INIT,),
+    "CUDA_DEVICE_ORDER": (CUDA_INIT,),
     "PYTORCH_CUDA_ALLOC_CONF": _ALLOCATOR,
     "PYTORCH_ALLOC_CONF": _ALLOCATOR,
     "PYTORCH_NO_CUDA_MEMORY_CACHING": (_TORCH_CUDA,),

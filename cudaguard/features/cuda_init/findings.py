@@ -1,4 +1,4 @@
-"""What is found of the CUDA driver: who initialized it, whose contexts there are, what is late."""
+"""Findings about the CUDA driver: who initialized it, whose contexts there are, what is late."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CONTEXT = Kind(
     remedy="choose the device before the first use of CUDA, if it is the wrong one",
     page=_PAGE,
 )
-FOREIGN = Kind(
+TWO_CONTEXTS = Kind(
     "CG816",
     "libraries use different CUDA contexts",
     "ContextWarning",
@@ -148,7 +148,7 @@ def context_created(change: Change, devices: int, rank: int | None) -> Finding:
     )
 
 
-def foreign_context(actor: str, where: str, device: int, *, beside_torch: bool) -> Finding:
+def two_contexts(actor: str, where: str, device: int, *, beside_torch: bool) -> Finding:
     """An import, or if there is no actor something before one, has left its own context current."""
     if actor:
         what = f"{actor} made its own CUDA context current on device {device}"
@@ -157,13 +157,13 @@ def foreign_context(actor: str, where: str, device: int, *, beside_torch: bool) 
     others: dict[str, str] = {}
     if not beside_torch:
         harmless = " Without torch or CuPy it is usually harmless."
-        others = {"severity": "info", "consequence": FOREIGN.consequence + harmless}
+        others = {"severity": "info", "consequence": TWO_CONTEXTS.consequence + harmless}
     if actor.startswith("pycuda"):
         others["remedy"] = (
             "use the primary context: `import pycuda.autoprimaryctx` instead of autoinit, or pop "
             "the context around calls to other libraries"
         )
-    return FOREIGN.found(
+    return TWO_CONTEXTS.found(
         f"{what}{_at(where)}{', beside torch' if beside_torch else ''}.",
         "torch and CuPy are made for the primary context, and this is another one",
         **others,

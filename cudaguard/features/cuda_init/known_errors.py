@@ -1,4 +1,4 @@
-"""What libraries say where a forked process uses the CUDA of its parent.
+"""Known errors of libraries in a forked process that uses the CUDA of its parent.
 
 Source: torch ``torch/cuda/__init__.py``; numba-cuda ``cudadrv/driver.py``; CUDA driver and runtime
 API, error 3; pytorch/pytorch#17357.

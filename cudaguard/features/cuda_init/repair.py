@@ -75,7 +75,7 @@ _retained: dict[tuple[int, int], ContextHandle] = {}
 
 def create(core: Dispatch, device: int | str | None) -> ContextHandle:
     """Create a context and take note of it; arguments and errors as for `create_context`."""
-    core.look()
+    core.start_detection()
     detector = core.detection.made(CudaDetector)
     if detector is None:
         handle = create_context(device)

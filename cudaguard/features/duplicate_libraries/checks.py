@@ -128,7 +128,7 @@ def _overwritten(site: Site, pair: tuple[str, str], paths: list[str], listed: Fi
     doomed = {path for path, _, dist in counted if dist == gone}
     losing = dict.fromkeys(dist for path, _, dist in counted if path in doomed and dist != gone)
     is_of_cuda = all(cuda_of_wheel(key_of(name), site.version(name) or "") for name in pair)
-    return wording.overwritten(
+    return wording.overwritten_files(
         *pair,
         [path[len(start) :] for path in dict.fromkeys((*native, *paths))],
         gone=gone,
@@ -181,8 +181,7 @@ def _hidden_torch(site: Site) -> Iterator[Finding]:
 
 
 DISTRIBUTIONS = Check(
-    "CG905",
-    "installed distributions",
+    wording.INSTALLATION,
     "Two distributions that contain the same file with different contents (cupy and "
     "cupy-cuda12x, wheels of two CUDA families), a torch that hides the one for which extensions "
     "were built, metadata that cannot be read. Reads metadata only.",
@@ -260,9 +259,8 @@ def _astray(site: Site, name: str, served: Served) -> Iterator[Finding]:
         yield wording.astray(name, served, meant, runtime, is_named=is_named)
 
 
-LIBRARIES = Check(
-    "CG903",
-    "libraries that packages share",
+SHARED_LIBRARIES = Check(
+    wording.SHARED_NAME,
     "A process has one file per library name: the first package to ask for libcudnn.so.9 decides "
     "for all. Shows where packages would get different files, and where a folder of "
     "LD_LIBRARY_PATH or the system comes before the one a package was built with. Copies that no "

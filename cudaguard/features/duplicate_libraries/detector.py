@@ -49,15 +49,15 @@ class DuplicateDetector:
 
     def begin(self) -> None:
         """Look for the first time; what it finds was not seen to come (see `SINCE`)."""
-        self._look(None, "guard")
+        self._scan(None, "guard")
 
     def unseen(self) -> None:
         """Look at what has come past us."""
-        self._look(None, "unseen")
+        self._scan(None, "unseen")
 
     def mapped(self, load: NativeLoad) -> None:
         """Look at what has come with a load."""
-        self._look(load, "")
+        self._scan(load, "")
 
     def imported(self, _: str) -> None:
         """Look whether cuDNN is as new as those want that were imported."""
@@ -69,7 +69,7 @@ class DuplicateDetector:
                 self._requirements = CudnnRequirements(self._core)
             self._requirements.judge(self._copies.values())
 
-    def _look(self, load: NativeLoad | None, since: str) -> None:
+    def _scan(self, load: NativeLoad | None, since: str) -> None:
         """Look once at what is new, and tell of what is there twice.
 
         Raises:
@@ -129,8 +129,7 @@ class DuplicateDetector:
                 # Without the detours by which the loader came there: `cv2/../opencv.libs/`.
                 folder, name = os.path.split(lib.path)
                 path = os.path.join(os.path.realpath(folder), name)
-                known = identity(path)
-                yield (lib.path, lib.dynamic), Copy(path, stem, soname, known, by, how)
+                yield (lib.path, lib.dynamic), Copy(path, stem, soname, identity(path), by, how)
 
     def _strays_among(
         self, new: list[Library], memory: Memory, load: NativeLoad | None, since: str
@@ -208,11 +207,11 @@ def _loaded_by(core: Dispatch, load: NativeLoad | None, since: str) -> tuple[str
         # The extension that is being mapped, from within which another load has come.
         step: FrameType | None = sys._getframe() if since == "unseen" else None
         guarded, by = core.extensions.load.__code__, ""
-        passed = [one.ours.__code__ for one in core.kernel.stand_ins[:1]]
+        passed = [stand_in.ours.__code__ for stand_in in core.kernel.stand_ins[:1]]
         while step is not None and not by:
-            its = step.f_locals if step.f_code is guarded or step.f_code in passed else {}
-            if its.get("mapping") or its.get("core", core) is None:  # what comes before is over
-                by = getattr(its["spec"], "name", "")
+            local = step.f_locals if step.f_code is guarded or step.f_code in passed else {}
+            if local.get("mapping") or local.get("core", core) is None:  # what comes before is over
+                by = getattr(local["spec"], "name", "")
             step = step.f_back
         return by, f"came with {by}, which was just being imported" if by else SINCE[since]
     frame = caller_frame()

@@ -1,4 +1,4 @@
-"""What is found of libraries that are there twice: in the process, and in what is installed."""
+"""Findings about libraries that are there twice: in the process, or in what is installed."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ TWO_FILES = Kind("CG842", "two files of one library are loaded", "ImportOrderWar
 ANOTHER_FILE = Kind(
     "CG843", "a library uses another file than its run path names", "ImportOrderWarning"
 )
+INSTALLATION = Kind("CG905", "installed distributions")
+SHARED_NAME = Kind("CG903", "libraries that packages share")
 OLDER = Kind(
     "CG823",
     "a library is older than a package was built for",
@@ -207,7 +209,7 @@ def older_than_wanted(
 # --- what is installed: distributions (CG905) -----------------------------------------------------
 
 
-def overwritten(
+def overwritten_files(
     first: str,  # one of them
     second: str,
     files: Sequence[str],  # files that both list, with different contents
@@ -222,11 +224,10 @@ def overwritten(
         remedy += ", then reinstall the packages that lose files"
         command += " && pip install --force-reinstall --no-deps "
         command += " ".join(map(shlex.quote, restored))
-    return Finding(
-        "CG905",
+    return INSTALLATION.found(
         f"{first} and {second} overwrite files of each other.",
+        *first_few(files, "files"),
         severity=severity,
-        evidence=first_few(files, "files"),
         consequence="The one installed last overwrote files of the other. Uninstalling either "
         "deletes files of both.",
         remedy=remedy,
@@ -236,10 +237,9 @@ def overwritten(
 
 def doubled(dist: Distribution, other: Distribution) -> Finding:
     """One distribution is recorded twice in one folder."""
-    return Finding(
-        "CG905",
+    return INSTALLATION.found(
         f"{dist.name} is recorded twice: as {dist.version} and as {other.version}.",
-        evidence=(dist.metadata, other.metadata),
+        *(dist.metadata, other.metadata),
         consequence="An update broke off. pip goes by one of them, and files of both may be there.",
         remedy="delete both folders, then install the package again with --force-reinstall",
         command=f"ls -ld {shlex.quote(dist.metadata)} {shlex.quote(other.metadata)}",
@@ -248,10 +248,9 @@ def doubled(dist: Distribution, other: Distribution) -> Finding:
 
 def altered(dist: Distribution, changed: Sequence[str]) -> Finding:
     """Shared objects of a distribution are not as they were installed."""
-    return Finding(
-        "CG905",
+    return INSTALLATION.found(
         f"{dist.name} {dist.version} is not as it was installed: its files were changed.",
-        evidence=tuple(changed),
+        *changed,
         consequence="It may fail to load, or crash: an installation broke off, another one "
         "overwrote it, or a tool patched it.",
         remedy="reinstall it",
@@ -262,10 +261,9 @@ def altered(dist: Distribution, changed: Sequence[str]) -> Finding:
 
 def metadata_unreadable(path: str, why: str) -> Finding:
     """Metadata cannot be used."""
-    return Finding(
-        "CG905",
+    return INSTALLATION.found(
         f"The metadata in {path} cannot be used: {why.rstrip('.')}.",
-        evidence=(path,),
+        path,
         consequence="pip may be unable to update or remove the package. doctor cannot check it.",
         remedy="reinstall the distribution, or remove the folder if the package is gone",
         command=f"ls -la {shlex.quote(path)}",
@@ -281,13 +279,10 @@ def hidden(torch: Distribution, other: Distribution, users: Sequence[str]) -> Fi
     if os.path.realpath(torch.folder).startswith(os.path.realpath(site.USER_BASE or "/-")):
         remedy += ", or start Python with PYTHONNOUSERSITE=1"
         command = "PYTHONNOUSERSITE=1 python -c 'import torch; print(torch.__file__)'"
-    return Finding(
-        "CG905",
+    return INSTALLATION.found(
         f"torch {torch.version} hides torch {other.version}, beside which {users[0]} is installed.",
-        evidence=(
-            f"hidden: {other.folder}",
-            *(f"{user} links torch" for user in users[:SHOWN]),
-        ),
+        f"hidden: {other.folder}",
+        *(f"{user} links torch" for user in users[:SHOWN]),
         consequence="Extensions built for the hidden torch may crash, or fail with 'undefined "
         "symbol'.",
         remedy=f"{remedy}; or install {users[0]} in the same folder",
@@ -312,10 +307,9 @@ def two_files(name: str, older: Served, newer: Served, runtime: Runtime) -> Find
     """One name leads to different files, depending on who asks first."""
     first, then = next(iter(older.askers)), next(iter(newer.askers))
     modules = ",".join(dist.replace("-", "_").lower() for dist in (first, then))
-    return Finding(
-        "CG903",
+    return SHARED_NAME.found(
         f"{first} and {then} would load different files of {name} ({runtime.title}).",
-        evidence=(_served(older), _served(newer)),
+        *(_served(older), _served(newer)),
         consequence=f"The first import decides for both. With {first} imported first, {then} gets "
         f"the older one: {runtime.danger}.",
         remedy=f"import {then} before {first}, or install versions that use the same wheel",
@@ -328,10 +322,9 @@ def astray(
 ) -> Finding:
     """An older file from elsewhere comes before NVIDIA's wheel; is_named by LD_LIBRARY_PATH."""
     folder, askers = os.path.dirname(served.path), _askers(served)
-    return Finding(
-        "CG903",
+    return SHARED_NAME.found(
         f"{askers} would load {name} ({runtime.title}) from {folder} instead of {meant.dist}.",
-        evidence=(_served(served), _served(meant)),
+        *(_served(served), _served(meant)),
         consequence=f"{sentence(runtime.danger)}.",
         remedy=f"remove {folder} from LD_LIBRARY_PATH"
         if is_named

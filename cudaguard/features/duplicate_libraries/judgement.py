@@ -121,9 +121,9 @@ def _mixtures(copies: list[Copy], new: list[Copy]) -> Iterator[tuple[Finding, Co
             if is_same or part_of in reported or copy.folder == other.folder:
                 continue
             reported.add(part_of)
-            wanted, stranger = (copy, other) if _has_variable(other) else (other, copy)
+            wanted, unwanted = (copy, other) if _has_variable(other) else (other, copy)
             by = min(copy, other, key=copies.index).by
-            yield findings.mixed(wanted, stranger, _remedy(wanted, stranger, by)), stranger, wanted
+            yield findings.mixed(wanted, unwanted, _remedy(wanted, unwanted, by)), unwanted, wanted
 
 
 def _parts_beside(copy: Copy, used: dict[str, Copy]) -> list[Copy]:

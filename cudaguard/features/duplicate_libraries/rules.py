@@ -1,7 +1,7 @@
-"""What this feature has for the core; it has no rules."""
+"""Declarations of this feature for the core; it has no rules."""
 
 from __future__ import annotations
 
 from cudaguard.features.duplicate_libraries.judgement import PACKAGES
 
-DETECTORS = {"detector:DuplicateDetector": tuple(PACKAGES), "namesakes:NamesakeDetector": ()}
+DETECTORS = {"detector:DuplicateDetector": tuple(PACKAGES), "soname_conflicts:SonameDetector": ()}

@@ -23,7 +23,7 @@ from cudaguard.system.extensions import (
 )
 from cudaguard.system.name_owners import cuda_of
 from cudaguard.system.runtimes import runtime_of, stem_of
-from cudaguard.system.torch_build import PYTHON
+from cudaguard.system.torch_build import PYTHON_VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _BESIDE_TORCH = "beside-torch"
 _LIBRARY = re.compile(r"lib.+\.so(?:\.\d+)*|.+\.dll", re.IGNORECASE)
 
 
-def check(site: Site) -> Result:
+def check_extensions(site: Site) -> Result:
     """Look at those that link torch or CUDA, each as if what it needs first were imported."""
     stacks = {file.path for file in site.shared_files if _is_refused_for_its_stack(file.path)}
     numpy = numpy_2()
@@ -102,8 +102,8 @@ def check(site: Site) -> Result:
                 beside_torch=cause == _BESIDE_TORCH,
             )
         )
-    for dist, foreign in for_other_pythons.items():
-        findings.append(wording.for_other_python(foreign, dist, site.version(dist) or ""))
+    for dist, paths in for_other_pythons.items():
+        findings.append(wording.for_other_python(paths, dist, site.version(dist) or ""))
     seen = f"extensions that link torch or CUDA: {len(files)}"
     return findings, seen + (f", libraries: {len(libraries)}" if libraries else "")
 
@@ -131,14 +131,14 @@ def _failed_libraries(
 
 def _for_other_pythons(files: Iterable[SharedFile]) -> dict[str, list[str]]:
     """Return the extensions of distributions of which none is for this Python."""
-    foreign: dict[str, list[str]] = {}
+    others: dict[str, list[str]] = {}
     fitting = set()
     for file in files:
         if is_extension(file.path):
             fitting.add(file.dist)
         elif built_for_python(os.path.basename(file.path)) and _is_for_cuda(file):
-            foreign.setdefault(file.dist, []).append(file.path)
-    return {dist: paths for dist, paths in foreign.items() if dist not in fitting}
+            others.setdefault(file.dist, []).append(file.path)
+    return {dist: paths for dist, paths in others.items() if dist not in fitting}
 
 
 def _may_be_opened(file: SharedFile, stacks: set[str]) -> bool:
@@ -172,7 +172,7 @@ def is_extension(file: str) -> bool:
     """Return True if an import of this Python may load a file, judged by its name."""
     name = os.path.basename(file)
     other = built_for_python(name)
-    is_so = name.endswith(".so") and not name.startswith("lib") and other in ("", PYTHON)
+    is_so = name.endswith(".so") and not name.startswith("lib") and other in ("", PYTHON_VERSION)
     return is_so or name.endswith(".pyd")
 
 
@@ -218,10 +218,9 @@ def load_demangler() -> None:
 
 
 EXTENSIONS = Check(
-    "CG902",
-    "compiled extensions",
+    wording.UNLOADABLE,
     "Extensions that link torch or CUDA are compared with the torch that is installed: the "
     "libraries they need, and each symbol, from the files, as the dynamic loader would. So are "
     "those of any package that were built for NumPy 1, or that glibc refuses for their stack.",
-    check,
+    check_extensions,
 )

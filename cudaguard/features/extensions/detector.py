@@ -39,9 +39,9 @@ class ExtensionDetector:
 
         Raises an ExtensionError in `fix` and `strict`; in the other modes it is told only.
         """
-        from cudaguard.features.extensions.refusals import truncated
+        from cudaguard.features.extensions.refusals import refuse_truncated
 
-        found = truncated(path, name)
+        found = refuse_truncated(path, name)
         if found is None:
             return  # somebody has just completed it
         finding, error, frame = found
@@ -55,16 +55,16 @@ class ExtensionDetector:
 
         A library that is not there at all says so itself.
         """
-        said = str(error)
-        is_known = said in self._kept or said == f"{library}{_ABSENT}"  # it is tried again
+        message = str(error)
+        is_known = message in self._kept or message == f"{library}{_ABSENT}"  # it is tried again
         if is_known or not sys.platform.startswith("linux"):
             return
         # The loader names the file of a library that was found by its name.
-        path = library if os.sep in library else said.partition(": ")[0]
-        if os.sep in path or _TLS in said:
+        path = library if os.sep in library else message.partition(": ")[0]
+        if os.sep in path or _TLS in message:
             from cudaguard.features.extensions.refusals import library_refused
 
-            self._keep(library_refused(path, said))
+            self._keep(library_refused(path, message))
 
     def refused(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
         """Return an error that says why an extension was refused, in mode `strict`."""
@@ -85,7 +85,7 @@ class ExtensionDetector:
     def _keep(self, refusal: Refusal | None) -> None:
         if refusal is None:
             return
-        self._kept[refusal.said] = refusal
+        self._kept[refusal.message] = refusal
         while len(self._kept) > _MOST:
             self._kept.pop(next(iter(self._kept)), None)
         is_heard = self._core.reporter.is_heard(carried_by_error=refusal.is_carried)
@@ -106,14 +106,14 @@ class ExtensionDetector:
     def goes_on(self) -> None:
         """Tell of the refusals that a warning has quoted since; Python's note of it is read."""
         if self._kept:
-            noted = [peek(one, "__warningregistry__") for one in list(sys.modules.values())]
-            entries = [entry for one in noted if isinstance(one, dict) for entry in list(one)]
+            noted = [peek(module, "__warningregistry__") for module in list(sys.modules.values())]
+            entries = [entry for table in noted if isinstance(table, dict) for entry in list(table)]
             texts = [str(entry[0]) for entry in entries if isinstance(entry, tuple)]
             self._tell_quoted("\n".join(texts), "The package goes on without it.")
 
     def _tell_quoted(self, texts: str, consequence: str = "") -> None:
-        for said in [said for said in list(self._kept) if said in texts]:
-            _, finding, place, _, is_carried = self._kept.pop(said)
+        for message in [message for message in list(self._kept) if message in texts]:
+            _, finding, place, _, is_carried = self._kept.pop(message)
             finding = finding.replace(consequence=consequence or finding.consequence)
             try:
                 self._core.reporter.found(finding, place, carried_by_error=is_carried)

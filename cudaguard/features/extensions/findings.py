@@ -1,22 +1,24 @@
-"""What is found of extensions: refused by the loader, too short to be loaded, not loadable."""
+"""Findings about extensions: refused by the loader, truncated, not loadable."""
 
 from __future__ import annotations
 
 import os
 import shlex
 
-from cudaguard.core.findings import SHOWN, Finding, Kind, first_few, listed
+from cudaguard.core.findings import SHOWN, Kind, first_few, listed
 from cudaguard.system.extensions import built_for_python
-from cudaguard.system.torch_build import PYTHON
+from cudaguard.system.torch_build import PYTHON_VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cudaguard.core.findings import Finding
     from cudaguard.elf.forecast import ExtensionCheck
 
 _LEAST = 4096  # bytes, so that the next library finds room as well
 
+UNLOADABLE = Kind("CG902", "compiled extensions")
 TRUNCATED = Kind(
     "CG840",
     "an extension file is truncated",
@@ -74,22 +76,22 @@ def not_loaded(check: ExtensionCheck, said: str, where: str, *, is_import: bool)
 
 
 def error_text(check: ExtensionCheck, said: str) -> str:
-    """Return what the error says: the cause, the loader's own words, and what to do."""
+    """Return what the error says: the cause, the message of the loader, and what to do."""
     because, fix = said and f"because: {said}", check.remedy and f"fix: {check.remedy}"
     return "\n  ".join(filter(None, (f"{check.message}.", because, fix)))
 
 
-def no_room(victim: str, wanted: int, users: Sequence[tuple[int, str]], where: str) -> Finding:
+def no_room(library: str, wanted: int, users: Sequence[tuple[int, str]], where: str) -> Finding:
     """A library was refused, since others had taken all static TLS.
 
     `wanted` is 0 if that is not known; `users` are pairs of bytes and file, the largest first.
     """
-    name = os.path.basename(victim)
+    name = os.path.basename(library)
     largest = listed([os.path.basename(file) for _, file in users[:SHOWN]]) if users else "others"
     return NO_ROOM.found(
         f"{name} was not loaded: {largest} used up the room for thread-local variables.",
         f"loaded at {where}" if where else "",
-        f"{victim}: needs {wanted} bytes of static TLS" if wanted else "",
+        f"{library}: needs {wanted} bytes of static TLS" if wanted else "",
         *first_few([f"{file}: {size} bytes of static TLS" for size, file in users], "libraries"),
         remedy=f"import the package that contains {name} first, or start Python with more room "
         "(glibc 2.32 or later)",
@@ -127,16 +129,13 @@ def would_not_load(
         remedy = "install builds of both for the same version of CUDA"
         call = f"cudaguard.check_extension({first.path!r}, assume_imported=('torch',))"
         command = f"python -c {shlex.quote(f'import cudaguard; print({call}.message)')}"
-    return Finding(
-        "CG902",
+    return UNLOADABLE.found(
         f"{os.path.basename(first.path)}{others} of {dist} {version} {would}: "
         f"{first.message.rstrip('.')}.",
+        *first_few([check.path for check in checks], "files"),
+        *(f"not found: {library}" for library in libraries),
+        *first_few([f"no library defines {name}" for name in symbols], "symbols"),
         severity="error" if is_certain else "warning",
-        evidence=(
-            *first_few([check.path for check in checks], "files"),
-            *(f"not found: {library}" for library in libraries),
-            *first_few([f"no library defines {name}" for name in symbols], "symbols"),
-        ),
         consequence=consequence,
         remedy=remedy,
         command=command,
@@ -166,11 +165,11 @@ def for_other_python(paths: Sequence[str], dist: str, version: str) -> Finding:
     named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     is_named = os.path.realpath(folder) in map(os.path.realpath, filter(None, named))
     leave = f" and remove {folder} from PYTHONPATH" if is_named else ""
-    return Finding(
-        "CG902",
-        f"{dist} {version} was built for Python {listed(versions)}, but this is Python {PYTHON}.",
+    return UNLOADABLE.found(
+        f"{dist} {version} was built for Python {listed(versions)}, "
+        f"but this is Python {PYTHON_VERSION}.",
+        *first_few(paths, "files"),
         severity="error",
-        evidence=first_few(paths, "files"),
         consequence="Importing its compiled part fails with 'No module named ...'.",
         remedy=f"install {dist} for this Python{leave}, or start the program with Python "
         f"{' or '.join(versions)}",

@@ -1,4 +1,4 @@
-"""What a loader's message means by the owner of the library, and what the files here add to it."""
+"""Known errors of the loader: explained by who owns the library, and by the files that are here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cudaguard.elf.process import mapped_files
 from cudaguard.features.extensions import findings
 from cudaguard.files import os
 from cudaguard.system import name_owners as owners
-from cudaguard.system.preload import CUDA_FOLDERS, installed
+from cudaguard.system.preload import CUDA_FOLDERS, installed_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _OWNERS = (
 def of_library(id: str, known: KnownError, match: re.Match[str]) -> Finding | None:
     """Return what the absence of a library means, None if another id is for it."""
     library = match["library"].rstrip(".")
-    soname = owners.soname_of(library)
+    soname = owners.linux_name(library)
     usual = "CG868" if owners.wheel_of(soname) else "CG702"
     if next((owner for owner, names in _OWNERS if names.match(library)), usual) != id:
         return None
@@ -96,7 +96,7 @@ def with_files(finding: Finding) -> Finding:
         return finding
     soname = sonames[-1]
     folders = (CUDA_FOLDERS, os.path.join("torch", "lib"))
-    found = [file for folder in folders for file in installed(os.path.join(folder, soname))]
+    found = [file for folder in folders for file in installed_files(os.path.join(folder, soname))]
     mapped: list[str] = []
     if finding.id == OLDER_COPY:
         stem = f"{soname.partition('.so')[0]}.so"

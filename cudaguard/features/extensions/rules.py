@@ -25,11 +25,9 @@ RULES: tuple[Rule, ...] = (
             ],
         },
         grade="report",
-        why=(
-            "Each version of torchcodec is made for certain versions of torch. With others it "
-            "was reported to fail with 'Could not load libtorchcodec', caused by an undefined "
-            "symbol such as torch_from_blob. Install a pair that its README lists."
-        ),
+        why="Each version of torchcodec is made for certain versions of torch. With others it "
+        "was reported to fail with 'Could not load libtorchcodec', caused by an undefined "
+        "symbol such as torch_from_blob. Install a pair that its README lists.",
         links=(
             "https://github.com/meta-pytorch/torchcodec/issues/1131",
             "https://github.com/ace-step/ACE-Step-1.5/issues/1018",
@@ -42,11 +40,9 @@ RULES: tuple[Rule, ...] = (
         watch=("isaacsim", "isaaclab", "omni.isaac"),
         dist=("usd-core", "usd-exchange"),
         grade="report",
-        why=(
-            "Isaac Sim has its own USD. A second copy in the process was reported to fail with "
-            "'TfType ... already has an associated C++ type'. Uninstall usd-core and "
-            "usd-exchange."
-        ),
+        why="Isaac Sim has its own USD. A second copy in the process was reported to fail with "
+        "'TfType ... already has an associated C++ type'. Uninstall usd-core and "
+        "usd-exchange.",
         links=("https://github.com/isaac-sim/IsaacLab/issues/5025",),
     ),
 )

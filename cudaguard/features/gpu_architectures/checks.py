@@ -1,4 +1,4 @@
-"""What installed packages have code for, compared with the GPUs here; what messages of it mean."""
+"""GPU code of installed packages compared with the GPUs here; known errors about it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _note("answer " + json.dumps(look_at_machine()))
 """
 
 
-def check(site: Site) -> Result:
+def check_gpu_code(site: Site) -> Result:
     """Compare the GPU code of each distribution with the GPUs; a file that is broken has none."""
     gpus = _gpus(site)
     findings: list[Finding] = []
@@ -110,12 +110,11 @@ def _code(site: Site) -> dict[str, dict[str, GpuCode]]:
 
 
 GPU_CODE = Check(
-    "CG918",
-    "GPU code of installed packages",
+    wording.NO_GPU_CODE,
     "The headers of the fat binaries in installed extensions and libraries tell for which GPUs "
     "they have code; NVML is asked in a child which GPUs are here. Not looked at: torch, of which "
     "CG913 tells, and NVIDIA's own libraries.",
-    check,
+    check_gpu_code,
     "--deep",
 )
 

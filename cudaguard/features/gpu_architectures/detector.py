@@ -49,14 +49,14 @@ class ArchitectureDetector:
             return
         cuda = peek(torch, "cuda")
         if peek(cuda, "_initialized") is True:
-            self._look()
+            self._scan()
             return
         queue = peek(cuda, "_queued_calls")
         is_heard = self._core.permit().tells
         if not is_heard or not isinstance(queue, list) or queue is self._queue:
             return
         self._queue = queue
-        queue.append((self._look, []))
+        queue.append((self._scan, []))
         self._core.reporter.changed(_QUEUED, stays=False)
 
     def cuda_initialized(self) -> None:
@@ -72,11 +72,11 @@ class ArchitectureDetector:
     def forget(self) -> None:
         """Take out of torch's list what was put there."""
         if self._queue is not None:
-            self._queue[:] = [entry for entry in self._queue if entry[0] != self._look]
+            self._queue[:] = [entry for entry in self._queue if entry[0] != self._scan]
             self._queue = None
             self._core.reporter.put_back(_QUEUED)
 
-    def _look(self) -> None:
+    def _scan(self) -> None:
         """Look; what is wrong with that is not torch's concern, which would fail over it."""
         if not self._core.is_installed:
             return

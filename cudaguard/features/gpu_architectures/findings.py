@@ -1,4 +1,4 @@
-"""What is found of GPUs that torch, its NVRTC or a library does not know."""
+"""Findings about GPUs that torch, its NVRTC or a library has no code for."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _SHOWN = 3
 _FAILS = "no kernel image is available for execution on the device"
 
+NO_GPU_CODE = Kind("CG918", "GPU code of installed packages")
 LACKS_CODE = Kind(
     "CG893",
     "a library has no code for a GPU",
@@ -55,7 +56,7 @@ def cannot_run(torch: Torch, devices: Mapping[int, Pair], *, loud: bool) -> Find
     elif wheel:
         remedy = f"install {wheel} from PyPI, which has code for it"
     return LACKS_CODE.found(
-        f"torch {torch.release} has no code for {named(devices)}.",
+        f"torch {torch.release} has no code for {device_names(devices)}.",
         f"it was built for {' '.join(torch.flags)}",
         severity="warning" if loud else "info",
         remedy=remedy,
@@ -68,7 +69,7 @@ def library_cannot_run(
 ) -> Finding:
     """A library that this process uses has no code for devices, given by ordinal."""
     return LACKS_CODE.found(
-        f"{name} has no code for {named(devices)}.",
+        f"{name} has no code for {device_names(devices)}.",
         *_built_for(files),
         severity="warning" if loud else "info",
         remedy=build_remedy(name, sorted(set(devices.values()))),
@@ -93,7 +94,7 @@ def no_jit(torch: Torch, devices: Mapping[int, Pair], nvrtc: Nvrtc, *, loud: boo
         command = f"pip install '{older}'" if older else ""
     return LACKS_COMPILER.found(
         f"torch's NVRTC {policy.dotted(nvrtc.release)} does not support "
-        f"{' and '.join(f'sm_{one}' for one in wanted)} of {named(devices)}.",
+        f"{' and '.join(f'sm_{number}' for number in wanted)} of {device_names(devices)}.",
         compiler_line(nvrtc),
         severity="warning" if loud else "info",
         remedy=remedy,
@@ -118,12 +119,12 @@ def as_it_knows(better: Nvrtc, own: Nvrtc, devices: Sequence[Pair]) -> str:
 
 def compiler_line(compiler: Nvrtc) -> str:
     """Return which compiler it is, and what it can compile for if that is known."""
-    known = sorted(policy.KNOWN.get(compiler.release or (0, 0), ()))
+    known = sorted(policy.TARGETS.get(compiler.release or (0, 0), ()))
     knows = f", supports {' '.join(map(str, known))}" if known else ""
     return f"{compiler.path} of CUDA {policy.dotted(compiler.release)}{knows}"
 
 
-def named(devices: Mapping[int, Pair]) -> str:
+def device_names(devices: Mapping[int, Pair]) -> str:
     """Return the devices in words, those of one kind together."""
     kinds: dict[Pair, list[int]] = {}
     for ordinal, device in devices.items():
@@ -178,11 +179,10 @@ def no_code(
         f"{listed(sorted(set(some)))} (sm_{policy.architecture(gpu)})" for gpu, some in gpus.items()
     ]
     options = " ".join(f"--gpu sm_{policy.architecture(device)}" for device in gpus)
-    return Finding(
-        "CG918",
+    return NO_GPU_CODE.found(
         f"{dist} {version} has no code for {listed(names)}.",
+        *_built_for(files),
         severity="warning" if is_usable else "error",
-        evidence=_built_for(files),
         consequence=f"Its compiled kernels fail there with '{_FAILS}'.",
         remedy=build_remedy(dist, list(gpus)),
         command=f"cudaguard check-extension {options} --verbose {shlex.quote(dist)}",

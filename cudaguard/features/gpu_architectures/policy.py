@@ -1,4 +1,4 @@
-"""Which GPUs torch, its NVRTC and the GPU code of a library serve.
+"""GPUs that torch, its NVRTC and the GPU code of a library can run on.
 
 An architecture is a number here: 86 is ``sm_86`` and ``compute_86``, of compute capability 8.6.
 Sources: what ``nvrtcGetSupportedArchs`` answers in NVIDIA's wheels from 11.7 on; before that
@@ -26,7 +26,7 @@ _CUDA_12_8 = _CUDA_12_0 | {100, 101, 120}
 _CUDA_13_0 = frozenset((75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121))
 
 # Release of CUDA -> what its NVRTC compiles for.
-KNOWN: dict[tuple[int, int], frozenset[int]] = {
+TARGETS: dict[tuple[int, int], frozenset[int]] = {
     **dict.fromkeys(((11, 1), (11, 2), (11, 3)), _CUDA_11_1),
     **dict.fromkeys(((11, 4), (11, 5), (11, 6), (11, 7)), _CUDA_11_4),
     (11, 8): _CUDA_11_4 | {89, 90},
@@ -52,11 +52,7 @@ TORCH_WHEELS = {
 }
 
 # Major release of CUDA -> the distribution that has its NVRTC.
-NVRTC_WHEELS = {
-    11: "nvidia-cuda-nvrtc-cu11",
-    12: "nvidia-cuda-nvrtc-cu12",
-    13: "nvidia-cuda-nvrtc",
-}
+NVRTC_WHEELS = {11: "nvidia-cuda-nvrtc-cu11", 12: "nvidia-cuda-nvrtc-cu12", 13: "nvidia-cuda-nvrtc"}
 
 # Integrated GPUs (Jetson): machine code for others does not run on them, nor theirs on others. The
 # last one is 10.1 to CUDA 12. Source: CUDA programming guide, "Binary Compatibility"; torch 2.13,
@@ -96,7 +92,7 @@ def has_code(torch: Torch, device: Pair) -> bool:
 
 def can_compile(torch: Torch, nvrtc: Pair | None, device: Pair) -> bool:
     """Return True if what torch compiles at run time works on a device, or if that is not known."""
-    return nvrtc not in KNOWN or asked_for(device, torch, nvrtc) in KNOWN[nvrtc]
+    return nvrtc not in TARGETS or asked_for(device, torch, nvrtc) in TARGETS[nvrtc]
 
 
 def asked_for(device: Pair, torch: Torch, nvrtc: Pair) -> int:
@@ -127,7 +123,7 @@ def nvrtc_for(devices: Iterable[Pair], major: int) -> str:
     Empty if there is none.
     """
     wanted = {architecture(device) for device in devices}
-    releases = [r for r, known in KNOWN.items() if r[0] == major and wanted <= known]
+    releases = [r for r, known in TARGETS.items() if r[0] == major and wanted <= known]
     return f"{NVRTC_WHEELS[major]}=={dotted(min(releases))}.*" if releases else ""
 
 

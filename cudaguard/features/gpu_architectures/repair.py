@@ -25,7 +25,7 @@ def preload_newer_nvrtc(request: Request) -> Iterator[Outcome]:
         return
     from cudaguard.core.findings import not_preloaded
     from cudaguard.features.gpu_architectures import findings
-    from cudaguard.features.gpu_architectures.policy import KNOWN, Torch, can_compile, has_code
+    from cudaguard.features.gpu_architectures.policy import TARGETS, Torch, can_compile, has_code
     from cudaguard.system.preload import has_driver, is_mapped, open_all
 
     if not has_driver():
@@ -34,10 +34,10 @@ def preload_newer_nvrtc(request: Request) -> Iterator[Outcome]:
 
     folder = os.path.dirname(request.path or "")
     own = copy_for(folder)
-    if own is None or own.release not in KNOWN or is_mapped(own.name):
+    if own is None or own.release not in TARGETS or is_mapped(own.name):
         return
-    others = {c.release: c for c in installed_copies(own.name) if c.release in KNOWN}
-    if not any(KNOWN[release] - KNOWN[own.release] for release in others if release):
+    others = {c.release: c for c in installed_copies(own.name) if c.release in TARGETS}
+    if not any(TARGETS[release] - TARGETS[own.release] for release in others if release):
         return
     torch = Torch(release_of(folder), architectures(folder))
     devices = [device for device in _ask_nvml(request) if has_code(torch, device)]

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from cudaguard.core.request import Request
 
     # Of the arguments of a call: True if it was the one.
-    Look = Callable[[tuple[Any, ...], Mapping[str, Any]], bool]
+    CallCheck = Callable[[tuple[Any, ...], Mapping[str, Any]], bool]
 
 
-def watch_calls(request: Request, function: str, look: Look) -> None:
+def watch_calls(request: Request, function: str, check: CallCheck) -> None:
     """Have the calls of a function looked at, where it is there.
 
-    `look` is called before each call, up to the one for which it returns True.
+    `check` is called before each call, up to the one for which it returns True.
     """
     owner, name = _place(request.name, function)
     if owner is None:
@@ -47,7 +47,7 @@ def watch_calls(request: Request, function: str, look: Look) -> None:
         is_awaited.clear()  # a call that the look itself makes is not looked at
         is_over = True
         try:
-            is_over = look(args, kwargs)
+            is_over = check(args, kwargs)
         except ON_PURPOSE as warning:  # the user's filters make an error of it
             print_instead(warning)
         except own_errors(Exception) as error:
@@ -112,9 +112,9 @@ def _tell(request: Request, action: Mapping[str, Any], *_: object) -> bool:
     taken: list[str] = []  # in the process, with names of other files, which the pattern finds
     if before and pattern:
         from cudaguard.elf.process import mapped_files
-        from cudaguard.system.preload import installed
+        from cudaguard.system.preload import installed_files
 
-        own = {os.path.basename(file): os.path.realpath(file) for file in installed(pattern)}
+        own = {os.path.basename(file): os.path.realpath(file) for file in installed_files(pattern)}
         taken = [file for file in mapped_files() if own.get(os.path.basename(file), file) != file]
     if before and (taken or not pattern):
         frame = frame_outside_of(request.name.partition(".")[0])

@@ -1,4 +1,4 @@
-"""What is found of import order: what must come first, and search paths that come too late."""
+"""Findings about import order: modules that must come first, search paths set too late."""
 
 from __future__ import annotations
 

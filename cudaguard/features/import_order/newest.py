@@ -84,7 +84,7 @@ def _may_lead_to(soname: str, library: str) -> bool:
     """Return True if a folder that a library names may have another one that it needs."""
     from cudaguard.kernel.loads import run_path
 
-    if not any("$" in one or os.path.exists(f"{one}/{soname}") for one in run_path(library)):
+    if not any("$" in place or os.path.exists(f"{place}/{soname}") for place in run_path(library)):
         return False
     from cudaguard.elf.reader import read_elf
 

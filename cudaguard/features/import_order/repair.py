@@ -36,8 +36,7 @@ def _opened(request: Request, files: tuple[str, ...]) -> Iterator[Outcome]:
     if not files:
         return
     if not request.permit.acts:
-        finding = findings.left_to_chance(request.rule, request.name, files, request.where)
-        yield WouldDo(finding)
+        yield WouldDo(findings.left_to_chance(request.rule, request.name, files, request.where))
         return
     from cudaguard.system.preload import open_all
 
@@ -87,10 +86,10 @@ def load_installed(request: Request, missing: str) -> Iterator[Outcome]:
     if not (request.permit.acts and ends_program()):
         return
     from cudaguard.system.newer_copies import newer_than_found
-    from cudaguard.system.preload import installed_copies, open_all
+    from cudaguard.system.preload import missing_with_needs, open_all
 
     path = request.path or ""
-    files = installed_copies(missing, path) if missing else newer_than_found(path)
+    files = missing_with_needs(missing, path) if missing else newer_than_found(path)
     opened, _ = open_all(files)
     why = "which does not find it" if missing else "which finds an older copy first"
     for file in opened:
@@ -119,8 +118,7 @@ def preload_static_tls(request: Request) -> Iterator[Outcome]:
 
 def _modules_of(file: str) -> frozenset[str]:
     """Return the packages of the distribution that a library was bundled with."""
-    folder = os.path.dirname(file)
-    place, name = os.path.split(folder[: -len(_BUNDLED)])
+    place, name = os.path.split(os.path.dirname(file)[: -len(_BUNDLED)])
     try:
         infos = [entry for entry in os.listdir(place) if entry.endswith(".dist-info")]
         (info,) = [entry for entry in infos if entry.partition("-")[0].lower() == name.lower()]
@@ -166,9 +164,9 @@ def _wanted(action: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _installed(action: Mapping[str, Any]) -> tuple[str, ...]:
     from cudaguard.system.newer_copies import finds_older
-    from cudaguard.system.preload import installed
+    from cudaguard.system.preload import installed_files
 
-    files = installed(action["preload"])
+    files = installed_files(action["preload"])
     return files if not action.get("if_older") or any(map(finds_older, files)) else ()
 
 

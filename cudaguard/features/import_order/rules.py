@@ -5,15 +5,8 @@ from __future__ import annotations
 from cudaguard.core.rule import Rule
 from cudaguard.core.table import Parameter, Verb, github
 
-_ISAAC_SIM = (
-    "pxr",
-    "omni.usd",
-    "omni.timeline",
-    "omni.physx",
-    "omni.replicator.core",
-    "omni.isaac.core",
-    "isaacsim.core",
-)
+_ISAAC_SIM = ("pxr", "omni.usd", "omni.timeline", "omni.physx", "omni.replicator.core",
+              "omni.isaac.core", "isaacsim.core")  # fmt: skip
 # Libraries of NVIDIA's wheels.
 _OF_NVIDIA = (
     *("cublas*", "cudart", "cudnn*", "cufft*", "curand", "cusolver*", "cusparse*", "nccl"),

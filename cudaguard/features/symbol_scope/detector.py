@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.elf.interposition import Scope
     from cudaguard.elf.process import Library
-    from cudaguard.features.symbol_scope.findings import Stranger
-    from cudaguard.features.symbol_scope.strangers import Victims
-
-_ID = "CG812"
+    from cudaguard.features.symbol_scope.findings import Interposer
+    from cudaguard.features.symbol_scope.interposers import ScopeJudge
 
 
 class ScopeDetector:
@@ -37,22 +35,22 @@ class ScopeDetector:
         self._core = core
         self._news = LoaderNews()
         self._seen = b""  # the search list as it was looked at last
-        # What was made of it, and what is known of its strangers by file: in one step for others.
-        self._known: tuple[Scope | None, dict[str, Stranger]] = None, {}
+        # What was made of it, and what is known of its interposers by file: in one step for others.
+        self._known: tuple[Scope | None, dict[str, Interposer]] = None, {}
         self._belongs: set[Library] = set()  # came with the program, before the guard
-        self._victims: Victims | None = None
+        self._judge: ScopeJudge | None = None
 
     def begin(self) -> None:
         """Look for the first time; what it finds was not seen to come."""
-        self._look(None, "guard")
+        self._scan(None, "guard")
 
     def unseen(self) -> None:
         """Look at what has come past us."""
-        self._look(None, "unseen")
+        self._scan(None, "unseen")
 
     def mapped(self, load: NativeLoad) -> None:
         """Look at what has come with a load."""
-        self._look(load, "")
+        self._scan(load, "")
 
     def mapping(self, path: str, extension: str) -> None:
         """Judge what is about to be mapped; `extension` is empty for a load by ctypes.
@@ -60,47 +58,46 @@ class ScopeDetector:
         Raises:
             ImportOrderError: in `strict`, from an import.
         """
-        scope, strangers = self._known
-        if self._victims and scope and strangers and _ID not in self._core.reporter.silenced:
-            self._victims.before(path, extension, scope, strangers)
+        scope, interposers = self._known
+        if self._judge and scope and interposers:
+            self._judge.before(path, extension, scope, interposers)
 
     def forget(self) -> None:
         """Let Python's own extensions pass again."""
         own = self._core.extensions.pythons_own
-        around = tuple(one for one in own.around if one != self._mapping_of_python)
+        around = tuple(callback for callback in own.around if callback != self._mapping_of_python)
         self._core.extensions.pythons_own = ImportCallbacks((), around) if around else NOTHING
 
-    def _look(self, load: NativeLoad | None, since: str) -> None:
-        scope, strangers = self._known
+    def _scan(self, load: NativeLoad | None, since: str) -> None:
+        scope, interposers = self._known
         now, new = LoaderNews.everything.scope, self._news.libraries()
         come: list[Library] = []
         if now and now != self._seen:
-            before = scope.strangers if scope is not None else ()
+            before = scope.interposers if scope is not None else ()
             try:
                 scope = self._read(now, since)
             except own_errors(OSError):  # changed while it was read: the next look will find it
                 return
             self._seen = now
-            come = [library for library in scope.strangers if library not in before]
+            come = [library for library in scope.interposers if library not in before]
             if come:
-                from cudaguard.features.symbol_scope.strangers import Victims, strangers_among
+                from cudaguard.features.symbol_scope.interposers import ScopeJudge, new_interposers
 
-                strangers = {**strangers, **strangers_among(self._core, come, load, since)}
-                if self._victims is None:
-                    self._victims = Victims(self._core)
-                    own = self._core.extensions.pythons_own
-                    around = (*own.around, self._mapping_of_python)
+                interposers = {**interposers, **new_interposers(self._core, come, load, since)}
+                if self._judge is None:
+                    self._judge = ScopeJudge(self._core)
+                    around = (*self._core.extensions.pythons_own.around, self._mapping_of_python)
                     self._core.extensions.pythons_own = ImportCallbacks((), around)
-            self._known = scope, strangers
-        if scope is None or not scope.strangers or self._victims is None:
+            self._known = scope, interposers
+        if scope is None or not scope.interposers or self._judge is None:
             return
         if come:  # what was mapped before them was bound before, and what came with them is theirs
             places = [new.index(library) for library in come if library in new]
             new = new[min(places) :] if places else []
-        members, judged = {*scope.strangers, *scope.meant}, self._victims.judged
-        unseen = [one for one in new if one not in members and one.file not in judged]
-        if unseen and _ID not in self._core.reporter.silenced:
-            self._victims.after(unseen, scope, strangers)
+        members, judged = {*scope.interposers, *scope.meant}, self._judge.judged
+        unseen = [lib for lib in new if lib not in members and lib.file not in judged]
+        if unseen:
+            self._judge.after(unseen, scope, interposers)
 
     def _mapping_of_python(self, spec: ModuleSpec) -> None:
         self.mapping(spec.origin or "", spec.name)
@@ -127,8 +124,7 @@ class ScopeDetector:
 
         preloaded = at_start("LD_PRELOAD").replace(":", " ").split()
         with Memory() as memory:
-            names = tuple(map(os.path.basename, preloaded))
-            return read_scope(memory, scope, names, belongs)
+            return read_scope(memory, scope, tuple(map(os.path.basename, preloaded)), belongs)
 
 
 # --- Extensions linked with -static-libstdc++, that show this runtime to everyone ----------------
@@ -138,7 +134,6 @@ class ScopeDetector:
 # compiler makes them that knows no such binding (clang, or GCC with -fno-gnu-unique).
 # Source: ``elf/dl-lookup.c`` of glibc (``do_lookup_unique``); ``memfd_create(2)``.
 
-_OF_RUNTIMES = "CG813"
 _PRIVATE = "mapped from a copy in memory, in which its C++ runtime is its own"
 _UNBOUND = "loaded before {}, which has parts of it"
 # Some names of `std::random_device`, and one of a whole runtime.
@@ -146,7 +141,6 @@ _PARTS = (
     *(b"_ZNSt13random_device9_M_getvalEv", b"_ZNSt13random_device7_M_finiEv"),
     b"_ZNSt7collateIcE2idE",
 )
-_RENAMED = "libstdc++-"  # how the names begin that tools give one which they put into a wheel
 _GLOBAL = 1 << 4
 _paths: dict[object, str] = {}  # file -> the path by which its copy was mapped in this process
 
@@ -168,7 +162,7 @@ class RuntimeDetector:
         Raises:
             ImportOrderError: in `strict`, where there is none.
         """
-        from cudaguard.features.symbol_scope.findings import static_runtime
+        from cudaguard.features.symbol_scope.findings import STATIC_RUNTIME, static_runtime
         from cudaguard.system.preload import path_of_copy
 
         frame, why = caller_frame(), ""
@@ -188,7 +182,7 @@ class RuntimeDetector:
                     os.close(copy)
                     if is_mapped:
                         _paths[key] = path
-                        done = (_OF_RUNTIMES, "own_runtime", extension, _PRIVATE)
+                        done = (STATIC_RUNTIME.id, "own_runtime", extension, _PRIVATE)
                         self._core.reporter.repaired(*done, frame=frame)
 
                 return path, ended
@@ -219,14 +213,16 @@ class RuntimeDetector:
             except own_errors(OSError, AttributeError, ImportError):  # the loader has its own words
                 return None
             if runtime and open_all((runtime,))[0]:
+                from cudaguard.features.symbol_scope.findings import STATIC_RUNTIME
+
                 how = _UNBOUND.format(os.path.basename(library))
-                self._core.reporter.repaired(_OF_RUNTIMES, "first_runtime", runtime, how)
+                self._core.reporter.repaired(STATIC_RUNTIME.id, "first_runtime", runtime, how)
         return None
 
     def _keep_to_itself(self, library: str, runtime: str) -> None:
         import _ctypes
 
-        from cudaguard.features.symbol_scope.findings import renamed_runtime
+        from cudaguard.features.symbol_scope.findings import STATIC_RUNTIME, renamed_runtime
         from cudaguard.system.preload import path_of_copy
 
         frame = caller_frame()
@@ -238,13 +234,13 @@ class RuntimeDetector:
             finally:
                 os.close(copy)
             self._core.reporter.repaired(
-                _OF_RUNTIMES, "own_runtime", runtime, _PRIVATE, frame=frame
+                STATIC_RUNTIME.id, "own_runtime", runtime, _PRIVATE, frame=frame
             )
         else:
             self._core.reporter.found(renamed_runtime(library, runtime), frame)
 
     def _second_runtime(self, library: str) -> tuple[str, Callable[[bool], None]] | None:
-        from cudaguard.features.symbol_scope.findings import second_runtime
+        from cudaguard.features.symbol_scope.findings import STATIC_RUNTIME, second_runtime
         from cudaguard.system.newer_copies import has_all
 
         there = _mapped_runtime() if uses_glibc() else ""
@@ -254,7 +250,9 @@ class RuntimeDetector:
         is_newer = not has_all(there, library)
         if self._core.permit().acts and not is_newer:
             how = f"not loaded a second time, as {there} is there and has all of it"
-            self._core.reporter.repaired(_OF_RUNTIMES, "one_runtime", library, how, frame=frame)
+            self._core.reporter.repaired(
+                STATIC_RUNTIME.id, "one_runtime", library, how, frame=frame
+            )
             return there, lambda _: None
         self._core.reporter.found(second_runtime(library, there, is_newer=is_newer), frame)
         return None
@@ -267,12 +265,18 @@ def _renamed_runtimes(library: str) -> list[str]:
 
     with ExitStack() as opened:
         file = opened.enter_context(ElfFile(library))
-        if not (file.unique_ids() or any(one.startswith(_RENAMED) for one in file.needed)):
+        if not (file.unique_ids() or any(map(_is_renamed, file.needed))):
             return []
         load = Load(library, file, opened.enter_context(Resident()), opened)
         load.map_libraries()
-        found = [one for one in load.objects if os.path.basename(one.path).startswith(_RENAMED)]
-        return [one.path for one in found if one.is_new and one.file.unique_ids()]
+        new = [found for found in load.objects if found.is_new and _is_renamed(found.path)]
+        return [found.path for found in new if found.file.unique_ids()]
+
+
+def _is_renamed(library: str) -> bool:
+    """Return True for a libstdc++ that a tool has put into a wheel, by the name that it got."""
+    name = os.path.basename(library)
+    return name.startswith("libstdc++") and name != CXX_RUNTIME
 
 
 def _mapped_runtime() -> str:
@@ -306,7 +310,7 @@ def _bound_runtime(library: str) -> str:
 
         load = Load(library, file, opened.enter_context(Resident()), opened)
         load.map_libraries()
-        paths = (one.path for one in load.objects if one.is_new)
+        paths = (loaded.path for loaded in load.objects if loaded.is_new)
         return next((path for path in paths if os.path.basename(path) == CXX_RUNTIME), "")
 
 
@@ -350,7 +354,7 @@ def _why_not(library: str, file: ElfFile) -> str:
         if taken:
             return f"{name}, which it needs, uses its {taken}"
     _, error = open_all(files.values())
-    opens = any(one.name == b"dlopen" for one in itself.wanted())
+    opens = any(symbol.name == b"dlopen" for symbol in itself.wanted())
     for folder in (place.runpath or place.rpath) if opens else ():
         for name in names_in(folder):
             if ".so" in name and name != os.path.basename(library) and not is_mapped(name):

@@ -1,4 +1,4 @@
-"""What is found of the global symbol scope: who put copies there, and what was repaired."""
+"""Findings about the global symbol scope: who put copies there, and what was repaired."""
 
 from __future__ import annotations
 
@@ -49,14 +49,13 @@ STATIC_RUNTIME = Kind(
     ),
 )
 # When it was that names moved and nobody saw by whom: what is said of that, and what to do.
-GUARD, UNSEEN = "guard", "unseen"
 _NAMES_THE_LINE = "the message then names the line that does it"
 _SINCE = {
-    GUARD: (
+    "guard": (
         "before the guard was installed",
         f"call cudaguard.install() before the first import: {_NAMES_THE_LINE}",
     ),
-    UNSEEN: (
+    "unseen": (
         "by code that cudaguard does not see",
         (
             "find the code that opens it without Python's importer and ctypes.CDLL (cffi, "
@@ -69,13 +68,13 @@ _MOST_ASKED = 200
 _PROGRAM = ("", "__main__", "__mp_main__")
 
 
-class Stranger(NamedTuple):
+class Interposer(NamedTuple):
     """A library in the global scope, and how it came there."""
 
     file: str  # its file, links resolved
     package: str  # the package that it belongs to, or an empty string
     load: NativeLoad | None  # what was loaded then; None if that was not seen
-    since: str  # otherwise why not: `GUARD` or `UNSEEN`
+    since: str  # otherwise why not: a key of `_SINCE`
     module: str = ""  # who loaded it
     where: str = ""  # its line
     imported_at: str = ""  # the line outside its package that imported that
@@ -85,38 +84,38 @@ class Stranger(NamedTuple):
 
 def bound_to_own(names: Sequence[Interposed]) -> str:
     """Return what has become of a library that others would have answered for."""
-    first, *others = dict.fromkeys(os.path.basename(one.by) for one in names)
+    first, *others = dict.fromkeys(os.path.basename(name.by) for name in names)
     more = f" and {counted(len(others), 'other libraries')}" if others else ""
     return f"bound to its own copies of {_called(names)}, not to those of {first}{more}"
 
 
 def interposed(
-    victim: str, names: Sequence[Interposed], stranger: Stranger, runtime: str, why: str
+    bound: str, names: Sequence[Interposed], interposer: Interposer, runtime: str, why: str
 ) -> Finding:
     """Return that a library uses symbols of others, and no rule handles that.
 
-    All names came with one load; `stranger` is the library of the first, `runtime` the file with a
+    All came with one load; `interposer` is the library of the first, `runtime` the file with a
     C++ runtime of its own, if any. `why` is empty where it was bound before it was seen.
     """
     by_file: dict[str, list[Interposed]] = {}
-    for one in names:
-        by_file.setdefault(one.by, []).append(one)
+    for name in names:
+        by_file.setdefault(name.by, []).append(name)
     files = list(by_file)
     library = os.path.basename(files[0]) + (f" and {len(files) - 1} more" if files[1:] else "")
     were = "were" if files[1:] else "was"
-    package, load = stranger.package, stranger.load
+    package, load = interposer.package, interposer.load
     of = f" ({package})" if package and not library.startswith(package) else ""
     keys = _families(names)
     if load is None:
-        when, remedy = _SINCE[stranger.since]
+        when, remedy = _SINCE[interposer.since]
         cause: tuple[str, ...] = (f"{library} {were} put into the global symbol scope {when}",)
     else:
-        cause, remedy = _cause(load, stranger), _remedy(stranger, load)
+        cause, remedy = _cause(load, interposer), _remedy(interposer, load)
     if why.endswith(BY_FIX):
         remedy = f"{FIX}; or {remedy}"
     dangers = "; ".join(FAMILIES[key].danger for key in keys[:_MOST_DANGERS])
     return INTERPOSED.found(
-        f"{victim} uses {_called(names)} of {library}{of} instead of its own.",
+        f"{bound} uses {_called(names)} of {library}{of} instead of its own.",
         *cause,
         *(_taken(file, by_file[file]) for file in files[:_MOST_FILES]),
         own_runtime(runtime) or (f"not repaired: {why}" if why else ""),
@@ -134,7 +133,7 @@ def _taken(file: str, names: Sequence[Interposed]) -> str:
 def _families(names: Sequence[Interposed]) -> tuple[str, ...]:
     """Return the families that the names are of, the worst first; none if most are of none."""
     some = names[:: len(names) // _MOST_ASKED + 1]
-    of = [[key for key, one in FAMILIES.items() if matches(n.name, one.names)] for n in some]
+    of = [[key for key, family in FAMILIES.items() if matches(n.name, family.names)] for n in some]
     if 2 * of.count([]) > len(of):
         return ()
     return tuple(key for key in FAMILIES if any(key in keys for keys in of))
@@ -151,7 +150,7 @@ def _called(names: Sequence[Interposed]) -> str:
 def _shown(names: Sequence[Interposed]) -> list[str]:
     from cudaguard.elf.library_facts import readable
 
-    return [text for _, text in readable(one.name for one in names)]
+    return [text for _, text in readable(name.name for name in names)]
 
 
 def own_runtime(library: str) -> str:
@@ -160,7 +159,7 @@ def own_runtime(library: str) -> str:
     return library and f"{library} {words}"
 
 
-def _cause(load: NativeLoad, stranger: Stranger) -> tuple[str, str]:
+def _cause(load: NativeLoad, interposer: Interposer) -> tuple[str, str]:
     if load.extension:
         how = f"imports {load.library}"
         by = f" at {load.flags_by[1]}" if load.flags_by[1] else ""
@@ -169,13 +168,13 @@ def _cause(load: NativeLoad, stranger: Stranger) -> tuple[str, str]:
         how, flag = f"loads {load.library}", "with RTLD_GLOBAL, by ctypes"
     if not load.is_global:
         flag = "which makes itself global"
-    at = f" ({stranger.where})" if stranger.where else ""
-    line = f"{stranger.module or 'the program'}{at} {how} {flag}"
-    return line, f"imported at {stranger.imported_at}" if stranger.imported_at else ""
+    at = f" ({interposer.where})" if interposer.where else ""
+    line = f"{interposer.module or 'the program'}{at} {how} {flag}"
+    return line, f"imported at {interposer.imported_at}" if interposer.imported_at else ""
 
 
-def _remedy(stranger: Stranger, load: NativeLoad) -> str:
-    called_by = stranger.module, stranger.where
+def _remedy(interposer: Interposer, load: NativeLoad) -> str:
+    called_by = interposer.module, interposer.where
     asking, where = load.flags_by if load.extension else called_by
     if load.is_global and asking in _PROGRAM:
         call = "sys.setdlopenflags call" if load.extension else "call"
@@ -243,7 +242,7 @@ def second_runtime(library: str, there: str, *, is_newer: bool) -> Finding:
 
 
 def went_global(request: Request, subject: str, *, is_file: bool) -> Finding:
-    """What a rule keeps local was loaded globally by a module, since the mode forbids repairs."""
+    """A library that a rule keeps local was loaded globally, since the mode forbids repairs."""
     actor = request.by.partition(".")[0].replace("__main__", "") or "The program"
     remedy, command = have_it_repaired(request.rule)
     at = f": RTLD_GLOBAL requested at {request.where}" if request.where else ""
@@ -259,7 +258,7 @@ def went_global(request: Request, subject: str, *, is_file: bool) -> Finding:
 
 
 def left_global(rule: Rule, subject: str, runtime: str, where: str) -> Finding:
-    """What a rule keeps local was loaded globally, since local scope would break it."""
+    """A library that a rule keeps local was loaded globally, since local scope would break it."""
     return of_rule(
         rule,
         f"{subject} stays exposed to later libraries: local scope would break its C++ runtime.",

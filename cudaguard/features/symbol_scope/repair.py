@@ -61,7 +61,7 @@ def leave_global(request: Request) -> Iterator[Outcome]:
     yield _left(request, request.name, runtime)
 
 
-def check_already_imported(request: Request) -> Iterator[Outcome]:
+def check_libraries_before(request: Request) -> Iterator[Outcome]:
     """Yield MISSED where nobody keeps others apart from libraries that came before the rule.
 
     In the other modes `ScopeDetector` does.
@@ -109,7 +109,7 @@ def _mapped_by(path: str) -> list[str]:
         with ExitStack() as opened:
             resident = opened.enter_context(Resident())
             is_there = resident.handle(CXX_RUNTIME)
-            return [] if is_there else [one.file for one in load_of(path, resident, opened)[0]]
+            return [] if is_there else [m.file for m in load_of(path, resident, opened)[0]]
     except own_errors(OSError, AttributeError, ImportError):
         return []
 

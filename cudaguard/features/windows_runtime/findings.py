@@ -1,17 +1,20 @@
-"""What is found of the C++ runtime of Windows."""
+"""Findings about the C++ runtime of Windows."""
 
 from __future__ import annotations
 
 import shlex
 
-from cudaguard.core.findings import Finding, guarded_command, listed, of_rule
+from cudaguard.core.findings import Kind, guarded_command, listed, of_rule
 from cudaguard.files import os
 from cudaguard.model import NamedTuple
 from cudaguard.system.pe import INSTALL_RUNTIME
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from cudaguard.core.findings import Finding
     from cudaguard.core.rule import Rule
+
+DLL_COPIES = Kind("CG920", "DLLs that several packages have")
 
 
 class RuntimeCopy(NamedTuple):
@@ -24,11 +27,10 @@ class RuntimeCopy(NamedTuple):
 
 def older_beside(copy: RuntimeCopy, clients: list[str]) -> Finding:
     """A distribution has an old runtime, and these need a newer one."""
-    return Finding(
-        "CG920",
+    return DLL_COPIES.found(
         f"{copy.owner} has msvcp140.dll {_said(copy)}, and {listed(clients)} "
         f"need{'' if clients[1:] else 's'} 14.40 or newer.",
-        evidence=(copy.path,),
+        copy.path,
         consequence="If it comes first, the others crash, or fail with 'OSError: [WinError 1114]'.",
         remedy="start the program with CUDAGUARD=fix, or import the others first",
         command=guarded_command(),
@@ -38,10 +40,9 @@ def older_beside(copy: RuntimeCopy, clients: list[str]) -> Finding:
 def lacking_beside(owner: str, copy: str, user: str, file: str, function: str) -> Finding:
     """A distribution has a DLL without a function that another one uses of it."""
     name = os.path.basename(copy)
-    return Finding(
-        "CG920",
+    return DLL_COPIES.found(
         f"{owner} has a {name} without functions that {user} needs.",
-        evidence=(copy, f"{file} needs {function}"),
+        *(copy, f"{file} needs {function}"),
         consequence=f"If {owner} comes first, {user} fails with 'The specified procedure could not "
         "be found' ([WinError 127]).",
         remedy=f"install versions with the same {name}, or import one of them only",
@@ -49,7 +50,7 @@ def lacking_beside(owner: str, copy: str, user: str, file: str, function: str) -
     )
 
 
-def too_late(rule: Rule, package: str, client: str, where: str, copy: RuntimeCopy) -> Finding:
+def old_runtime(rule: Rule, package: str, client: str, where: str, copy: RuntimeCopy) -> Finding:
     """A runtime of the package `copy.owner` is loaded, and older than `client` needs."""
     first = f"`import {copy.owner}`" if copy.owner else "what loads that file"
     return of_rule(

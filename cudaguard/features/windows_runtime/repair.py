@@ -18,7 +18,7 @@ from cudaguard.features.windows_runtime import findings
 from cudaguard.features.windows_runtime.findings import RuntimeCopy
 from cudaguard.files import names_in, os, own_errors
 from cudaguard.kernel import has_ctypes
-from cudaguard.system.pe import RUNTIME, in_wheels, is_too_old, read_pe, system_folder
+from cudaguard.system.pe import MSVCP, in_wheels, is_too_old, read_pe, system_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ def load_newest(request: Request, *_: object) -> Iterator[Outcome]:
     """Load the newest copy of the runtime; tell if an older one was first, or if all are old."""
     if not (request.permit.acts or has_ctypes() or _client(request)):
         return  # looking takes ctypes, whose import is a change
-    there = mapped(RUNTIME)
+    there = mapped(MSVCP)
     if there:
         loaded = RuntimeCopy(read_pe(there).version, there, package_of(there))
         if is_too_old(loaded.version):
-            yield from _left(request, findings.too_late, loaded)
+            yield from _left(request, findings.old_runtime, loaded)
         return
     copies = list(copies_of_runtime())
     best = max(copies, key=lambda copy: copy.version, default=None)  # of equal ones the first
@@ -48,8 +48,7 @@ def load_newest(request: Request, *_: object) -> Iterator[Outcome]:
         try:
             load_family(best.path)
         except own_errors(OSError) as error:
-            finding = not_preloaded(request.rule, request.name, error)
-            yield Refused(finding, cause=error)
+            yield Refused(not_preloaded(request.rule, request.name, error), cause=error)
         else:
             yield Done(best.path, f"loaded before {request.name}, as the newest copy")
 
@@ -60,8 +59,7 @@ def _left(
     """Tell of an old copy, if the package needs a newer one."""
     client = _client(request)
     if client:
-        package = request.name.partition(".")[0]
-        finding = worded(request.rule, package, client, request.where, copy)
+        finding = worded(request.rule, request.name.partition(".")[0], client, request.where, copy)
         yield Refused(finding) if request.permit.acts else WouldDo(finding)
 
 
@@ -89,8 +87,8 @@ def copies_of_runtime() -> Iterator[RuntimeCopy]:
 
     program = str(_winapi.GetModuleFileName(0))  # type: ignore[attr-defined,unused-ignore]
     places = ((system_folder(), "Windows"), (os.path.dirname(program), "Python's folder"))
-    found = ((os.path.join(folder, RUNTIME), owner) for folder, owner in places)
-    for path, owner in (*found, *in_wheels(RUNTIME, sys.path)):
+    found = ((os.path.join(folder, MSVCP), owner) for folder, owner in places)
+    for path, owner in (*found, *in_wheels(MSVCP, sys.path)):
         file = read_pe(path)
         if file.machine == read_pe(program).machine:
             yield RuntimeCopy(file.version, path, owner)
@@ -99,7 +97,7 @@ def copies_of_runtime() -> Iterator[RuntimeCopy]:
 def package_of(file: str) -> str:
     """Return the package in whose folder a file is; empty if it is in none on ``sys.path``."""
     same = os.path.normcase
-    folders = [one for one in sys.path if one and same(file).startswith(same(one) + os.sep)]
+    folders = [path for path in sys.path if path and same(file).startswith(same(path) + os.sep)]
     first = file[len(max(folders, key=len)) + 1 :].partition(os.sep)[0] if folders else ""
     return first if first.isidentifier() else ""
 
@@ -108,10 +106,10 @@ def client_in(path: str) -> str:
     """Return what needs a new runtime, of an extension or of a package; empty if nothing does."""
     folder = os.path.dirname(path)
     places = (os.path.join(folder, "lib"), os.path.join(folder, "capi"), folder)
-    files = [os.path.join(place, one) for place in places for one in names_in(place)]
+    files = [os.path.join(place, name) for place in places for name in names_in(place)]
     libraries = [file for file in files if file.endswith((".dll", ".pyd"))][:_MOST]
     if path.endswith(".pyd"):
-        libraries = [path, *(os.path.join(folder, one) for one in read_pe(path).imports)]
+        libraries = [path, *(os.path.join(folder, name) for name in read_pe(path).imports)]
     return next((file for file in libraries if read_pe(file).locks_without_init), "")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cudaguard.core.rule import Rule
+from cudaguard.core.table import github
 
 RULES: tuple[Rule, ...] = (
     Rule(
@@ -15,21 +16,15 @@ RULES: tuple[Rule, ...] = (
         ),
         when={"platform": "win32"},
         actions=({"load_newest_runtime": "msvcp140.dll"},),
-        why=(
-            "torch 2.9 and newer crash, or fail with 'OSError: [WinError 1114]' and "
-            "c10.dll, if the process uses an msvcp140.dll older than 14.40."
-        ),
-        links=(
-            "https://github.com/pytorch/pytorch/issues/166628",
-            "https://github.com/pytorch/pytorch/issues/169429",
-            "https://github.com/microsoft/STL/issues/4730",
-            "https://github.com/metaopt/optree/issues/278",
+        why="torch 2.9 and newer crash, or fail with 'OSError: [WinError 1114]' and "
+        "c10.dll, if the process uses an msvcp140.dll older than 14.40.",
+        links=github(
+            *("pytorch/pytorch/issues/166628", "pytorch/pytorch/issues/169429"),
+            *("microsoft/STL/issues/4730", "metaopt/optree/issues/278"),
         ),
         verified="2026-11-25: torch 2.9.1 after PyQt5 5.15.11, PySide6 6.6.3.1 (by wine)",
     ),
 )
 
-REPAIRS = {
-    "load_newest_runtime": dict.fromkeys(("before", "first", "late"), "repair:load_newest"),
-}
+REPAIRS = {"load_newest_runtime": dict.fromkeys(("before", "first", "late"), "repair:load_newest")}
 CATEGORY = "ImportOrderWarning"

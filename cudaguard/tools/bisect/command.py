@@ -20,7 +20,7 @@ from cudaguard.files import LARGEST, read_bytes, write_text
 from cudaguard.files.layout import Page
 from cudaguard.files.text import printable_data
 from cudaguard.system.child import run_command, telling_lines
-from cudaguard.system.packages import LOCAL, STANDARD, distributions_of, origin_of
+from cudaguard.system.packages import LOCAL, STANDARD, origin_of, packages_distributions
 from cudaguard.system.source import imports_of_file
 from cudaguard.tools import common
 from cudaguard.tools.bisect import search
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cudaguard.system.child import Failure
     from cudaguard.tools.bisect.search import Answer, Names
 
-TIME_LIMIT = 300.0  # seconds for one run
+_TIME_LIMIT = 300.0  # seconds for one run
 STATUS = {"works": common.OK, "unexplained": common.CANNOT_SAY, "by-chance": common.CANNOT_SAY}
 
 EXAMPLES = """\
@@ -66,8 +66,8 @@ def configure(parser: ArgumentParser) -> None:
         "--imports", metavar="A,B,C", help="the imports to try, in the order that fails"
     )
     parser.add_argument(
-        "--timeout", type=launch.seconds, default=TIME_LIMIT, metavar="S",
-        help=f"seconds after which one run is taken for a hang (default: {TIME_LIMIT:.0f})",
+        "--timeout", type=launch.seconds, default=_TIME_LIMIT, metavar="S",
+        help=f"seconds after which one run is taken for a hang (default: {_TIME_LIMIT:.0f})",
     )  # fmt: skip
     parser.add_argument(
         "-n", dest="repeats", type=int, default=1, metavar="N",
@@ -160,7 +160,7 @@ _LABEL = 9  # columns of a label
 _UNEXPLAINED = ("unexplained", "together")  # verdicts without an order that works
 
 
-def headline(document: Mapping[str, Any]) -> str:
+def verdict(document: Mapping[str, Any]) -> str:
     """Return what was found, in one sentence."""
     name = " ".join(document["program"]) or "Python"
     verdict = document["verdict"]
@@ -190,7 +190,7 @@ def headline(document: Mapping[str, Any]) -> str:
 
 def write(document: Mapping[str, Any], page: Page) -> None:
     """Write the report: the verdict, what shows it, the next step."""
-    page.add(headline(document), style="green" if document["verdict"] == "works" else "bold")
+    page.add(verdict(document), style="green" if document["verdict"] == "works" else "bold")
     page.blank()
     rule = document["rule"]
     versions = (f"{name} {version}" for name, version in document["versions"].items())
@@ -278,7 +278,7 @@ def rule_of(document: Mapping[str, Any], day: str) -> tuple[str, str]:
         "watch": list(then),
         "needs": list(first),
         "title": f"{_listed(first)} before {_listed(then)}",
-        "why": f"Found by cudaguard bisect: {headline(found)}",
+        "why": f"Found by cudaguard bisect: {verdict(found)}",
         "verified": f"{day}: {versions}" if versions else day,
     }
     lines = (f"{key} = {toml_text(value)}\n" for key, value in fields.items())
@@ -299,13 +299,13 @@ def _is(names: Sequence[str]) -> str:
 
 RUNNER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_bisect", "runner.py")
 # Damaged memory ends in one of these or another, by chance.
-CRASHES = frozenset(("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP"))
+_CRASHES = frozenset(("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP"))
 
 
 def is_like(first: Failure, second: Failure) -> bool:
     """Return True if that is the same failure, as far as can be told from outside."""
     if first.kind == second.kind == "signal":
-        return first == second or {first.text, second.text} <= CRASHES
+        return first == second or {first.text, second.text} <= _CRASHES
     return first.kind == second.kind and _essence(first.text) == _essence(second.text)
 
 
@@ -360,7 +360,7 @@ class TestedProgram:
 
 
 class Try(NamedTuple):
-    """How one child ended, and what it had noted before."""
+    """End of one child, with what it had noted before."""
 
     failure: Failure  # of no kind, if it did not fail
     notes: list[tuple[str, str]]  # pairs of (what, module name) from its journal
@@ -473,7 +473,7 @@ class Study:
             found = {**found, "program": common.program_alone(found["program"]), "evidence": []}
         return {
             "tool": "bisect",
-            "what": headline(found),
+            "what": verdict(found),
             **found,
             "command": next_command(found, self._args.timeout),
         }
@@ -494,15 +494,15 @@ class Study:
         }
         every = tuple(name for name, origin in origins.items() if origin != STANDARD)
         # Without the user's own modules: imports that these make have been noted themselves.
-        foreign = tuple(name for name in every if origins[name] != LOCAL)
-        self._found["imports"] = list(foreign or every)
+        installed = tuple(name for name in every if origins[name] != LOCAL)
+        self._found["imports"] = list(installed or every)
         # What the script's own import statements name.
         said = () if self._tested.is_module else imports_of_file(self._tested.words[0])
         names_said = dict.fromkeys(statement.module for statement in said)
         named = [name for name in names_said if origin_of(name, path) != STANDARD]
         alone = Oracle(self, self._tested.command(with_program=False), seen, None)
         behind = Oracle(self, command, seen, (), f"{{}}, then {self._tested.shown}")
-        orders = [names for names in dict.fromkeys((foreign, every)) if names]
+        orders = [names for names in dict.fromkeys((installed, every)) if names]
         for names in orders:
             if alone(names) == BAD:
                 found = search.among(names, alone, alone.last.begun(names))
@@ -575,7 +575,7 @@ class Study:
         found["verdict"] = "together" if not answer.working else "order"
         if answer.working and answer.failing == answer.then:
             found["verdict"] = "needs"
-        tops = distributions_of((*answer.failing, *answer.working))
+        tops = packages_distributions((*answer.failing, *answer.working))
         found["versions"] = dict(sorted(tops.values()))
         if answer.working and behind is not None:
             found["program_works"] = behind(answer.working) == GOOD

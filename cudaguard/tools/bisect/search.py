@@ -23,7 +23,7 @@ MOST_PERMUTED = 4  # imports; beyond that only the likely orders are tried
 
 
 class Answer(Record):
-    """What a search has found."""
+    """Result of a search."""
 
     failing: Names  # the smallest order found that fails
     working: Names = ()  # an order of the same imports, or with what they need; if one was found

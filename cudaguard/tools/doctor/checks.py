@@ -54,7 +54,7 @@ _AT_IMPORT = {"before", "late", "needing", "opening"}
 _LATER = {v for v, does in table.index.VERBS.items() if _AT_IMPORT.isdisjoint(does)}
 
 
-def known_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded: bool) -> Finding:
+def local_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded: bool) -> Finding:
     """Versions with a fault that a rule knows, as in ``decord 0.6.0``; the rule applies here.
 
     It is on where the guard is; everything is guarded if each Python here starts with the guard.
@@ -93,7 +93,7 @@ def known_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded:
     )
 
 
-def bad_setting(problem: str, file: str = "") -> Finding:
+def unusable_setting(problem: str, file: str = "") -> Finding:
     """A setting that cannot be used, in the environment or in a configuration file."""
     check = f"cudaguard rules check {shlex.quote(file)}"
     return SETTING.found(
@@ -112,7 +112,7 @@ START_FILE = "cudaguard.pth"
 def check_rules(site: Site) -> Result:
     """Tell what the guard would do here, and what it would do if asked."""
     active = {rule.id for rule in active_rules()}
-    here = applying(site)
+    here = applying_here(site)
     if not here:
         raise Skipped("no package that a rule watches is installed")
     settings, _ = read_environment(site.environ)
@@ -126,7 +126,7 @@ def check_rules(site: Site) -> Result:
         versions = [f"{name} {version}" for name, version in known if version]
         # What is only looked at when the program calls it is no fault of what is installed.
         if versions or not (install_call(rule) or rule.actions):
-            findings.append(known_fault(rule, versions, is_on=is_on, is_guarded=is_guarded))
+            findings.append(local_fault(rule, versions, is_on=is_on, is_guarded=is_guarded))
         elif is_on:
             general.append(rule)
     if general:  # in force in any version
@@ -147,7 +147,7 @@ def all_rules() -> dict[str, Rule]:
     return {rule.id: rule for rule in (*table.rules(), *active_rules())}
 
 
-def applying(site: Site) -> list[Rule]:
+def applying_here(site: Site) -> list[Rule]:
     """Return the rules, in force or not, whose conditions hold and whose module is there."""
     there = (
         rule
@@ -160,7 +160,7 @@ def applying(site: Site) -> list[Rule]:
 def check_settings(site: Site) -> Result:
     """Read the settings, and look for what makes them count."""
     settings, problems = read_environment(site.environ)
-    findings = [bad_setting(problem) for problem in problems]
+    findings = [unusable_setting(problem) for problem in problems]
     findings += _problems_of_file(settings)
     start, mode = start_file(), settings.mode
     if mode in MODES[1:] and not start:  # it is not off
@@ -217,7 +217,7 @@ def _problems_of_file(settings: Settings) -> list[Finding]:
     try:
         layer_of_call("doctor", None, (), (), (), settings.config)
     except (ConfigError, RuleError) as error:
-        return [bad_setting(str(error), settings.config)]
+        return [unusable_setting(str(error), settings.config)]
     return []
 
 
@@ -237,7 +237,7 @@ def check_alone(site: Site) -> Result:
     """Import torch, and each installed package that a rule watches, alone."""
     from concurrent.futures import ThreadPoolExecutor
 
-    watched = [name.partition(".")[0] for rule in applying(site) for name in rule.watch]
+    watched = [name.partition(".")[0] for rule in applying_here(site) for name in rule.watch]
     names = [name for name in dict.fromkeys(("torch", *watched)) if folder_of(name)]
     if not names:
         raise Skipped("no package that a rule watches is installed")
@@ -280,8 +280,7 @@ def check_alone(site: Site) -> Result:
                 command=f"cudaguard run -c 'import {name}'",
             )
             findings.append(finding)
-    seconds = ", ".join(f"{name} {e.seconds:.1f} s" for name, e in endings.items())
-    return findings, seconds
+    return findings, ", ".join(f"{name} {e.seconds:.1f} s" for name, e in endings.items())
 
 
 def check_gpus(site: Site) -> Result:
@@ -303,29 +302,25 @@ def check_gpus(site: Site) -> Result:
 
 _ALL = (
     Check(
-        FAULT.id,
-        FAULT.title,
+        FAULT,
         "Lists the known faults of installed packages and how cudaguard handles each.",
         check_rules,
     ),
     Check(
-        SETTING.id,
-        SETTING.title,
+        SETTING,
         "The CUDAGUARD variables and the configuration file they name, the start-up file that "
         "reads them, and rule plug-ins that are there.",
         check_settings,
     ),
     Check(
-        IMPORT.id,
-        IMPORT.title,
+        IMPORT,
         "torch, and every installed package that a rule watches, imported alone in a child with a "
         "time limit: whether it crashes, hangs, or initializes CUDA.",
         check_alone,
         "--deep",
     ),
     Check(
-        GPU.id,
-        GPU.title,
+        GPU,
         "NVML is asked in a child: driver, devices, and whether torch has code for them.",
         check_gpus,
         "--deep",

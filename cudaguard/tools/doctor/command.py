@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     Part = Mapping[str, Any]
 
-TIME_LIMIT = 120.0  # seconds for one child
+_TIME_LIMIT = 120.0  # seconds for one child
 READING_LIMIT = 30.0  # seconds for a check that only reads files
 LEVELS = (*SEVERITIES, "never")
 
@@ -59,7 +59,7 @@ def configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout", type=launch.seconds, metavar="S",
-        help=f"seconds after which an import in a child (default: {TIME_LIMIT:.0f}), or a check "
+        help=f"seconds after which an import in a child (default: {_TIME_LIMIT:.0f}), or a check "
         f"that reads files (default: {READING_LIMIT:.0f}), is taken for a hang",
     )  # fmt: skip
     for name, what in (("only", "do this check, and no others"), ("skip", "leave this check out")):
@@ -96,27 +96,27 @@ def execute(args: Namespace) -> int:
     ]  # fmt: skip
     # So that a supervisor who ends us does not leave our children behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    site = Site(args.timeout or TIME_LIMIT)
+    site = Site(args.timeout or _TIME_LIMIT)
     progress = common.Progress()
 
     def running(check: Check) -> None:
         progress.running(f"{check.id}  {check.title} ...")
 
-    def look(site: Site) -> tuple[str, dict[str, Any] | None]:
+    def inspect(site: Site) -> tuple[str, dict[str, Any] | None]:
         torch = site.version("torch") or "none"
         return torch, inventory.inventory(site) if args.bundle else None
 
     try:
         limit = args.timeout or READING_LIMIT
         reading = [check for check in wanted if not check.option]
-        results, found = core.run_checks_aside(site, reading, _tell, limit, running, look)
+        results, found = core.run_checks_aside(site, reading, _tell, limit, running, inspect)
         for check in (check for check in wanted if check.option):
             running(check)
             results.append(core.run_check(site, check, _tell))
     finally:
         progress.clear()
     is_written = write(args, results, *(found or ("unknown", None)))
-    if any(result.status == core.BROKEN for result in results) or not is_written:
+    if any(result.status == core.STATUS_BROKEN for result in results) or not is_written:
         return common.BROKEN
     return common.FOUND if is_reached(results, args.fail_on) else common.OK
 
@@ -166,7 +166,7 @@ def command_here(command: str) -> str:
 
 # --- the report -----------------------------------------------------------------------------------
 
-_FIRST = (core.BROKEN, FAIL, WARNING, core.OK, SKIPPED)
+_FIRST = (core.STATUS_BROKEN, FAIL, WARNING, core.STATUS_OK, SKIPPED)
 _WIDTH = max(map(len, STATUSES)) + 2
 _NOTE, _WARNING, _ERROR = SEVERITIES
 # Severity -> the word that stands before a finding.
@@ -193,7 +193,7 @@ def write(
     if args.bundle:
         whole = common.shareable({**report, "inventory": inventory})
         text = bundle(printable_data(whole), common.json_text(whole))
-        went_well = common.save("doctor", common.named(args.bundle), text)
+        went_well = common.save("doctor", common.name_with_host(args.bundle), text)
     if args.format == "json":
         common.show(common.json_text(common.shareable(report)))
     else:
@@ -254,7 +254,7 @@ def lay_out(report: Part, page: Page) -> None:
     for check in checks:
         shown = [item for item in check["findings"] if page.verbose or item["severity"] != _NOTE]
         notes += [(check["id"], _named(item)) for item in check["findings"] if item not in shown]
-        if not page.verbose and check["status"] in (core.OK, SKIPPED):
+        if not page.verbose and check["status"] in (core.STATUS_OK, SKIPPED):
             continue
         reason = f" ({check['reason']})" if check["reason"] else ""
         counts = _counts(shown)
@@ -267,10 +267,10 @@ def lay_out(report: Part, page: Page) -> None:
     for id, text in some:
         line("note", text, id)
     page.add(more, _WIDTH)
-    fine = sum(check["status"] == core.OK for check in checks)
+    fine = sum(check["status"] == core.STATUS_OK for check in checks)
     skipped = [check for check in checks if check["status"] == SKIPPED]
     if fine and not page.verbose:
-        line(core.OK, counted(fine, "checks"))
+        line(core.STATUS_OK, counted(fine, "checks"))
     if skipped and not page.verbose:
         ids: dict[str, list[str]] = {}
         for check in skipped:
@@ -286,7 +286,7 @@ def lay_out(report: Part, page: Page) -> None:
         item for severity in (_ERROR, _WARNING) for item in found if item["severity"] == severity
     ]
     summary = report["summary"]
-    failed = summary[core.BROKEN]
+    failed = summary[core.STATUS_BROKEN]
     made = sum(summary.values()) - failed - summary[SKIPPED]
     broken = f"; {counted(failed, 'checks')} could not be made" * bool(failed)
     style = COLOR[faults[0]["severity"]] if faults else "red" if broken else "green"

@@ -1,4 +1,4 @@
-"""What is installed here, for ``--bundle``.
+"""Inventory of this environment, for ``--bundle``.
 
 Files tell it. NVML is not asked, no library is loaded, and nothing is imported.
 
@@ -14,7 +14,7 @@ import re
 import sys
 from glob import glob
 
-from cudaguard.files import text_of
+from cudaguard.files import text_in
 from cudaguard.system.machine import kinds_of_machine, look_at_driver
 from cudaguard.system.packages import documents
 from cudaguard.system.processes import cores
@@ -38,7 +38,7 @@ _TAG = re.compile(r"^Tag:[ \t]*([^\s]+)", re.MULTILINE)
 def inventory(site: Site) -> dict[str, Any]:
     """Return what an issue report has to say of an environment."""
     packages = {
-        dist.name: f"{dist.version} {_found(_TAG, text_of(dist.metadata, 'WHEEL'))}".rstrip()
+        dist.name: f"{dist.version} {_found(_TAG, text_in(dist.metadata, 'WHEEL'))}".rstrip()
         for dist in sorted(site.installed.found, key=lambda dist: dist.key)
     }
     packages.update((os.path.basename(path), "unreadable") for path, _ in site.installed.unreadable)
@@ -55,14 +55,14 @@ def inventory(site: Site) -> dict[str, Any]:
 
 def system(root: str = "/") -> dict[str, str | int]:
     """Return what is below Python, in the file system that begins at root."""
-    cpu = text_of(root, "proc/cpuinfo")
+    cpu = text_in(root, "proc/cpuinfo")
     release = platform.uname()
     try:
         libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (AttributeError, OSError, ValueError):  # musl
         libc = " ".join(platform.libc_ver()).strip()
     return {
-        "os": _found(_OS_NAME, text_of(root, "etc/os-release")) or release.system,
+        "os": _found(_OS_NAME, text_in(root, "etc/os-release")) or release.system,
         "kernel": release.release,
         "machine": release.machine,
         "libc": libc,
@@ -90,7 +90,7 @@ def gpus(root: str = "/") -> dict[str, str | int | list[str]]:
     """Return the driver, and the GPUs that its kernel module lists."""
     driver = look_at_driver(root)
     files = sorted(glob(os.path.join(root, "proc/driver/nvidia/gpus/*/information")))
-    texts = "\n".join(text_of(file) for file in files)
+    texts = "\n".join(text_in(file) for file in files)
     return {
         "driver": driver.kernel,
         "library": driver.library,
@@ -109,7 +109,7 @@ def torch(version: str) -> dict[str, str]:
         return {}
     said = re.findall(
         r"^(cuda|hip|xpu|debug|git_version)\b[^=\n]*=\s*['\"]?([^'\"\n#]+)",
-        text_of(folder, "version.py"),
+        text_in(folder, "version.py"),
         re.MULTILINE,
     )
     built = {key: value.strip() for key, value in said if value.strip() != "None"}

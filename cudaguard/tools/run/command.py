@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cudaguard.tools.run.supervise import ProgramEnd
 
 _MOST_OF_JOURNAL = 1 << 23  # bytes: a hundred thousand events, two seconds of reading
-_MOST_TOLD = 10  # deaths in words
+_MOST_REPORTED = 10  # deaths in words
 _LONGEST = 1000  # characters of one; a pipe that takes any takes 4096 bytes
 # Seconds in which the program may end for that reason (a DataLoader looks every five), or a
 # launcher the job of a rank: the report names the process then.
@@ -98,7 +98,7 @@ def execute(args: Namespace) -> int:
 
         return run_recorded(
             *("run", found.command, environment, record, tell),
-            timeout=args.timeout, look=deaths.look,
+            timeout=args.timeout, watch=deaths.watch,
         )  # fmt: skip
     flush()
     if os.name == "nt":  # exec there returns to the shell before the program has ended
@@ -125,13 +125,13 @@ class Deaths:
         self._seen = 0  # bytes of the journal
         self._processes: dict[int, Process] = {}
         self._count: dict[str, int] = {}  # how they died -> how many
-        self._told = 0
+        self._reported = 0
         self._dead: set[int] = set()
         # Process, when it is told and what: who waits for a reader, or for the end of the job.
         self._lines: list[tuple[int, float, str]] = []
         self._is_ending = False
 
-    def look(self, is_ending: bool, program: int, about: int = 0) -> None:
+    def watch(self, is_ending: bool, program: int, about: int = 0) -> None:
         """Tell who has died since the last time, but for the process that a report is `about`.
 
         A report tells of the end of the program itself; one that `is_ending` is asked to end now,
@@ -152,14 +152,14 @@ class Deaths:
                     process = self._processes[line.other]
                     # Ray's raylet has reasons of its own, and says so; mpirun ends for its ranks.
                     is_killed = line.number("signal") == _SIGKILL
-                    is_foreign = is_killed and line.pid != process.parent
-                    if not is_foreign or process.rank is not None or oom_kills() > self._kills >= 0:
+                    is_sent = is_killed and line.pid != process.parent
+                    if not is_sent or process.rank is not None or oom_kills() > self._kills >= 0:
                         self._add(process, about)
             for process in processes_of((), crashed).values():
                 known = self._processes.get(process.pid, process)
                 self._add(known._replace(signal=process.signal), about)
         self._is_ending |= is_ending
-        for due in [one for one in self._lines if one[1] < time()]:
+        for due in [line for line in self._lines if line[1] < time()]:
             if os.name == "nt" or select([], [2], [], 0)[1]:  # Windows takes sockets only
                 self._lines.remove(due)
                 note("run", due[2])
@@ -186,7 +186,7 @@ class Deaths:
 
     def _add(self, process: Process, about: int) -> None:
         from cudaguard.tools.run.record import read_faults
-        from cudaguard.tools.run.story import name_of, place_of, story_of
+        from cudaguard.tools.run.story import last_place, process_name, story_of
 
         # Who forks may have the kernel kill the fork at its own end, as celery does.
         is_asked = self._is_ending and process.signal == _SIGKILL
@@ -195,28 +195,28 @@ class Deaths:
         self._dead.add(process.pid)
         how = process.how.split()[-1].strip("()")  # the signal, or the error
         self._count[how] = self._count.get(how, 0) + 1
-        if self._told < _MOST_TOLD and process.pid != about:
-            self._told += 1
+        if self._reported < _MOST_REPORTED and process.pid != about:
+            self._reported += 1
             story = story_of(read_events(self._journal, _MOST_OF_JOURNAL), process.pid)
             dumps = read_faults(os.path.join(self._folder, f"{FAULTS}{process.pid}"))
             frames = next((dump.frames for dump in reversed(dumps) if dump.what), ())
-            place = place_of(story, story.error.stack[::-1] if story.error else frames)
-            said = f"{name_of(process._asdict())} {process.how}{place}."[:_LONGEST]
+            place = last_place(story, story.error.stack[::-1] if story.error else frames)
+            said = f"{process_name(process._asdict())} {process.how}{place}."[:_LONGEST]
             held = _HELD if process.rank is None else _RANK_HELD
             self._lines.append((process.pid, time() + held, said))
 
     def finish(self, about: int, program: int, *, quiet: bool) -> None:
         """Tell how many have died, and what was repaired in a program without a report."""
-        before, data = self._told - len(self._lines), self._new(0)  # of those that were said
-        self.look(is_ending=False, program=program, about=about)
+        before, data = self._reported - len(self._lines), self._new(0)  # of those that were said
+        self.watch(is_ending=False, program=program, about=about)
         for pid, _, said in self._lines:
             if pid != about:
                 note("run", said)
         count = sum(self._count.values())
-        if count > max(1, self._told - before):  # else it has just been said
+        if count > max(1, self._reported - before):  # else it has just been said
             how = ", ".join(f"{number:,} {words}" for words, number in self._count.items())
             note("run", f"{count:,} processes that the program had started died: {how}.")
-        if not (quiet or about) and any(f'"kind": "{one}"'.encode() in data for one in _REPAIRS):
+        if not (quiet or about) and any(f'"kind": "{kind}"'.encode() in data for kind in _REPAIRS):
             faults: dict[str, str] = {}
             for line in read_events(self._journal, _MOST_OF_JOURNAL):
                 done = line.repaired()

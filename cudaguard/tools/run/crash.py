@@ -26,7 +26,7 @@ from cudaguard.tools.run.record import faults_in, read_events
 from cudaguard.tools.run.story import (
     AT_EXIT,
     CRASHES,
-    FAULTS,
+    FAULT_SIGNALS,
     STACK,
     Process,
     Sources,
@@ -34,12 +34,12 @@ from cudaguard.tools.run.story import (
     died_of,
     explaining,
     fitting,
+    last_place,
     likeliest,
-    name_of,
-    place_of,
+    process_name,
     processes_of,
     short,
-    shown,
+    shown_place,
     story_of,
 )
 
@@ -96,9 +96,9 @@ def write(document: dict[str, Any], page: Page) -> None:
     of = f" of {library['distribution']}" if library and library["distribution"] else ""
     causes += [f"library: {short(library['file'])}{of}"] if library else []
     lacking = []
-    for one in document["not_found"]:
-        where = f", requested at {short(one['where'])}" if one["where"] else ""
-        lacking.append(f"{one['name']}{where}")
+    for lost in document["not_found"]:
+        where = f", requested at {short(lost['where'])}" if lost["where"] else ""
+        lacking.append(f"{lost['name']}{where}")
     causes += [f"not found: {page.listed(lacking)}"] if lacking else []
     page.items("because", (*causes, *document["hints"]), _INDENT)
     page.labeled("fix", remedy, _INDENT)
@@ -114,7 +114,7 @@ def write(document: dict[str, Any], page: Page) -> None:
     page.items("C frame", document["c_stack"], _INDENT)
     others, more = page.cut(document["others"])
     for other in others:
-        add_stacks(page, f"{name_of(other)} was running", other)
+        add_stacks(page, f"{process_name(other)} was running", other)
     page.add(more, _INDENT)
     page.labeled("run", document["command"], _INDENT)
 
@@ -156,7 +156,7 @@ class Report:
         self._is_program = self._about.pid == ended.pid
         # Python 3.9 does not tell the words of other processes.
         self._program = launch.program if self._is_program else program_of(self._about.program)
-        is_error = not ended.is_late and self._about.signal not in FAULTS
+        is_error = not ended.is_late and self._about.signal not in FAULT_SIGNALS
         self._fault = None if is_error else self._fault_of(self._about.pid)
         thread = self._fault.thread if self._fault is not None and self._fault.what else 0
         self._story = story_of(self._journal, self._about.pid, thread)
@@ -169,10 +169,10 @@ class Report:
         self._stack = self._sources.frames(frames)
         self._fits = self._rules_that_fit() if self._died_inside else ()
         self._order, self._switch = self._misplaced() if self._died_inside else ("", "")
-        self._place = place_of(self._story, frames) if self._died_inside else ""
+        self._place = last_place(self._story, frames) if self._died_inside else ""
         self._waits: list[str] = []
         if ended.is_late and self._fault is not None:
-            self._waits, circle = waits_of(self._fault, shown)
+            self._waits, circle = waits_of(self._fault, shown_place)
             which = f"{'between' if len(circle) > 1 else 'in'} {' and '.join(circle)}"
             self._place = f": deadlock {which}" if circle else self._place
 
@@ -184,7 +184,7 @@ class Report:
         The file is for others to read, and shows no arguments of the program unless it may.
         """
         document = self.document()
-        if self._is_told:
+        if self._has_report:
             page = Page(sys.stderr, verbose=verbose)
             write(printable_data(document), page)
             say(f"\n{page}\n", sys.stderr)
@@ -195,10 +195,10 @@ class Report:
     @property
     def about(self) -> int:
         """The process that it tells of; 0 if there is nothing to say."""
-        return self._about.pid if self._is_told else 0
+        return self._about.pid if self._has_report else 0
 
     @property
-    def _is_told(self) -> bool:
+    def _has_report(self) -> bool:
         """True if there is anything to say: not of a program that ends as it means to."""
         if self._ended.is_late or self._has_crashed or self._killed:
             return True
@@ -213,7 +213,7 @@ class Report:
 
     @property
     def _killed(self) -> str:
-        """What the exit status of a launcher that is no Python says of what it had started."""
+        """How a child of a launcher that is no Python died, by the launcher's exit status."""
         number = self._ended.status - 128
         is_known = self._launch.prefix or self._ended.pid in self._processes or self._about.how
         if number not in CRASHES or is_known or self._ended.is_late:
@@ -250,14 +250,14 @@ class Report:
             {
                 "pid": pid,
                 "rank": self._processes[pid].rank if pid in self._processes else None,
-                "stack": sources.frames(one.frames),
-                "threads": sources.threads(one),
+                "stack": sources.frames(dump.frames),
+                "threads": sources.threads(dump),
             }
-            for pid, one in ((pid, self._fault_of(pid)) for pid in sorted(self._faults))
-            if one is not None and pid != about.pid and ended.is_late
+            for pid, dump in ((pid, self._fault_of(pid)) for pid in sorted(self._faults))
+            if dump is not None and pid != about.pid and ended.is_late
         ]
-        is_told, died_inside = self._is_told, self._died_inside
-        fits = self._fits if is_told else ()
+        has_report, died_inside = self._has_report, self._died_inside
+        fits = self._fits if has_report else ()
         fields = ("id", "title", "why", "grade", "links")
         rules = [
             {
@@ -282,7 +282,7 @@ class Report:
             "c_stack": list(fault.c_frames) if fault else [],
             "imported": list(story.imported),
             "mapped": list(story.mapped),
-            "not_found": [one._asdict() for one in story.not_found] if died_inside else [],
+            "not_found": [library._asdict() for library in story.not_found] if died_inside else [],
             "repairs": [done.words for done in story.repairs],
             "findings": [finding.to_dict() for finding in story.findings],
             "error": error
@@ -296,8 +296,8 @@ class Report:
             "library": self._library(),
             "hints": self._hints(),
             "remedy": next((guard_will_do(fit.rule.id, fit.call) for fit in fits if fit.call), ""),
-            "command": (self._switch or self._next(program)) if is_told else "",
-            "debugger": self._debugger(program) if is_told else "",
+            "command": (self._switch or self._next(program)) if has_report else "",
+            "debugger": self._debugger(program) if has_report else "",
         }
 
     def _headline(self) -> str:
@@ -306,9 +306,9 @@ class Report:
         name = "".join(words[1:2] if words[:1] == ("-m",) else words[:1]) or "-"
         program = "the program" if name.startswith("-") else os.path.basename(name)
         has_name = not self._is_program or self._about.rank is not None
-        who = name_of(self._about._asdict()) if has_name else program
+        who = process_name(self._about._asdict()) if has_name else program
         if self._doing:
-            return f"{name_of(self._about._asdict())} {self._doing}{self._place}"
+            return f"{process_name(self._about._asdict())} {self._doing}{self._place}"
         if self._ended.is_late:
             return f"{who} timed out after {self._ended.seconds:.3g} s{self._place}"
         number = self._ended.status
@@ -322,7 +322,8 @@ class Report:
 
     def _fault_of(self, pid: int) -> FaultDump | None:
         """Return what a process has written down last: when it died, or when it was asked."""
-        faults = [one for one in self._faults.get(pid, []) if self._ended.is_late != bool(one.what)]
+        dumps = self._faults.get(pid, ())
+        faults = [dump for dump in dumps if self._ended.is_late != bool(dump.what)]
         return faults[-1] if faults else None
 
     def _frames(self) -> Frames:
@@ -342,11 +343,9 @@ class Report:
         # The modules of rules that are off are not watched; the program says that it imports them.
         line = max((frame["line"] for frame in self._stack if frame["is_program"]), default=0)
         said = imports_of_file(self._sources.script)
-        early = [one.module.partition(".")[0] for one in said if one.line <= line]
-        imports = dict.fromkeys((*early, *self._story.imported))
-        story = self._story._replace(imported=tuple(imports))
-        cured = repaired_by(active_rules(), story.mode)
-        found = fitting(all_rules().values(), story, cured)
+        early = [entry.module.partition(".")[0] for entry in said if entry.line <= line]
+        story = self._story._replace(imported=tuple(dict.fromkeys((*early, *self._story.imported))))
+        found = fitting(all_rules().values(), story, repaired_by(active_rules(), story.mode))
         here = applying([fit.rule for fit in found], Facts())
         return likeliest(fit for fit in found if fit.rule in here)
 
@@ -356,15 +355,15 @@ class Report:
         from cudaguard.tools.explain import RULES
         from cudaguard.tools.lint import Project, misplaced
 
-        script, running = self._sources.script, [one.name for one in self._story.running]
+        script, running = self._sources.script, [step.name for step in self._story.running]
         files = [os.path.splitext(frame["file"])[0].split(os.sep) for frame in self._stack]
         rules = applying([rule for rule in (*RULES, *active_rules()) if rule.needs], Facts())
-        for one in misplaced(Project((), rules).steps(script), rules) if script else ():
-            is_here = one.early in running or any(one.early in parts for parts in files)
-            if is_here and one.needed not in self._story.imported:
-                moved, above = (f"{short(i.file)}:{i.line}" for i in (one.first, one.then))
-                order = f"{one.early} must be imported after {one.needed}: move the import at "
-                return f"{order}{moved} above {above}; ", f"export CUDAGUARD_RULES=+{one.rule.id}"
+        for pair in misplaced(Project((), rules).steps(script), rules) if script else ():
+            is_here = pair.early in running or any(pair.early in parts for parts in files)
+            if is_here and pair.needed not in self._story.imported:
+                moved, above = (f"{short(i.file)}:{i.line}" for i in (pair.first, pair.then))
+                order = f"{pair.early} must be imported after {pair.needed}: move the import at "
+                return f"{order}{moved} above {above}; ", f"export CUDAGUARD_RULES=+{pair.rule.id}"
         return "", ""
 
     def _next(self, program: Program) -> str:
@@ -379,7 +378,7 @@ class Report:
                 return named
         # A hang in no import is none of their order.
         is_other = self._ended.is_late and (not self._story.running or self._waits)
-        is_killed = self._has_crashed and self._signal not in FAULTS
+        is_killed = self._has_crashed and self._signal not in FAULT_SIGNALS
         if not is_runnable or is_other or is_killed or not self._died_inside:
             return ""
         if not program.script and program.words[:1] != ("-m",):
@@ -393,8 +392,8 @@ class Report:
         loading = [step.file for step in self._story.running[-1:] if step.kind == "load"]
         frames = self._fault.c_frames if self._fault is not None else ()
         inside = [frame.partition('"')[2].partition('"')[0] for frame in frames]
-        foreign = (name for name in inside if not os.path.basename(name).startswith(_IN_ALL_STACKS))
-        file = next(iter(loading), next(foreign, "")) if self._has_crashed else ""
+        own = (name for name in inside if not os.path.basename(name).startswith(_IN_ALL_STACKS))
+        file = next(iter(loading), next(own, "")) if self._has_crashed else ""
         if not file:
             return None
         from cudaguard.elf.library_facts import distributions_of
@@ -403,7 +402,7 @@ class Report:
 
     def _debugger(self, program: Program) -> str:
         """Return what shows the C stack; empty if the process cannot be started again."""
-        is_native = self._has_crashed and self._signal in FAULTS
+        is_native = self._has_crashed and self._signal in FAULT_SIGNALS
         is_there = os.name == "posix" and self._launch.prefix and self._is_program
         if not (is_native and is_there) or self._fits:
             return ""
@@ -411,9 +410,9 @@ class Report:
 
     def _hints(self) -> list[str]:
         hints = list(self._waits)
-        for one in self._processes.values() if self._killed else ():
-            last = "" if one.rank is None else story_of(self._journal, one.pid).last
-            hints += [f"{name_of(one._asdict())} was last seen{last}"] if last else []
+        for process in self._processes.values() if self._killed else ():
+            last = "" if process.rank is None else story_of(self._journal, process.pid).last
+            hints += [f"{process_name(process._asdict())} was last seen{last}"] if last else []
         is_killed = self._has_crashed and self._signal == getattr(signal, "SIGKILL", -1)
         if is_killed or "SIGKILL" in self._killed:
             now, before = oom_kills(), self._kills_before

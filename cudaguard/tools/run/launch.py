@@ -1,4 +1,4 @@
-"""What the first word of a command line names, and how it is started with the guard.
+"""Launching: the program that a command line names, and how it is started with the guard.
 
 A file that exists wins over a command of that name on ``PATH``. Python sources run in our own
 Python; what names its own interpreter is executed as a shell would: console scripts, shell
@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from cudaguard.errors import ConfigError
-from cudaguard.files import open_to_write, read_start, text_of
+from cudaguard.files import open_to_write, read_start, text_in
 from cudaguard.model import MODE_VARIABLE
 from cudaguard.tools.common import BROKEN, UsageError, add_with_arguments, program_alone
 
@@ -36,7 +36,7 @@ _SOURCES = (".py", ".pyw", ".pyc", ".pyz")
 
 
 class Program(NamedTuple):
-    """What is run, as it stands on the command line behind the options of Python."""
+    """Program as it stands on the command line, behind the options of Python."""
 
     words: tuple[str, ...]  # script or command, ``-m MODULE`` or ``-c CODE``; and its arguments
     script: str  # the path of a script or command; empty for everything else
@@ -47,7 +47,7 @@ class Program(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """What is executed for a command line."""
+    """Command that is executed for a command line, and which Pythons it guards."""
 
     program: Program  # for the report
     command: tuple[str, ...]  # with its arguments; the first is a path
@@ -61,7 +61,7 @@ def configure(parser: ArgumentParser, tool: str, timeout: str) -> None:
     python = "[OPTION OF PYTHON ...] "
     kinds = ("COMMAND", f"{python}SCRIPT", f"{python}-m MODULE", f"{python}-c CODE")
     parser.usage = "\n       ".join(
-        f"cudaguard {tool} [OPTION ...] {one} [ARG ...]" for one in kinds
+        f"cudaguard {tool} [OPTION ...] {kind} [ARG ...]" for kind in kinds
     )
     parser.add_argument("--timeout", metavar="SECONDS", type=seconds, default=0, help=timeout)
     add_with_arguments(parser)
@@ -104,7 +104,7 @@ def prepared(args: Namespace, files: Iterable[str]) -> tuple[Launch, dict[str, s
 
     A `UsageError` says that the program, the mode, or a file to be written at the end is wrong.
     """
-    found = launch(args.program, os.environ)
+    found = launch_of(args.program, os.environ)
     try:
         environment = guarded_environment(args.mode, os.environ, found.prefix)
         for path in files:
@@ -116,12 +116,12 @@ def prepared(args: Namespace, files: Iterable[str]) -> tuple[Launch, dict[str, s
     return found, environment
 
 
-def launch(words: Sequence[str], environ: Mapping[str, str]) -> Launch:
+def launch_of(words: Sequence[str], environ: Mapping[str, str]) -> Launch:
     """Return what is executed for a command line behind our own options.
 
     A `UsageError` says that it cannot be executed, or not with the guard.
     """
-    program = parsed(words)
+    program = python_program(words)
     start = (sys.executable, *_interpreter_options())
     word, *arguments = program.words
     path = _path_of(word, environ) if program.script else ""
@@ -131,7 +131,7 @@ def launch(words: Sequence[str], environ: Mapping[str, str]) -> Launch:
     if path == sys.executable:
         if given:
             raise UsageError(f"put the options of Python after {word}, not before it")
-        return launch(arguments, environ)
+        return launch_of(arguments, environ)
     is_python = True  # a source, or what starts nothing else
     if not path.endswith(_SOURCES):
         with suppress(OSError, ValueError):  # a pipe, say: Python reads these
@@ -150,7 +150,7 @@ def launch(words: Sequence[str], environ: Mapping[str, str]) -> Launch:
     return Launch(found, (path, *arguments), "")
 
 
-def parsed(command: Sequence[str]) -> Program:
+def python_program(command: Sequence[str]) -> Program:
     """Return the program of a command line for Python; a `UsageError` if none can be guarded."""
     words = list(command)
     while words and words[0].startswith("-") and words[0] not in ("-", "--"):
@@ -179,7 +179,7 @@ def parsed(command: Sequence[str]) -> Program:
 def program_of(command: Sequence[str]) -> Program:
     """Return the program that a Python was started with; without words if that is not known."""
     try:
-        return parsed(command)
+        return python_program(command)
     except UsageError:
         return Program((), "")
 
@@ -234,7 +234,7 @@ def guarded_environment(
     chosen = mode_for_child(mode, environ)
     environment = dict(environ)
     # Set by Python itself for the C locale (PEP 538): it does other things if it is there already.
-    said = text_of("/proc/self/environ")
+    said = text_in("/proc/self/environ")
     if said and f"\0LC_CTYPE={environ.get('LC_CTYPE')}\0" not in f"\0{said}":
         environment.pop("LC_CTYPE", None)
     environment[MODE_VARIABLE] = chosen

@@ -226,12 +226,12 @@ class Line(NamedTuple):
 
     @property
     def module(self) -> str:
-        """What is imported; empty for a library that is loaded by ctypes."""
+        """The module that is imported; empty for a library that is loaded by ctypes."""
         return self.name if self.kind == "import" else self.text("module")
 
     @property
     def file(self) -> str:
-        """What the loader is asked for; empty for an import."""
+        """The file that the loader is asked for; empty for an import."""
         return "" if self.kind == "import" else self.name
 
     def repaired(self) -> Repaired | None:

@@ -1,4 +1,4 @@
-"""What a journal says of processes that died: which of them, in what, and which rules explain it.
+"""Deaths of processes by the journal: which process, doing what, and which rules explain it.
 
 A launcher (torchrun, ``accelerate launch``, a shell script, a process pool) ends because a process
 that it had started has died: that one is looked at, the first of several. Pure: the journal, the
@@ -48,7 +48,7 @@ CRASHES = frozenset(CRASHES_OF_WINDOWS).union(
     if hasattr(signal, name)
 )
 _SIGKILL: int = getattr(signal, "SIGKILL", 0)
-FAULTS = CRASHES - {_SIGKILL}
+FAULT_SIGNALS = CRASHES - {_SIGKILL}
 AT_EXIT = " at exit"  # when the program's own code had ended
 
 
@@ -80,7 +80,7 @@ class Process(NamedTuple):
 
 def died_of(number: int) -> str:
     """Return how a signal ends a process."""
-    return f"{'crashed' if number in FAULTS else 'was killed'} ({signal_name(number)})"
+    return f"{'crashed' if number in FAULT_SIGNALS else 'was killed'} ({signal_name(number)})"
 
 
 def add_event(found: dict[int, Process], line: Line) -> None:
@@ -119,7 +119,7 @@ def _is_aftermath(process: Process, found: Mapping[int, Process]) -> bool:
     """Return True if a parent that is to end has ended a process, or as another rank has died."""
     parent = found.get(process.parent, process)
     ranks = [one for one in found.values() if one.parent == process.parent and one.rank is not None]
-    is_later = process in ranks and any(one.signal and one.how for one in ranks)
+    is_later = process in ranks and any(process.signal and process.how for process in ranks)
     return not process.died and (is_later or bool(parent.asked))
 
 
@@ -136,8 +136,8 @@ def processes_of(
             known = found.get(pid) or Process(pid)
             meant = fatal[-1].what.replace("-", " ")
             # On Windows it may go on: it is written before the program gets to handle the fault.
-            signals = FAULTS.difference(CRASHES_OF_WINDOWS)
-            number = next((one for one in signals if signal.strsignal(one) == meant), 0)
+            signals = FAULT_SIGNALS.difference(CRASHES_OF_WINDOWS)
+            number = next((number for number in signals if signal.strsignal(number) == meant), 0)
             found[pid] = known._replace(died=fatal[-1].time, signal=known.signal or number)
     return found
 
@@ -178,7 +178,7 @@ class Step(NamedTuple):
 
     @property
     def what(self) -> str:
-        """What was done, as in ``importing numpy``."""
+        """The step in words, as in ``importing numpy``."""
         if self.name == self.file:
             return f"loading {os.path.basename(self.file)}"
         return f"importing {self.name}"
@@ -239,7 +239,7 @@ def story_of(lines: Sequence[Line], pid: int, thread: int = 0) -> Story:
         kind, stack = line.kind, stacks.setdefault(line.thread, [])
         if line.is_fork:
             stacks, forked = {line.thread: stack}, cuda  # it has no other thread
-            last = f" after it was forked, at {shown(line.where)}" if line.where else last
+            last = f" after it was forked, at {shown_place(line.where)}" if line.where else last
         elif kind == "start":
             mode = last = cuda = forked = ""
             error = None
@@ -251,7 +251,7 @@ def story_of(lines: Sequence[Line], pid: int, thread: int = 0) -> Story:
             kind = "import" if is_import else "load"
             step = Step(kind, line.module or line.file, line.file, line.where)
             if line.where:
-                last = f" after {step.what}, at {shown(line.where)}"
+                last = f" after {step.what}, at {shown_place(line.where)}"
             stack.append((number, step))
         elif kind in OVER:
             for index in reversed(range(len(stack))):
@@ -268,7 +268,7 @@ def story_of(lines: Sequence[Line], pid: int, thread: int = 0) -> Story:
             mapped.append(line.file)
             lacking.pop(_stem(line.file), None)
         elif kind == "cuda" and line.text("kind") == "initialized":
-            cuda = f"; forked after CUDA was initialized, at {shown(line.where)}"
+            cuda = f"; forked after CUDA was initialized, at {shown_place(line.where)}"
         elif kind == "end":
             last = f"{AT_EXIT}{last and ','}{last}"
         elif kind in ("install", "uninstall"):
@@ -284,9 +284,9 @@ def story_of(lines: Sequence[Line], pid: int, thread: int = 0) -> Story:
     return Story(
         mode,
         tuple(step for _, step in open_steps),
-        tuple(one for one in imported if one not in ("", "ctypes")),  # watched for its loads
+        tuple(name for name in imported if name not in ("", "ctypes")),  # watched for its loads
         tuple(mapped),
-        tuple(one for one in lacking.values() if error is None or one.name not in error.text),
+        tuple(lib for lib in lacking.values() if error is None or lib.name not in error.text),
         tuple(repairs),
         tuple(findings),
         error,
@@ -295,14 +295,14 @@ def story_of(lines: Sequence[Line], pid: int, thread: int = 0) -> Story:
     )
 
 
-def place_of(story: Story, frames: Frames) -> str:
+def last_place(story: Story, frames: Frames) -> str:
     """Return where a process was and in what, as in ``while importing crashy, at inner.py:1``."""
     outer = [frame for frame in frames if not _kind_of(frame[0])]
-    where = f", at {shown(f'{outer[0][0]}:{outer[0][1]}')}" if outer else ""
+    where = f", at {shown_place(f'{outer[0][0]}:{outer[0][1]}')}" if outer else ""
     if story.running:
         step = story.running[-1]
         if step.kind == "load" or not where:
-            where = f", at {shown(step.where)}" if step.where else ""
+            where = f", at {shown_place(step.where)}" if step.where else ""
         return f" while {step.what}{where}{story.forked}"
     if not outer:
         return story.last + story.forked
@@ -339,7 +339,7 @@ def fitting(rules: Iterable[Rule], story: Story, cured: Container[str] = ()) -> 
     # The package in whose import or load the process died, or that came last.
     running = [step.name for step in story.running if step.name != step.file]
     suspect = "".join(running[-1:] or story.imported[-1:]).partition(".")[0]
-    told = {finding.id for finding in story.findings}
+    reported = {finding.id for finding in story.findings}
     found: list[Fit] = []
     for rule in rules:
         watched = [name for name in rule.watch if name in story.imported]
@@ -349,7 +349,7 @@ def fitting(rules: Iterable[Rule], story: Story, cured: Container[str] = ()) -> 
         if not watched or not is_deadly or acts or rule.id in cured:
             continue
         # A call in the wrong place is seen when it is made, and told.
-        if actions_of(rule, "check_call") and rule.id not in told:
+        if actions_of(rule, "check_call") and rule.id not in reported:
             continue
         names = (*rule.watch, *rule.needs, *rule.when.get("dists", {}))
         is_certain = suspect in {name.partition(".")[0] for name in names}
@@ -453,7 +453,7 @@ def short(file: str) -> str:
     return file[found.end() :] if found else file
 
 
-def shown(where: str) -> str:
+def shown_place(where: str) -> str:
     """Return ``file:line`` as a headline has it: below the working directory, from there."""
     here = ""
     with suppress(OSError):  # it is gone
@@ -522,7 +522,7 @@ def add_stacks(page: Page, label: str, process: dict[str, Any]) -> None:
             add_frame(page, frame, 2 * _INDENT)
 
 
-def name_of(process: Mapping[str, Any]) -> str:
+def process_name(process: Mapping[str, Any]) -> str:
     """Return what a process is called: by its rank, if it has one."""
     if process["rank"] is None:
         return f"process {process['pid']}"

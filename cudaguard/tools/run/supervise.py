@@ -60,7 +60,7 @@ _ENDING = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
 
 
 class ProgramEnd(NamedTuple):
-    """How the program has ended."""
+    """End of the program."""
 
     pid: int  # its process id
     status: int  # its exit status; the negative number of the signal that has killed it
@@ -77,22 +77,22 @@ def run_recorded(
     tell: Callable[[ProgramEnd], None],
     *,
     timeout: float,
-    look: Callable[[bool, int], None] = lambda *_: None,
+    watch: Callable[[bool, int], None] = lambda *_: None,
 ) -> int:
     """Run a program, tell of it what its processes have recorded, and end as it did.
 
     The environment is completed; the record is removed at the end, once `tell` has read it; what
     that raises changes nothing. After `timeout` seconds, 0 for never, the program and what it has
-    started are ended. `look` is called about once a second while it runs, and with True before it
+    started are ended. `watch` is called about once a second while it runs, and with True before it
     is asked to end; and with its process id.
     """
     environment[FOLDER_VARIABLE] = record.folder
     flush()
     try:
         if IS_WINDOWS:
-            ended = _run_on_windows(command, environment, timeout, look)
+            ended = _run_on_windows(command, environment, timeout, watch)
         else:
-            supervisor = Supervisor(command, timeout, record, look)
+            supervisor = Supervisor(command, timeout, record, watch)
             ended = supervisor.run(environment)
     except NoProcessError as error:
         record.remove()
@@ -126,7 +126,7 @@ def _run_on_windows(
     command: Sequence[str],
     environment: dict[str, str],
     timeout: float,
-    look: Callable[[bool, int], None],
+    watch: Callable[[bool, int], None],
 ) -> ProgramEnd:
     """Run a program and return how it has ended.
 
@@ -158,7 +158,7 @@ def _run_on_windows(
         if status and pid != program.pid:
             journal.note("child", str(pid), details={"signal": max(-status, 0)})
         with suppress(Exception):  # whatever it is, the program's end is what counts
-            look(False, program.pid)
+            watch(False, program.pid)
     job.let_go()
     return ProgramEnd(program.pid, end_of(program.returncode), seconds=monotonic() - started)
 
@@ -178,9 +178,9 @@ class Supervisor:
         command: Sequence[str],
         timeout: float,
         record: RunRecord,
-        look: Callable[[bool, int], None],
+        watch: Callable[[bool, int], None],
     ) -> None:
-        self._command, self._look = list(command), look
+        self._command, self._watch = list(command), watch
         self._timeout = timeout
         self._record = record
         own = {getattr(signal, name) for name in _OWN_FAULTS}
@@ -253,7 +253,7 @@ class Supervisor:
             is_end = info is not None and info.si_signo in _ASKING
             if info is None or is_end:
                 with suppress(Exception):  # whatever it is, the program's end is what counts
-                    self._look(is_end, self._pid)
+                    self._watch(is_end, self._pid)
             if info is None:
                 continue
             if info.si_signo == signal.SIGCHLD:

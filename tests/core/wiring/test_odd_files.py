@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import pytest
 
 from ...tools.doctor import planted as planted
+from ..test_files import huge, pipe, zeros
 
 LIMIT = 30  # seconds; it takes one, or for ever
-
-
-def pipe(path):
-    os.mkfifo(path)
-
-
-def zeros(path):
-    path.symlink_to("/dev/zero")
-
-
-def huge(path):
-    path.touch()
-    os.truncate(path, 1 << 40)  # it takes no room
-
-
 odd = pytest.mark.parametrize("make", [pipe, zeros, huge], ids=lambda make: make.__name__)
 
 
@@ -75,7 +60,7 @@ def test_packages_of_a_folder_with_odd_metadata(child, make):
     folder.mkdir(parents=True)
     make(folder / "top_level.txt")
     done = child.python(
-        "from cudaguard.system.packages import distributions_of; print(distributions_of(['odd']))",
+        "from cudaguard.system.packages import packages_distributions as ask; print(ask(['odd']))",
         env={"PYTHONPATH": str(child.folder / "site")},
         timeout=LIMIT,
     )

@@ -292,10 +292,10 @@ def test_context_is_kept_and_made_current_nowhere(program):
         cudaguard.create_context(0)
         cudaguard.uninstall()
         seen, cu, current = Driver(), driver(), ctypes.c_void_p(1)
-        print(seen.state().active, seen.state().current, seen.has_foreign_context())
+        print(seen.state().active, seen.state().current, seen.has_other_context())
         print(cu.cuCtxGetCurrent(ctypes.byref(current)), current.value)
         own_context(0)
-        print(seen.state().active, seen.state().current, seen.has_foreign_context())
+        print(seen.state().active, seen.state().current, seen.has_other_context())
         print(cu.cuDevicePrimaryCtxRelease_v2(0), seen.state().active)
         """
     assert program.output(code) == [

@@ -375,7 +375,8 @@ from cudaguard.features.cuda_init.detector import CudaDetector
 def broken(*_):
     raise ZeroDivisionError("made to fail")
 # Code of the guard, by its module: what another raises is not the guard's to contain.
-CudaDetector.look = type(broken)(broken.__code__, {**globals(), "__name__": "cudaguard.sabotage"})
+of_guard = {**globals(), "__name__": "cudaguard.sabotage"}
+CudaDetector.check_driver = type(broken)(broken.__code__, of_guard)
 in_child(lambda: print("child"))
 print("parent", len(ids()))
 """

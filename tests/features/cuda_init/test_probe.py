@@ -43,13 +43,13 @@ show()
 primary, own = ctypes.c_void_p(), ctypes.c_void_p()
 print(cu.cuDevicePrimaryCtxRetain(ctypes.byref(primary), 0))
 show()
-print(cu.cuCtxSetCurrent(primary), driver_seen.has_foreign_context())
+print(cu.cuCtxSetCurrent(primary), driver_seen.has_other_context())
 show()
-print(own_context(0), driver_seen.has_foreign_context())
+print(own_context(0), driver_seen.has_other_context())
 show()
-print(cu.cuCtxPopCurrent_v2(ctypes.byref(own)), driver_seen.has_foreign_context())
+print(cu.cuCtxPopCurrent_v2(ctypes.byref(own)), driver_seen.has_other_context())
 print(own.value != primary.value, cu.cuCtxDestroy_v2(own))
-print(cu.cuCtxSetCurrent(None), driver_seen.has_foreign_context())
+print(cu.cuCtxSetCurrent(None), driver_seen.has_other_context())
 show()
 in_child(show)
 in_child(lambda: print(asked(cu), cu.cuInit(0)))
@@ -91,14 +91,14 @@ def test_looking_makes_no_call_that_could_change_anything(program):
         STATE
         + """
 for _ in range(3):
-    driver_seen.state(), driver_seen.has_foreign_context()
+    driver_seen.state(), driver_seen.has_other_context()
 print(open("calls.log").read() if os.path.exists("calls.log") else "no call")
 cu = driver()
 for _ in range(3):
-    driver_seen.state(), driver_seen.has_foreign_context()
+    driver_seen.state(), driver_seen.has_other_context()
 cu.cuInit(0)
 for _ in range(3):
-    driver_seen.state(), driver_seen.has_foreign_context()
+    driver_seen.state(), driver_seen.has_other_context()
 """,
     )
     assert ran.out == ["no call"]
@@ -114,9 +114,9 @@ def test_only_an_active_primary_context_is_retained_to_be_compared_and_is_given_
 cu = driver()
 cu.cuInit(0)
 own_context(0)
-print(driver_seen.has_foreign_context(), driver_seen.state().active)
+print(driver_seen.has_other_context(), driver_seen.state().active)
 cu.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), 0)
-print(driver_seen.has_foreign_context(), driver_seen.state().active)
+print(driver_seen.has_other_context(), driver_seen.state().active)
 cu.cuDevicePrimaryCtxRelease_v2(0)
 print(driver_seen.state().active)
 """

@@ -23,14 +23,6 @@ pytestmark = pytest.mark.skipif(
 
 CUDART = "libcudart.so.12"
 WHEEL = f"site/nvidia/cuda_runtime/lib/{CUDART}"
-CONSUMER = """
-#include <Python.h>
-int release(void);
-static PyObject *ask(PyObject *self, PyObject *args) { return PyLong_FromLong(release()); }
-static PyMethodDef methods[] = {{"ask", ask, METH_NOARGS, 0}, {0}};
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "consumer", 0, -1, methods};
-PyMODINIT_FUNC PyInit_consumer(void) { return PyModule_Create(&definition); }
-"""
 EMPTY = """
 #include <Python.h>
 static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "%(name)s", 0, -1, 0};
@@ -96,11 +88,9 @@ class Scene:
 
     def consumer(self, how: str = "runpath", origin: str = "$ORIGIN/nvidia/cuda_runtime/lib"):
         """Compile an extension that needs the library and its run path leads to the wheel's."""
-        include = f"-I{sysconfig.get_path('include')}"
-        name = "consumer" + sysconfig.get_config_var("EXT_SUFFIX")
-        flags = (include, str(self.folder / WHEEL), *PATHS[how], f"-Wl,-rpath,{origin}")
+        flags = (str(self.folder / WHEEL), *PATHS[how], f"-Wl,-rpath,{origin}")
         (self.folder / "site").mkdir(exist_ok=True)
-        shutil.copy(self.compiler.library(name, CONSUMER, *flags), self.folder / "site")
+        shutil.copy(self.compiler.asking("consumer", "release", *flags), self.folder / "site")
 
     def taker(self, path: str = f"old/{CUDART}", package: str = "taker") -> str:
         """Write a package that opens a library by its path; returns the line that does."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cudaguard.features.gpu_architectures.policy import KNOWN
+from cudaguard.features.gpu_architectures.policy import TARGETS
 
 from ...features.cuda_init.program import SCENE, Program, Ran
 
@@ -107,7 +107,7 @@ class MadeUp(Program):
         """Make a copy of NVRTC."""
         major, minor = release
         home = self.folder / folder
-        known = ", ".join(map(str, sorted(KNOWN[release])))
+        known = ", ".join(map(str, sorted(TARGETS[release])))
         name = f"libnvrtc.so.{major}"
         code = NVRTC.format(known=known, major=major, minor=minor)
         path = self.compile(home / name, code, f"-Wl,-soname,{name}")

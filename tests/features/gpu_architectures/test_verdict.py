@@ -9,7 +9,7 @@ import pytest
 
 from cudaguard.features.gpu_architectures.findings import cannot_run
 from cudaguard.features.gpu_architectures.policy import (
-    KNOWN,
+    TARGETS,
     TORCH_WHEELS,
     Torch,
     asked_for,
@@ -123,7 +123,7 @@ def test_the_page_shows_the_tables(root):
         ).groups()
         for minor in range(int(first), int(last or first) + 1):
             shown[int(major), minor] = sorted(numbers)
-    assert shown == {release: sorted(known) for release, known in KNOWN.items()}
+    assert shown == {release: sorted(known) for release, known in TARGETS.items()}
     for release, flags in TORCH_WHEELS.items():
         numbers = " ".join(flag[3:] for flag in flags)
         assert re.search(rf"^\| {release}[^|]*\| [^|]+ \| {numbers} \|$", text, re.MULTILINE), (

@@ -9,7 +9,6 @@ import os
 import platform
 import shutil
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
@@ -24,14 +23,6 @@ needs_tables = pytest.mark.skipif(
 )
 CUBLAS, CUBLAS_LT = "libcublas.so.12", "libcublasLt.so.12"
 WHEEL = "site/nvidia/cublas/lib"
-EXTENSION = """
-#include <Python.h>
-int cublas(void);
-static PyObject *ask(PyObject *self, PyObject *args) { return PyLong_FromLong(cublas()); }
-static PyMethodDef methods[] = {{"ask", ask, METH_NOARGS, 0}, {0}};
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "consumer", 0, -1, methods};
-PyMODINIT_FUNC PyInit_consumer(void) { return PyModule_Create(&definition); }
-"""
 ENGINE = """
 import ctypes, os
 engine = ctypes.CDLL(os.path.join(os.path.dirname(__file__), "libengine.so"))
@@ -82,11 +73,8 @@ class Scene:
         self.child.write("site/engine/__init__.py", ENGINE)
 
     def consumer(self):
-        name = "consumer" + sysconfig.get_config_var("EXT_SUFFIX")
-        include = f"-I{sysconfig.get_path('include')}"
-        lax = "-Wl,--allow-shlib-undefined"
-        built = self.compiler.library(name, EXTENSION, include, str(self.cublas), lax)
-        shutil.copy(built, self.folder / "site")
+        flags = (str(self.cublas), "-Wl,--allow-shlib-undefined")
+        shutil.copy(self.compiler.asking("consumer", "cublas", *flags), self.folder / "site")
 
     def run(self, *code, **variables):
         env = {"PYTHONPATH": str(self.folder / "site"), **variables}
@@ -216,7 +204,7 @@ looked = []
 sys.setprofile(lambda frame, *_: looked.append(frame.f_code.co_name))
 {}
 sys.setprofile(None)
-print("installed_copies" in looked)
+print("missing_with_needs" in looked)
 """
 
 

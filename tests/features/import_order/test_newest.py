@@ -10,7 +10,6 @@ import os
 import platform
 import shutil
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
@@ -24,14 +23,6 @@ pytestmark = pytest.mark.skipif(
 
 SHIM = "libshim.so.6"
 NAMES = {1: "SHIM_1 { global: shim_one; local: *; };", 2: "SHIM_2 { global: shim_two; } SHIM_1;"}
-EXTENSION = """
-#include <Python.h>
-int {function}(void);
-static PyObject *ask(PyObject *self, PyObject *args) {{ return PyLong_FromLong({function}()); }}
-static PyMethodDef methods[] = {{{{"ask", ask, METH_NOARGS, 0}}, {{0}}}};
-static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "{name}", 0, -1, methods}};
-PyMODINIT_FUNC PyInit_{name}(void) {{ return PyModule_Create(&definition); }}
-"""
 RULE = """
 import os, sys
 sys.prefix = os.path.abspath("conda")
@@ -80,11 +71,8 @@ class Scene:
         return target
 
     def extension(self, name, function, library, folder):
-        file = name + sysconfig.get_config_var("EXT_SUFFIX")
-        flags = (f"-I{sysconfig.get_path('include')}", str(library), f"-Wl,-rpath,{folder}")
-        flags += ("-Wl,--enable-new-dtags",)
-        source = EXTENSION.format(name=name, function=function)
-        shutil.copy(self.compiler.library(file, source, *flags), self.folder / file)
+        flags = (str(library), f"-Wl,-rpath,{folder}", "-Wl,--enable-new-dtags")
+        shutil.copy(self.compiler.asking(name, function, *flags), self.folder)
 
     def run(self, code, mode="fix", **variables):
         program = self.child.write("program.py", RULE.replace("MODE", repr(mode)) + code)
@@ -230,14 +218,11 @@ def test_package_that_brings_an_old_copy_of_its_own(child, compiler):
     old = compiler.library(CXX_RUNTIME, source, *flags)
     (child.folder / "bringing").mkdir()
     shutil.copy(old, child.folder / "bringing")
-    suffix = sysconfig.get_config_var("EXT_SUFFIX")
     for name, more in (
         ("bringing", ("-Wl,--no-as-needed", str(old), "-Wl,-rpath,$ORIGIN/bringing")),
         ("modern", ("-Wl,--no-as-needed", "-l:libstdc++.so.6")),
     ):
-        source = EXTENSION.format(name=name, function="getpid")
-        flags = (f"-I{sysconfig.get_path('include')}", *more)
-        shutil.copy(compiler.library(name + suffix, source, *flags), child.folder / (name + suffix))
+        shutil.copy(compiler.asking(name, "getpid", *more), child.folder)
     program = "import cudaguard; cudaguard.install(MODE)\nimport bringing, modern\n"
     program += (
         "print([line.split()[-1] for line in open('/proc/self/maps') if 'libstdc++' in line][0])"

@@ -6,11 +6,11 @@ leads to an older one first.
 
 from __future__ import annotations
 
-import sysconfig
+import shutil
 
 import pytest
 
-from .test_fetch import EXTENSION, Scene, needs_tables
+from .test_fetch import Scene, needs_tables
 from .test_fetch import pytestmark as pytestmark
 
 NCCL = "libnccl.so.2"
@@ -21,6 +21,10 @@ OLD_VERSIONS = "NCCL_1 { global: ncclInit; };"
 ASK = "import consumer; print('consumer', consumer.ask())"
 GUARD = "import cudaguard; cudaguard.install({!r})"
 CHANGES = "print(*[one for one in cudaguard.status().changes if 'CG046' in one])"
+
+
+def extension(scene, name, function, *flags):
+    shutil.copy(scene.compiler.asking(name, function, *flags), scene.folder / "site")
 
 
 @pytest.fixture(params=["symbols", "versions"])
@@ -37,13 +41,8 @@ def scene(child, compiler, request):
     new = scene.put(f"site/nvidia/nccl/lib/{NCCL}", NEW, *flags)
     scene.put(f"old/{NCCL}", OLD, *old_flags)
     scene.old_flags = old_flags
-    name = "consumer" + sysconfig.get_config_var("EXT_SUFFIX")
-    source = EXTENSION.replace("int cublas(void);", "int ncclWindow(void);").replace(
-        "cublas()", "ncclWindow()"
-    )
-    include = f"-I{sysconfig.get_path('include')}"
     run_path = "-Wl,--enable-new-dtags,-rpath,$ORIGIN/nvidia/nccl/lib"
-    scene.put(f"site/{name}", source, include, str(new), run_path)
+    extension(scene, "consumer", "ncclWindow", str(new), run_path)
     return scene
 
 
@@ -89,14 +88,6 @@ import consumer
 print("old_one", old_one.ask(), "consumer", consumer.ask())
 """
 REFUSED = "ImportError "
-
-
-def extension(scene, name, call, *flags):
-    file = name + sysconfig.get_config_var("EXT_SUFFIX")
-    source = EXTENSION.replace("int cublas(void);", f"int {call}(void);")
-    source = source.replace("cublas()", f"{call}()").replace("consumer", name)
-    scene.put(f"site/{file}", source, f"-I{sysconfig.get_path('include')}", *flags)
-    return file
 
 
 @pytest.fixture

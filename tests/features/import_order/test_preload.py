@@ -12,7 +12,6 @@ import os
 import platform
 import shutil
 import sys
-import sysconfig
 
 import pytest
 
@@ -25,14 +24,6 @@ SONAME = "libfoo.so.2"
 GOOD_FILE = f"nvidia/x/lib/{SONAME}"
 OLD = "int foo_version(void) { return 1; }\n"
 GOOD = "int foo_version(void) { return 2; }\nint foo_register(void) { return 2; }\n"
-CONSUMER = """
-#include <Python.h>
-int foo_register(void);
-static PyObject *ask(PyObject *self, PyObject *args) { return PyLong_FromLong(foo_register()); }
-static PyMethodDef methods[] = {{"ask", ask, METH_NOARGS, 0}, {0}};
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "consumer", 0, -1, methods};
-PyMODINIT_FUNC PyInit_consumer(void) { return PyModule_Create(&definition); }
-"""
 TAKER = """
 import ctypes
 library = ctypes.CDLL({name!r})
@@ -125,9 +116,7 @@ class Scene:
     def extension(self) -> None:
         """Compile the consumer; like torch's, its path is asked before LD_LIBRARY_PATH."""
         path = "-Wl,--disable-new-dtags,-rpath,$ORIGIN/nvidia/x/lib"
-        include = f"-I{sysconfig.get_path('include')}"
-        name = "consumer" + sysconfig.get_config_var("EXT_SUFFIX")
-        built = self.compiler.library(name, CONSUMER, include, self.good, path)
+        built = self.compiler.asking("consumer", "foo_register", self.good, path)
         shutil.copy(built, self.folder / "site")
 
     def run(self, *code: str, env: dict[str, str] | None = None, check: bool = True):

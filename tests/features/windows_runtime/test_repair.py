@@ -11,7 +11,7 @@ from cudaguard.core.registry import built_in
 from cudaguard.core.request import Done, Refused, WouldDo
 from cudaguard.core.rule import permit_for
 from cudaguard.features.windows_runtime import repair
-from cudaguard.features.windows_runtime.checks import RUNTIMES
+from cudaguard.features.windows_runtime.checks import WINDOWS_DLLS
 from cudaguard.features.windows_runtime.findings import RuntimeCopy
 from cudaguard.features.windows_runtime.rules import RULES
 from cudaguard.kernel import watched
@@ -97,10 +97,10 @@ def test_told_where_no_copy_is_new_enough(packages):
 
 
 def test_doctor_compares_the_runtimes_of_wheels(packages):
-    findings, seen = RUNTIMES.run(Site())
+    findings, seen = WINDOWS_DLLS.run(Site())
     assert ([one.id for one in findings], seen) == (["CG920"], "libraries for Windows: 4")
     packages.put("PyQt5/Qt5/bin/msvcp140.dll", version=NEW)
-    assert RUNTIMES.run(Site())[0] == []
+    assert WINDOWS_DLLS.run(Site())[0] == []
 
 
 def test_doctor_compares_the_functions_of_copies(packages):
@@ -110,13 +110,13 @@ def test_doctor_compares_the_functions_of_copies(packages):
     packages.put(core, version=NEW)
     packages.put("PyQt5/Qt5/bin/msvcp140_1.dll", exports=("old",))
     packages.put("torch/lib/c10_1.dll")
-    assert RUNTIMES.run(Site())[0] == []
+    assert WINDOWS_DLLS.run(Site())[0] == []
     record = packages.folder / "torch-2.9.1.dist-info/RECORD"
     record.write_text(f"{more},,\ntorch/lib/msvcp140_1.dll,,\n")
     packages.put("torch/lib/msvcp140_1.dll", exports=("new",))
-    assert RUNTIMES.run(Site())[0] == []
+    assert WINDOWS_DLLS.run(Site())[0] == []
     packages.put("torch/lib/msvcp140_1.dll", exports=("new", "odd"))
-    said = [one.what for one in RUNTIMES.run(Site())[0]]
+    said = [one.what for one in WINDOWS_DLLS.run(Site())[0]]
     assert said == [
         "PyQt5_Qt5 2.9.1 has a msvcp140_1.dll without functions that torch 2.9.1 needs."
     ]

@@ -1,8 +1,8 @@
 """Libraries that came into the global symbol scope, and later ones that use their symbols.
 
 A library that only is there does no harm. Before another one is mapped it is known which of that
-one's own symbols the strangers would answer. It is bound to its own then, where that changes
-nothing else; where not, both are named, and the line that brought the stranger.
+one's own symbols the interposers would answer. It is bound to its own then, where that changes
+nothing else; where not, both are named, and the line that brought the interposer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cudaguard.errors import ImportOrderError
 from cudaguard.features.symbol_scope.findings import (
     BY_FIX,
     INTERPOSED,
-    Stranger,
+    Interposer,
     bound_to_own,
     interposed,
 )
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 # --- When they come -----------------------------------------------------------------------------
 
 
-def strangers_among(
+def new_interposers(
     core: Dispatch, libraries: Iterable[Library], load: NativeLoad | None, since: str
-) -> dict[str, Stranger]:
+) -> dict[str, Interposer]:
     """Return what is known of what has just become global, by file; `since`: why `load` is None."""
     packages, facts = Packages(), Facts()
     files = [library.file for library in libraries]
@@ -58,7 +58,7 @@ def strangers_among(
         # Each is asked: what they do must not depend on what another one does.
         known = [_is_known(core, rule, load, has_runtime=has_runtime) for rule in here]
         is_let_be = bool(rules and not here)
-        found[file] = Stranger(file, package, load, since, *line, any(known), is_let_be)
+        found[file] = Interposer(file, package, load, since, *line, any(known), is_let_be)
     return found
 
 
@@ -83,32 +83,32 @@ def _is_known(core: Dispatch, rule: Rule, load: NativeLoad | None, *, has_runtim
 
     A rule that should have kept the names out and did not must not silence what is seen.
     """
-    has_told = load is not None and load.is_global
-    return has_told and (has_runtime or not core.permit(rule).acts)
+    is_reported = load is not None and load.is_global
+    return is_reported and (has_runtime or not core.permit(rule).acts)
 
 
 # --- When others come ---------------------------------------------------------------------------
 
 
-class Victims:
-    """Judges what is mapped while strangers are in the global scope."""
+class ScopeJudge:
+    """Judges what is mapped while interposers are in the global scope."""
 
     def __init__(self, core: Dispatch) -> None:
         self._core = core
         self._codes: dict[str, frozenset[int]] = {}  # see `binding_of`
-        self._told: set[tuple[str, str]] = set()  # culprits that were warned of
+        self._reported: set[tuple[str, str]] = set()  # culprits that were warned of
         self.judged: set[str] = set()  # files that were judged before they were mapped
 
-    def before(self, path: str, name: str, scope: Scope, known: dict[str, Stranger]) -> None:
+    def before(self, path: str, name: str, scope: Scope, known: dict[str, Interposer]) -> None:
         """Judge a library that is about to be mapped; bind it to its own symbols if need be.
 
-        `name` is empty for a load by ctypes; `known` are the strangers in the scope.
+        `name` is empty for a load by ctypes; `known` are the interposers in the scope.
 
         Raises:
             ImportOrderError: in `strict`, from an import.
         """
         scope = _to(os.path.realpath(path), scope, known)
-        if not scope.strangers:
+        if not scope.interposers or INTERPOSED.id in self._core.reporter.silenced:
             return
         with ExitStack() as opened:
             try:
@@ -120,9 +120,9 @@ class Victims:
             except own_errors(OSError, AttributeError, ImportError):  # the loader has its own words
                 return
         self.judged.update(member.file for member in new)
-        if not any(_matters(one, known[one.by]) for one in binding.interposed):
+        if not any(_matters(found, known[found.by]) for found in binding.interposed):
             return
-        if runtime_among(dict.fromkeys(one.by for one in binding.interposed)):
+        if runtime_among(dict.fromkeys(found.by for found in binding.interposed)):
             # Its unique objects are the process's, whatever scope is asked first.
             binding = binding._replace(uncertain="it contains its own C++ runtime")
         if self._core.permit().acts and not binding.uncertain and open_deep(path):
@@ -137,14 +137,16 @@ class Victims:
                 binding = binding._replace(uncertain=hint)
             self._tell(binding, name or os.path.basename(path), path, known)
 
-    def after(self, libraries: list[Library], scope: Scope, known: dict[str, Stranger]) -> None:
-        """Tell of libraries that were mapped unseen, and are bound to strangers.
+    def after(self, libraries: list[Library], scope: Scope, known: dict[str, Interposer]) -> None:
+        """Tell of libraries that were mapped unseen, and are bound to interposers.
 
         Raises:
             ImportOrderError: in `strict`, from an import.
         """
-        unknown = [one for one in scope.strangers if not known[one.file].is_known]
-        scope = scope._replace(strangers=tuple(unknown))
+        if INTERPOSED.id in self._core.reporter.silenced:
+            return
+        unknown = [library for library in scope.interposers if not known[library.file].is_known]
+        scope = scope._replace(interposers=tuple(unknown))
         found: dict[str, Binding] = {}
         with ExitStack() as opened:
             try:
@@ -157,7 +159,7 @@ class Victims:
                 file = library.file
                 to = _to(file, scope, known)
                 try:
-                    own = needs_of(library, resident) if to.strangers else []
+                    own = needs_of(library, resident) if to.interposers else []
                     if own:
                         found[file] = binding_of(own[:1], own[1:], to, resident, self._codes)
                 except own_errors(OSError):  # unloaded meanwhile
@@ -166,24 +168,23 @@ class Victims:
             if binding.interposed:
                 self._tell(binding, os.path.basename(file), file, known)
 
-    def _tell(self, binding: Binding, victim: str, path: str, known: dict[str, Stranger]) -> None:
+    def _tell(self, binding: Binding, bound: str, path: str, known: dict[str, Interposer]) -> None:
         for culprit, taken in _by_culprit(binding.interposed, known).items():
-            runtime = runtime_among(dict.fromkeys(one.by for one in taken))
-            finding = interposed(victim, taken, known[taken[0].by], runtime, binding.uncertain)
+            runtime = runtime_among(dict.fromkeys(name.by for name in taken))
+            finding = interposed(bound, taken, known[taken[0].by], runtime, binding.uncertain)
             stop: ImportOrderError | Later = LATER
             if is_importing():
-                stop = ImportOrderError(finding.as_error(), name=victim, path=path)
-            is_first = culprit not in self._told
-            self._told.add(culprit)
-            frame = caller_frame()
-            self._core.reporter.found(finding, frame, stop=stop, only_logged=not is_first)
+                stop = ImportOrderError(finding.as_error(), name=bound, path=path)
+            is_first = culprit not in self._reported
+            self._reported.add(culprit)
+            self._core.reporter.found(finding, caller_frame(), stop=stop, only_logged=not is_first)
 
 
-def _to(file: str, scope: Scope, known: dict[str, Stranger]) -> Scope:
-    """Return the scope without those strangers that are of the same package as a file."""
+def _to(file: str, scope: Scope, known: dict[str, Interposer]) -> Scope:
+    """Return the scope without those interposers that are of the same package as a file."""
     # Parts of a package find one another by the global scope.
-    strangers = [one for one in scope.strangers if not _is_of(known[one.file].package, file)]
-    return scope._replace(strangers=tuple(strangers))
+    interposers = [lib for lib in scope.interposers if not _is_of(known[lib.file].package, file)]
+    return scope._replace(interposers=tuple(interposers))
 
 
 def _is_of(package: str, file: str) -> bool:
@@ -192,23 +193,23 @@ def _is_of(package: str, file: str) -> bool:
 
 
 def _by_culprit(
-    names: Iterable[Interposed], known: dict[str, Stranger]
+    names: Iterable[Interposed], known: dict[str, Interposer]
 ) -> dict[tuple[str, str], list[Interposed]]:
     """Return the names by the line and package that brought them, but those that a rule judges."""
     found: dict[tuple[str, str], list[Interposed]] = {}
-    for one in sorted(names, key=lambda one: list(known).index(one.by)):
-        stranger = known[one.by]
-        if _matters(one, stranger) and not stranger.is_known:
-            found.setdefault((stranger.where, stranger.package), []).append(one)
+    for name in sorted(names, key=lambda name: list(known).index(name.by)):
+        interposer = known[name.by]
+        if _matters(name, interposer) and not interposer.is_known:
+            found.setdefault((interposer.where, interposer.package), []).append(name)
     return found
 
 
-def _matters(one: Interposed, stranger: Stranger) -> bool:
-    """Return True unless a rule knows that a stranger does no harm here.
+def _matters(found: Interposed, interposer: Interposer) -> bool:
+    """Return True unless a rule knows that an interposer does no harm here.
 
     No rule knows that of what registers itself once per process, where two copies abort, nor of
     what others have forked: BoringSSL has OpenSSL's names, and other structures.
     """
-    return not stranger.is_let_be or any(
-        matches(one.name, FAMILIES[key].names) for key in ("llvm", "protobuf", "openssl")
+    return not interposer.is_let_be or any(
+        matches(found.name, FAMILIES[key].names) for key in ("llvm", "protobuf", "openssl")
     )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _FIRST_LETTERS = b"LMNOPQRSTUVWXYZ"  # of new names, in place of a small one
 
 
-class NamesakeDetector:
+class SonameDetector:
     """Keeps the libraries of two packages apart."""
 
     def __init__(self, core: Dispatch) -> None:
@@ -53,7 +53,10 @@ class NamesakeDetector:
             return None
         if names:
             how = f"gets its own {names}, not that of {folder}"
-            self._core.reporter.repaired("CG843", "keep_apart", os.path.basename(library), how)
+            from cudaguard.features.duplicate_libraries.findings import ANOTHER_FILE
+
+            subject = os.path.basename(library)
+            self._core.reporter.repaired(ANOTHER_FILE.id, "keep_apart", subject, how)
         if copy < 0:
             return None
         path = path_of_copy(copy)
@@ -70,7 +73,7 @@ _renamed: dict[str, str] = {}  # files -> the names that their copies in this pr
 
 
 def keep_apart(library: str) -> tuple[str, str, int]:
-    """Map what a library needs so that it does not get a namesake of another package.
+    """Map what a library needs, each from its own package where another one has the same soname.
 
     Return the names that were kept apart, the folder of the other files, and the descriptor of a
     copy of the library, or -1. Nothing is done where it would change more than that.
@@ -84,15 +87,15 @@ def keep_apart(library: str) -> tuple[str, str, int]:
         resident = opened.enter_context(Resident())
         load = Load(library, opened.enter_context(ElfFile(library)), resident, opened)
         load.map_libraries()
-        root, *new = [one for one in load.objects if one.is_new]
+        root, *new = [loaded for loaded in load.objects if loaded.is_new]
         own: dict[str, str] = {}  # name -> the file that this package has
         folder = ""
-        for one in (root, *new):
-            for name in one.file.needed:
-                file, other = _namesakes(name, one, resident)
+        for user in (root, *new):
+            for name in user.file.needed:
+                file, other = _conflicting(name, user, resident)
                 if file:
                     own[name], folder = file, os.path.dirname(os.path.abspath(other))
-        files = {one.path: one for one in new}
+        files = {loaded.path: loaded for loaded in new}
         for file in own.values():
             if file not in _renamed:
                 files[file] = load.open(file, root.place, is_new=True)
@@ -116,25 +119,25 @@ def keep_apart(library: str) -> tuple[str, str, int]:
         return ", ".join(own), folder, _copied(root, names) if is_client else -1
 
 
-def _namesakes(name: str, one: LoadedObject, resident: Resident) -> tuple[str, str]:
+def _conflicting(name: str, user: LoadedObject, resident: Resident) -> tuple[str, str]:
     """Return the file that an object leads to and the one that it gets, if they need others."""
     handle = resident.handle(name)
-    file = SearchPath().find(name, one.place) if handle else ""
+    file = SearchPath().find(name, user.place) if handle else ""
     other = resident.path(handle) if file else ""
     if not other or os.path.samefile(file, other):
         return "", ""
     return (file, other) if {*read_elf(file).needed} - {*read_elf(other).needed} else ("", "")
 
 
-def _changes(one: LoadedObject, root: LoadedObject, others: Iterable[LoadedObject]) -> bool:
+def _changes(library: LoadedObject, root: LoadedObject, others: Iterable[LoadedObject]) -> bool:
     """Return True if a library would find other symbols when it is opened by itself."""
-    if os.path.basename(one.path) == CXX_RUNTIME:
+    if os.path.basename(library.path) == CXX_RUNTIME:
         return False
-    behind = {*one.file.needed}
+    behind = {*library.file.needed}
     return any(
-        one.symbols.taken_from(other.symbols)
+        library.symbols.taken_from(other.symbols)
         for other in (root, *others)
-        if other is not one and not behind & {other.file.soname, os.path.basename(other.path)}
+        if other is not library and not behind & {other.file.soname, os.path.basename(other.path)}
     )
 
 
@@ -144,7 +147,7 @@ def _unused(name: str, resident: Resident) -> str:
     return next((other for other in names if not resident.handle(other)), "")
 
 
-def _copied(one: LoadedObject, names: dict[str, str]) -> int:
+def _copied(library: LoadedObject, names: dict[str, str]) -> int:
     """Return the descriptor of a copy that has other names for its libraries, or for itself."""
-    changed = [(p, ord(new[0])) for old, new in names.items() for p in one.file.places_of(old)]
-    return copy_of(one.file, os.path.basename(one.path), changed)
+    changed = [(p, ord(new[0])) for old, new in names.items() for p in library.file.places_of(old)]
+    return copy_of(library.file, os.path.basename(library.path), changed)

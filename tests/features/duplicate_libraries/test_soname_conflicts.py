@@ -9,7 +9,6 @@ from __future__ import annotations
 import platform
 import shutil
 import sys
-import sysconfig
 
 import pytest
 
@@ -23,14 +22,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 HL = "libhl-0a1b2c3d.so"
-EXTENSION = """
-#include <Python.h>
-int {0}(void);
-static PyObject *ask(PyObject *self, PyObject *args) {{ return PyLong_FromLong({0}()); }}
-static PyMethodDef methods[] = {{{{"ask", ask, METH_NOARGS, 0}}, {{0}}}};
-static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "{1}", 0, -1, methods}};
-PyMODINIT_FUNC PyInit_{1}(void) {{ return PyModule_Create(&definition); }}
-"""
 CODE = """
 import cudaguard; cudaguard.install({!r})
 {}
@@ -59,12 +50,10 @@ def run(child, compiler):
         needed = (high, low)
         if package == "second":
             needed = (library(f"libmiddle-{'3' * 8}.so", source, high, low),)
-        source = EXTENSION.format("middle" if package == "second" else "high", package)
-        flags = (f"-I{sysconfig.get_path('include')}", "-Wl,--no-as-needed", *map(str, needed))
+        flags = ("-Wl,--no-as-needed", *map(str, needed), f"-Wl,-rpath-link,{folder}")
         flags += (f"-Wl,-rpath,$ORIGIN/{package}.libs", "-Wl,--disable-new-dtags")
-        flags += (f"-Wl,-rpath-link,{folder}",)
-        file = package + sysconfig.get_config_var("EXT_SUFFIX")
-        shutil.copy(compiler.library(file, source, *flags), child.folder / file)
+        function = "middle" if package == "second" else "high"
+        shutil.copy(compiler.asking(package, function, *flags), child.folder)
 
     def run(mode, *order, bases="12", more="", code="", first=""):
         if not (child.folder / "first.libs").exists():
@@ -110,7 +99,7 @@ def test_library_by_ctypes_gets_its_own(run):
     assert f"gets its own {HL}, not that of " in said
 
 
-def test_namesake_that_needs_the_same_is_shared(run):
+def test_same_soname_that_needs_the_same_is_shared(run):
     """As libgfortran of numpy's and scipy's wheels."""
     assert run("fix", "first", "second", bases="11") == ["1 1", ""]
 
