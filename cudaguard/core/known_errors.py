@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from itertools import product
+from itertools import islice, product
 
 from cudaguard.core.findings import Finding, Kind
 from cudaguard.files import os, program_errors, read_bytes
@@ -52,8 +52,9 @@ _SURE: dict[float, str] = {
     LIKELY: "This is likely, not certain.",
 }
 _AROUND = 2000  # characters on each side of a hint in which a message lies
-_MOST_WITHOUT = 40_000  # characters that are searched for what has no hint
+_MOST_WITHOUT = 16_000  # characters that are searched for what has no hint
 _MOST_PLACES = 12  # places of one hint that are looked at, from the last one on
+_MOST_MATCHES = 100  # of a pattern in one stretch of a text, the first ones
 _MOST_OF_STATUSES = 200_000  # characters of a part in which statuses are looked for, its last ones
 _SHORT = 2000  # characters of a text that may be typed by hand, or broken into lines
 _LONGEST_FILE = 1 << 20  # of an .ini file, bytes
@@ -232,23 +233,17 @@ def literal_in(pattern: str) -> str:
     return max(found, run, key=len)
 
 
-class Explainer:
+class Explainer(NamedTuple):
     """What a feature can say of the texts of errors."""
 
-    def __init__(
-        self,
-        known: Iterable[KnownError],  # the messages that it knows
-        # returns what is to be said where the error is raised, with what is true of this process;
-        # None where that was said otherwise
-        in_process: Callable[[Finding], Finding | None] = lambda finding: finding,
-        adds: Iterable[str] = (),  # ids of those for which it is asked
-        *,
-        # True if such an error is a finding, and not only a text that is explained
-        is_found: bool = False,
-    ) -> None:
-        self.known = tuple(known)
-        self.ids = frozenset(adds)
-        self.in_process, self.is_found = in_process, is_found
+    known: tuple[KnownError, ...]  # the messages that it knows
+    # returns what is to be said where the error is raised, with what is true of this process; None
+    # where that was said otherwise
+    in_process: Callable[[Finding], Finding | None] = lambda finding: finding
+    ids: Iterable[str] = ()  # of those for which it is asked
+    is_found: bool = (
+        False  # True if such an error is a finding, and not only a text that is explained
+    )
 
 
 # --- The search -----------------------------------------------------------------------------------
@@ -263,13 +258,15 @@ class Hit(NamedTuple):
     finding: Finding  # what it means; the line is its evidence
 
 
-def best_in(text: str, known: Iterable[KnownError], *, is_typed: bool = False) -> Hit | None:
+def best_in(
+    text: str, known: Iterable[KnownError], streams: list[str], *, is_typed: bool = False
+) -> Hit | None:
     """Return what explains the error that ended a program; None if nothing does.
 
     With `is_typed` it may be typed by hand, or broken into lines: if nothing fits a short text,
     neither lines nor capital letters count.
     """
-    known, streams = tuple(known), streams_of(text)
+    known = tuple(known)
     found = _surest(_best_in(stream, known, 0) for stream in streams)
     is_log = len(text) > _SHORT or any(map(endings_of, streams))
     if is_typed and not is_log and (found is None or found.known.certainty <= VAGUE):
@@ -340,7 +337,8 @@ def _hits(text: str, known: tuple[KnownError, ...], part: range, flags: int) -> 
         seen: set[int] = set()
         for pattern in one.says:
             for begin, end in _near(text, literal_in(pattern), part, flags):
-                for match in _compiled(pattern, flags).finditer(text[begin:end]):
+                found = _compiled(pattern, flags).finditer(text[begin:end])
+                for match in islice(found, _MOST_MATCHES):
                     place = begin + match.start()
                     if place in seen or begin + match.end() - 1 not in part:
                         continue
@@ -353,19 +351,16 @@ def _hits(text: str, known: tuple[KnownError, ...], part: range, flags: int) -> 
     for begin, end, of in statuses_in(text[first : part.stop]) if by_status else ():
         keys = ((of.library, str(of.number)), (of.library, "*"), ("*", "*"))
         for entry in [by_status[key] for key in keys if key in by_status][:1]:
-            words = {
-                "library": of.title,
-                "answer": of.name,
-                "meaning": of.meaning,
-                "advice": of.fix,
-            }
-            yield entry.hit_in(text, begin + first, end + first, entry.with_words(**words))
+            finding = entry.with_words(
+                library=of.title, answer=of.name, meaning=of.meaning, advice=of.fix
+            )
+            yield entry.hit_in(text, begin + first, end + first, finding)
 
 
 def _near(text: str, hint: str, part: range, flags: int) -> Iterator[tuple[int, int]]:
     """Yield the stretches of a text around the places of a hint, those that overlap as one."""
     if flags & re.IGNORECASE or not hint:  # a short text, or a pattern that has none
-        if hint.lower() in text.lower():
+        if not hint or hint.lower() in text.lower():
             yield max(part.start, part.stop - _MOST_WITHOUT), part.stop
         return
     places: list[int] = []
@@ -430,11 +425,14 @@ _PASSED_ON = (
     "subprocess-exited-with-error", "SystemExit",
 )  # fmt: skip
 _QUIET = re.compile(
-    r"(?:^|\s|\[)(?:\w*Warning\b|(?<!NCCL )WARN(?:ING)?\b|INFO\b|DEBUG\b|W \w|W\d{4} |I \w)"
+    r"(?:^|[\s\[=])(?:\w*Warning\b|(?<!NCCL )WARN(?:ING)?\b|INFO\b|DEBUG\b|W \w|W\d{4} |I \w)"
 )
 _LONGEST_LINE = 1000  # characters of a line on each side of a place
 _HALF = 8000  # characters of a line: of one longer than twice that its two ends are read
-_MOST_TRACEBACKS = 100  # tracebacks of a log that are looked at
+_MOST_TRACEBACKS, _DEEPEST = (
+    100,
+    200,
+)  # tracebacks of a log that are looked at; how far in one may be
 LINES_BEFORE = 60  # lines before an ending in which its cause may be told
 
 _COLOR = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
@@ -550,14 +548,10 @@ def _chains(text: str) -> Iterator[range]:
 
 def _message_of(text: str, traceback: int) -> int:
     """Return where the error's own words begin: what is further in than the heading are frames."""
-    place = text.find("\n", traceback) + 1
-    indent = traceback - (text.rfind("\n", 0, traceback) + 1)
-    while 0 < place < len(text):
-        line = line_at(text, place)
-        if line.strip() and len(line) - len(line.lstrip()) <= indent:
-            return place
-        place = _next_line(text, place)
-    return len(text)
+    indent = min(traceback - (text.rfind("\n", 0, traceback) + 1), _DEEPEST)
+    outer = _compiled(rf"^[^\S\n]{{0,{indent}}}\S", re.MULTILINE)
+    found = outer.search(text, _next_line(text, traceback))
+    return found.start() if found else len(text)
 
 
 def _end_of(text: str, traceback: int) -> int:
@@ -565,13 +559,12 @@ def _end_of(text: str, traceback: int) -> int:
 
     It goes on to the end of the text, or to a line of somebody who writes in the form of a log.
     """
-    place, lines = _message_of(text, traceback), 0
-    while 0 < place < len(text):
-        if lines and (_QUIET.match(line_at(text, place)) or lines > LINES_BEFORE):
-            return place
-        lines += 1
+    place = _message_of(text, traceback)
+    for lines in range(LINES_BEFORE + 1):
+        if place >= len(text) or (lines and _QUIET.match(line_at(text, place))):
+            break
         place = _next_line(text, place)
-    return len(text)
+    return place
 
 
 def _next_line(text: str, place: int) -> int:

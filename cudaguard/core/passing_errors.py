@@ -87,9 +87,10 @@ def explain_text(text: str, *, is_guarded: bool = False) -> Finding | None:
 
     A message without an entry gets a general answer. With `is_guarded` the program has the guard.
     """
-    hit = best_in(text, known_errors(), is_typed=True)
+    streams = streams_of(text)
+    hit = best_in(text, known_errors(), streams, is_typed=True)
     if hit is None or hit.known.certainty <= VAGUE:  # that something died, and not of what
-        act = general_in(text, acts_alone=hit is not None)
+        act = general_in(text, streams, acts_alone=hit is not None)
         if hit is None or (act and act.finding.evidence[0] != hit.finding.evidence[0]):
             hit = act
     return _said(hit, is_guarded=is_guarded)
@@ -106,7 +107,8 @@ def explain_error(
 ) -> Finding | None:
     """Return what an error means, or one that led to it; what is certain goes before the vague."""
     chain = shown_with(error, with_context=with_context)
-    hits = (best_in(f"{type(one).__name__}: {text_of(one)}", known_errors()) for one in chain)
+    said = (f"{type(one).__name__}: {text_of(one)}" for one in chain)
+    hits = (best_in(text, known_errors(), streams_of(text)) for text in said)
     best = max(filter(None, hits), key=lambda hit: hit.known.certainty > VAGUE, default=None)
     return _said(best, is_guarded=is_guarded)
 
@@ -210,7 +212,8 @@ def _has_note(error: BaseException) -> bool:
 
 GENERAL_ID = "CG756"
 _parts = cache(partial(sections_in, os.path.join(os.path.dirname(__file__), "parts.ini")))
-_LONGEST_LINE, _SHORT = 1000, 80  # characters; the latter of what only begins a status's words
+# Characters; of frames before an error, and of what only begins a status's words.
+_LONGEST_LINE, _BEFORE, _SHORT = 1000, 4000, 80
 
 
 @cache
@@ -230,23 +233,22 @@ def _acts(section: str) -> list[KnownError]:
     ]
 
 
-def general_in(text: str, *, acts_alone: bool = False) -> Hit | None:
+def general_in(text: str, streams: list[str], *, acts_alone: bool = False) -> Hit | None:
     """Return a general answer, of what has failed and whose it is; or if that is clear alone."""
     sections = ("said",) if acts_alone else ("said", "any", "acts")
     is_ours = _has("field", text)
-    hits = (best_in(text, _acts(one)) for one in sections if is_ours)
+    hits = (best_in(text, _acts(one), streams) for one in sections if is_ours)
     hit = next(filter(None, hits), None)
     if hit is not None or acts_alone:
         return hit
-    status = status_begun_by(text) if len(text) <= _SHORT and _has("kernels", text) else None
     parts = [
         [is_passed_on(stream, part) for part in endings_of(stream) or [range(len(stream))]]
-        for stream in streams_of(text)
+        for stream in streams
         if _has("field", stream)
     ]
     if any(map(all, parts)):
         told = {"said": "This line reports that something else has failed, which stands above it"}
-    elif status is not None:
+    elif len(text) <= _SHORT and _has("kernels", text) and (status := status_begun_by(text)):
         told = {"said": f"{status.title} reports that {status.meaning}", "advice": status.fix}
     else:
         return None
@@ -273,22 +275,38 @@ def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None
     text, thing = match.string, (match.groupdict().get("thing") or "").strip(" .:'\"")
     line, is_said = line_at(text, match.end() - 1), section == "said"
     rest = line.replace(thing, "") if is_said else line
-    actor = _named("actors", rest)
+    is_loud = not is_quiet(text, match.end()) or (is_said and _has("errors", text))
+    is_own = not thing or re.search(r"[ (]|_[fb]wd|_cuda", thing)
+    if not is_loud or _has("steps", line) or not (is_own or _has("field", text.replace(thing, ""))):
+        return None
+    actor = _named("actors", rest)  # what is said of CUDA is of its user
+    actor = None if is_said and actor and actor[0] == "CUDA" else actor
     package = None if section == "acts" or (actor and not is_said) else _named("packages", rest)
-    is_ours = not thing or " " in thing or _has("field", text.replace(thing, ""))
-    is_harmless = is_quiet(text, match.end()) and not (is_said and _has("errors", text))
-    if is_harmless or not is_ours or _has("steps", line) or not (is_said or actor or package):
+    if not (is_said or actor or package):
         return None
     who, run = package or actor or ("this program", "")
-    owners = [] if package else re.findall(_parts()["texts"]["owners"][0], text[: match.end()])
+    before = "" if package else text[max(0, match.end() - _BEFORE) : match.end()]
+    owners = re.findall(_parts()["texts"]["owners"][0], before)
     said = act.title.format(who=[who, *owners][-1], thing=thing)
+    found, wanted = _FOUND.search(line), _REQUIREMENT.fullmatch(thing)
+    install = wanted and f"python -m pip install '{thing.replace(' ', '')}'"
+    if found and found[1] not in thing and "version" in act.title:
+        said = f"{said} (found: {found[1]})"
     return act.with_words(
         said=re.sub("^this", "This", said),
         advice=act.nouns[">"].replace("{thing}", thing),
-        decides=act.nouns.get("$") or run or act.nouns["decides"],
+        decides=install or act.nouns.get("$") or run or act.nouns["decides"],
     )
 
 
+# What there is, where a version is wanted; what pip can install.
+_FOUND = re.compile(
+    r"(?i)\b(?:found|got|have|has|installed|is)[ :]{1,3}([\w.-]{0,30}[ =v]{0,3}\d{1,9}(?:\.\w+)+)"
+)
+_REQUIREMENT = re.compile(
+    r"(?i)(?!python|cuda|gcc|nvcc|driver|cmake|glibc|compute|version)[a-z][\w.-]{1,40}"
+    r"(?: ?,? ?(?:[<>~!]=?|==) ?\d[\w.*+]{0,20}){1,3}"
+)
 _WORD = re.compile(
     r"(?<![a-z])(?!(?:does|not|work|the|and|for|with|error|when|this|help)\b)[a-z][a-z0-9_+]{2,40}|\d{3,4}"
 )

@@ -150,9 +150,8 @@ def status_begun_by(text: str) -> StatusCode | None:
     """Return the status whose words begin with these, two at least; None if none do."""
     said = text.strip(" .!\n").lower().removeprefix("an ")
     is_enough = len(re.split("[ -]", said)) > 1
-    return next(
-        (code for words, code in _by_words().items() if is_enough and words.startswith(said)), None
-    )
+    begun = (words for words in _by_words() if is_enough and words.startswith(said))
+    return _by_words().get(next(begun, ""))
 
 
 def statuses_in(text: str) -> Iterator[tuple[int, int, StatusCode]]:

@@ -83,12 +83,11 @@ def execute(args: Namespace) -> int:
         raise UsageError(f"{text}: there is no such file")
     whole = (form.format(text) for part, form in _COMPLETE if part.fullmatch(text.strip()))
     finding = explain(text) or next(filter(None, map(explain, whole)), None)
-    is_id = _ID.fullmatch(text.strip())
-    near = []
+    is_id, found = _ID.fullmatch(text.strip()), None
     if finding is None:
         near = [(closest_id(text, ids()), "")] if is_id else closest(text)
-    command = f"cudaguard explain {near[0][0]}" if near and near[0][0] else ""
-    if finding is not None:
+        command = f"cudaguard explain {near[0][0]}" if near and near[0][0] else ""
+    else:
         command, programs = finding.command, _PROGRAM.findall(text)
         if "SCRIPT" in command.split() and programs:  # a traceback in the text names it
             path = programs[-1].removeprefix(os.getcwd() + os.sep)
@@ -96,7 +95,7 @@ def execute(args: Namespace) -> int:
         # Nothing that can be pasted, or what has just been done.
         if not _SLOTS.isdisjoint(command.split()) or command == f"cudaguard explain {finding.id}":
             command = ""
-    found = None if finding is None else {**finding.to_dict(), "command": command}
+        found = {**finding.to_dict(), "command": command}
     if args.format == "json":
         show(json_text({"tool": "explain", "finding": found, "command": command}))
     elif finding is not None and found is not None:
@@ -115,7 +114,6 @@ def execute(args: Namespace) -> int:
 # --- What a message, an error or an id means ------------------------------------------------------
 
 RULES = table.rules()
-
 _LONGEST_ID = 200  # characters
 
 

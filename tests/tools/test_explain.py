@@ -122,6 +122,9 @@ def test_what_was_found_is_named():
     missing = "ImportError: /x/_ext.so: undefined symbol: _ZN3c104cuda9SetDeviceEi"
     assert cudaguard.explain(missing).command.endswith(" /x/_ext.so")
     assert "sm_121a" in cudaguard.explain(MESSAGES["CG863"]).what
+    asked = cudaguard.explain("vllm: ImportError: helper>=2.1 is required, found helper 1.9.0")
+    assert asked.what.endswith(": helper>=2.1 (found: helper 1.9.0).")
+    assert asked.command == "python -m pip install 'helper>=2.1'"
 
 
 def test_function_that_the_program_asks_a_library_for_is_needed_by_no_library():
@@ -172,12 +175,10 @@ def test_what_ended_the_program_is_explained(log):
 
 
 def test_error_is_explained_by_one_that_led_to_it():
-    error = ValueError("no such backend")
-    error.__cause__ = ImportError(MESSAGES["CG867"])
-    assert cudaguard.explain(error).id == "CG867"
-    error = ValueError("no such backend")
-    error.__context__ = ImportError(MESSAGES["CG867"])
-    assert cudaguard.explain(error).id == "CG867"
+    for led in ("__cause__", "__context__"):
+        error = ValueError("no such backend")
+        setattr(error, led, ImportError(MESSAGES["CG867"]))
+        assert cudaguard.explain(error).id == "CG867"
     error.__suppress_context__ = True  # raised `from None`
     assert cudaguard.explain(error) is None
     assert cudaguard.explain(ValueError("x")) is None
@@ -228,9 +229,8 @@ def test_ids():
 
 
 def test_rule_of_the_program_is_explained():
-    cudaguard.add_rule(
-        cudaguard.Rule(id="LOCAL777", watch=("nothing_there",), why="it says so")
-    )  # it watches nothing that exists: other tests do not notice
+    rule = cudaguard.Rule(id="LOCAL777", watch=("nothing_there",), why="it says so")
+    cudaguard.add_rule(rule)  # it watches nothing that exists: other tests do not notice
     assert cudaguard.explain("LOCAL777").consequence == "it says so"
 
 
@@ -257,8 +257,8 @@ def test_error_that_is_not_known_and_one_that_is_only_watched_get_none():
         assert not getattr(caught.value, "__notes__", [])
 
 
-def explain(*arguments, text=""):
-    command = [sys.executable, "-m", "cudaguard", "explain", *arguments]
+def explain(*arguments, text="", verb="explain"):
+    command = [sys.executable, "-m", "cudaguard", verb, *arguments]
     return subprocess.run(
         command, input=text, capture_output=True, text=True, timeout=60, check=False
     )
@@ -281,8 +281,7 @@ def test_command():
     for arguments in (["-"], []):
         done = explain(*arguments, text=f"a log\n{MESSAGES['CG869']}\n")
         assert done.stdout.startswith("[CG869] ")
-    command = [sys.executable, "-m", "cudaguard", "cg002", "--format", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = explain("--format", "json", verb="cg002")
     assert valid("explain", done.stdout)["finding"]["id"] == "CG002"
 
 

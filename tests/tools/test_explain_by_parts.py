@@ -63,10 +63,9 @@ NVIDIAS = [of for of, one in RUNTIMES.items() if one.wheel and of not in ("libcu
 
 @pytest.mark.parametrize("library", NVIDIAS)
 def test_every_absent_library_names_its_package(library):
-    for number in (11, 12, 13):
-        for text in absent(library, number):
-            found = cudaguard.explain(text)
-            assert (found.id, "nvidia-" in found.remedy) == ("CG868", True), text
+    for text in (text for number in (11, 12, 13) for text in absent(library, number)):
+        found = cudaguard.explain(text)
+        assert (found.id, "nvidia-" in found.remedy) == ("CG868", True), text
     if library in ("libcudart", "libcublas", "libnvrtc", "libnvJitLink"):
         for number, suffix in ((11, "-cu11"), (12, "-cu12"), (13, "")):
             command = cudaguard.explain(next(absent(library, number))).command
@@ -102,8 +101,7 @@ def test_text_that_nobody_described_has_a_general_answer_that_says_so(text):
 
 
 PARTS = sections_in(str(Path(cudaguard.__file__).parent / "core" / "parts.ini"))
-((_, (PACKAGES, *_)),) = PARTS["packages"].items()
-PACKAGES = re.sub(r"\(\?:.*?\)", "(", PACKAGES)  # without what are parts of names
+PACKAGES = re.sub(r"\(\?:.*?\)", "(", PARTS["packages"]["{who}"][0])
 # Who speaks, in a word that the grammar takes for it; what is said of it; the acts it may have.
 WHO = [
     *((next(word for word in (who, *re.findall(r"\w+", one)) if re.search(one, word)), who,

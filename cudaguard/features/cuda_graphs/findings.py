@@ -60,4 +60,4 @@ def overwritten(_: KnownError, hit: re.Match[str]) -> Finding:
 
 
 KNOWN = known_in(__file__, {"": OVERWRITTEN}, CG851=overwritten)
-EXPLAINER = Explainer(KNOWN, adds=[OVERWRITTEN.id], is_found=True)
+EXPLAINER = Explainer(KNOWN, ids=[OVERWRITTEN.id], is_found=True)

@@ -53,11 +53,11 @@ def _of_nvidia(known: KnownError, library: str, soname: str) -> Finding:
         why = "what needs it has no copy of its own"
     package = owners.requirement_of(soname)
     if not package:
-        return known.with_words(library=library, why=why).replace(
-            remedy="install a build for the CUDA that torch.version.cuda names: for this one there "
-            "is no package",
-            command="",
+        remedy = (
+            "install a build for the CUDA that torch.version.cuda names: for this one there is "
         )
+        remedy += "no package"
+        return known.with_words(library=library, why=why).replace(remedy=remedy, command="")
     other = "" if cuda or "-cu12" not in package else " (-cu13 or -cu11 for another CUDA)"
     found = known.with_words(library=library, why=why, package=shlex.quote(package), other=other)
     if library != soname:  # of Windows, or as jax says it of one that is missing or too old
@@ -80,10 +80,8 @@ def _remedy(library: str) -> str:
     if package:
         wanted = f"the FFmpeg that has {library}" if package == owners.FFMPEG else "it"
         return f"install {wanted} (Debian, Ubuntu: apt-get install {package})"
-    return (
-        "install the package that has it (apt-file search, conda search), or a build of the "
-        "program that includes it"
-    )
+    where = "install the package that has it (apt-file search, conda search)"
+    return f"{where}, or a build of the program that includes it"
 
 
 _SONAME = re.compile(r"\blib[\w+-]{1,60}\.so(?:\.\d+)*")
@@ -103,11 +101,10 @@ def with_files(finding: Finding) -> Finding:
         mapped = sorted(file for file in mapped_files() if os.path.basename(file).startswith(stem))
         found = [file for file in found if os.path.realpath(file) not in mapped]
     elif found:  # then nothing is to be installed
-        finding = finding.replace(
-            remedy=f"load the installed {soname} by its path: import torch first if it uses this "
-            "version, or have a rule open it (preload)",
-            command="",
+        remedy = (
+            f"load the installed {soname} by its path: import torch first if it uses this version, "
         )
+        finding = finding.replace(remedy=f"{remedy}or have a rule open it (preload)", command="")
     more = (*(f"in this process: {file}" for file in mapped), *(f"installed: {f}" for f in found))
     return finding.replace(evidence=(*finding.evidence, *more))
 
@@ -146,35 +143,37 @@ def of_symbol(id: str, known: KnownError, match: re.Match[str]) -> Finding | Non
         return None
     package = _PACKAGE.search(needer)
     named = f" {package[1]}" if package else ", with its name"
-    found = known.with_words(**words, package=named)
+    found, remedy = known.with_words(**words, package=named), ""
     if id == OLDER_COPY and owner.kind != owners.NVIDIA:
-        found = found.replace(
-            remedy=f"import the package with the newer {words['owner']} first (cudaguard bisect "
-            "finds the order that works), or take both packages from one source: all from conda, "
-            "or all from pip",
-            command="cudaguard doctor --only CG903",
+        remedy = (
+            f"import the package with the newer {words['owner']} first (cudaguard bisect finds the "
         )
+        remedy += "order that works), or take both from one source: all from conda, or all from pip"
+        found = found.replace(command="cudaguard doctor --only CG903")
     elif id == OLDER_COPY:
         wheel = owners.requirement_of(version)
         if wheel and not _OF_WHEELS.match(os.path.basename(needer)):  # it may want a newer one
             newer = f"else update it (pip install -U {wheel}), or install an older build of "
             newer += package[1] if package else "what needs it"
-            found = found.replace(remedy=f"{found.remedy.partition('; else')[0]}; {newer}")
+            remedy = f"{found.remedy.partition('; else')[0]}; {newer}"
         if owner.library == "libnccl":
             found = found.replace(command="cudaguard doctor --only CG905")
     elif id == NO_OWNER and "itself" in words["why"]:
-        whole = "install it again, with the libraries that belong to it, all of one version"
-        found = found.replace(
-            remedy=f"{whole}: pip install --force-reinstall --no-cache-dir{named}"
-        )
+        remedy = "install it again, with the libraries that belong to it, all of one version: "
+        remedy += f"pip install --force-reinstall --no-cache-dir{named}"
+    elif id == NO_OWNER and "torch_extensions" in needer:  # built when it was first used
+        folder = shlex.quote(os.path.dirname(needer))
+        remedy = f"delete what another version has built (rm -r {folder}), and start again"
     elif id == NO_OWNER and owner != owners.NOBODY:
         remedy = f"install {owner.title} of the version that is needed, or build the package again"
-        found = found.replace(remedy=remedy)
     elif id == NO_OWNER and not (needer and _is_extension(needer)) and "cuda" not in name:
+        space, colons, _ = words["symbol"].partition("::")
         remedy = "find out which library should define it, and which file of it is loaded"
-        found = found.replace(remedy=remedy)
+        if colons and space not in ("std", "boost") and space not in needer:
+            remedy = f"install {space} of the version (image) that {words['needer']} was built for"
     file = shlex.quote(needer) if needer else "FILE"
-    return found.replace(command=found.command.replace("FILE", file))
+    command = found.command.replace("FILE", file)
+    return found.replace(command=command, remedy=remedy or found.remedy)
 
 
 def _judged(needer: str, name: str, version: str, owner: NameOwner) -> tuple[str, dict[str, str]]:
@@ -206,15 +205,11 @@ def _judged(needer: str, name: str, version: str, owner: NameOwner) -> tuple[str
     elif owner != owners.NOBODY:
         why = f"it was not linked with {owner.title}, or an older one is used"
     elif needer and (_is_extension(needer) or "cuda" in name):
-        why = (
-            "it was probably linked without the object file that has it. A build without nvcc "
-            "leaves out CUDA sources"
-        )
+        why = "it was probably linked without the object file that has it. A build without nvcc "
+        why += "leaves out CUDA sources"
     else:
-        why = (
-            "another version of a library that it needs was loaded first, or it was built for "
-            "another one"
-        )
+        why = "another version of a library that it needs was loaded first, or it was built for "
+        why += "another one"
     return NO_OWNER, {**words, "why": why}
 
 

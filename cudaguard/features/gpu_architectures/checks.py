@@ -139,8 +139,5 @@ def with_facts(finding: Finding) -> Finding:
     return finding.replace(evidence=(*finding.evidence, *facts))
 
 
-EXPLAINER = Explainer(
-    known_in(__file__, vars(wording)),
-    with_facts,
-    (wording.LACKS_CODE.id, wording.LACKS_COMPILER.id),
-)
+_IDS = wording.LACKS_CODE.id, wording.LACKS_COMPILER.id
+EXPLAINER = Explainer(known_in(__file__, vars(wording)), with_facts, _IDS)
