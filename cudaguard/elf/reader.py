@@ -114,6 +114,7 @@ class ElfObject:
         self.tags: dict[int, int] = {}
         self._starts: list[int] = []  # of the names of needed libraries
         self._needed: tuple[str, ...] | None = None
+        self._texts = (0, b"")  # some of the names, from a place on
 
     def some(self, address: int, length: int) -> bytes:
         """Return up to `length` bytes at an address; fewer where there are no more."""
@@ -153,14 +154,20 @@ class ElfObject:
         return self._text(self.tags[tag]) if tag in self.tags else ""
 
     def _text(self, start: int) -> str:
-        strings = self.address(DT_STRTAB)
-        name = self.some(strings + start, _NAME_LIMIT) if strings else b""
+        strings, (first, texts) = self.address(DT_STRTAB), self._texts
+        name = texts[start - first :][:_NAME_LIMIT] if start >= first else b""
+        if b"\0" not in name:
+            name = self.some(strings + start, _NAME_LIMIT) if strings else b""
         return name.partition(b"\0")[0].decode("utf-8", "replace")
 
     @property
     def needed(self) -> tuple[str, ...]:
         """The libraries it needs (its DT_NEEDED entries), in order."""
         if self._needed is None:
+            first = min(self._starts, default=0)
+            size = max(self._starts, default=0) - first + _NAME_LIMIT
+            if self._starts and size <= _START:  # they mostly stand together: one look
+                self._texts = first, self.some(self.address(DT_STRTAB) + first, size)
             self._needed = tuple(filter(None, map(self._text, self._starts)))
         return self._needed
 

@@ -55,7 +55,7 @@ class Loader:
         # Returns what it counts: additions, libraries, members of the global scope, and where
         # these are listed; or nothing.
         self.counters: Callable[[], tuple[int, ...]] = _counters
-        self.read: tuple[bytes, tuple[int, ...]] = (b"", ())  # where that stands, and that
+        self.read: tuple[bytes, bytes, tuple[int, ...]] = (b"", b"", ())  # its places, and that
         # At the last look; and the entries of the global scope then.
         self.counted: tuple[int, ...] = ()
         self.members: frozenset[int] = frozenset()
@@ -73,7 +73,7 @@ def watched_name(name: str) -> str:
     """Return the watched module that an extension is, or is part of; empty if there is none."""
     watched, package = base.kernel.watched, name
     while package and package not in watched:
-        package = package.rpartition(".")[0]
+        package = package.rpartition(".")[0] if "." in package else ""
     if "_v" in name:  # torch renames a rebuilt extension
         stem, _, number = name.rpartition("_v")
         return stem if stem in watched and number.isdigit() else package
@@ -225,7 +225,7 @@ def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[str] | None]":
         while number >= 0:
             if values[at + 2 * number] == tag:
                 places.append(values[at + 2 * number + 1])
-            number = tags.find(tag, number + 1)
+            number = tags.find(tag, number + 1) if tag in tags[number + 1 :] else -1
         for kind in kinds:
             offset = address - words[first + 2]
             if kind == 1 and 0 <= offset < words[first + 4]:
@@ -234,7 +234,8 @@ def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[str] | None]":
                 if place + size > there:
                     names = _pread(file, min(size, _MOST << 8), place)
                 return names, places and [
-                    str(names[at : names.find(0, at)], "utf-8", "replace") for at in places
+                    names[at : at + _PAGE].partition(b"\0")[0].decode("utf-8", "replace")
+                    for at in places
                 ]
             first += 7
     finally:
@@ -326,16 +327,18 @@ def _counters() -> "tuple[int, ...]":
     try:
         memory = _open("/proc/self/mem", FLAGS)
         try:
-            data = _pread(memory, loader.adds + 8, loader.place) + _pread(memory, 16, loader.scope)
+            head = _pread(memory, loader.adds + 8, loader.place)
+            scope = _pread(memory, 16, loader.scope)
         finally:
             _close(memory)
     except failures():
         return ()
-    known, numbers = loader.read
-    if data != known:
-        words = memoryview(data).cast("Q")
-        numbers = words[-3], words[1], words[-1] & 0xFFFFFFFF, words[-2]
-        loader.read = data, numbers
+    known, known_scope, numbers = loader.read
+    if head != known or scope != known_scope:
+        words = memoryview(head).cast("Q")
+        place, size = numbers[3:1:-1] if scope == known_scope else memoryview(scope).cast("Q")
+        numbers = words[-1], words[1], size & 0xFFFFFFFF, place
+        loader.read = head, scope, numbers
     return numbers
 
 

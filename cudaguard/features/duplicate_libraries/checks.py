@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 import re
 import sys
@@ -46,10 +44,16 @@ _PLAIN = re.compile(
 def check_distributions(site: Site) -> Result:
     """Compare what distributions list."""
     findings = [wording.metadata_unreadable(*problem) for problem in site.installed.unreadable]
+    once: set[str] = set()
+    twice: set[str] = set()  # how a line of two of them begins; most are not looked at further
+    for dist in site.installed.found:
+        starts = {line.partition(",")[0] for line in dist.record.splitlines()}
+        twice |= once & starts
+        once |= starts
     files = [
         (f"{dist.folder}/{path}", digest, dist.name)
         for dist in site.installed.found
-        for path, digest, _ in listed_files(dist)
+        for path, digest, _ in listed_files(dist, starts=twice)
     ]
     found = overlaps(files)
     for pair, paths in found.items():
@@ -95,6 +99,9 @@ def _altered(site: Site, known: set[str]) -> Iterator[Finding]:
 
 def _hash_of(path: str) -> str:
     """Return the SHA-256 of a file as RECORD writes it."""
+    import base64
+    import hashlib
+
     digest = hashlib.sha256()
     with open_file(path, "rb") as file:
         while part := file.read(1 << 20):
