@@ -10,13 +10,7 @@ from contextlib import ExitStack
 
 from cudaguard.elf.process import identity, uses_glibc
 from cudaguard.elf.reader import PT_DYNAMIC, PT_GNU_STACK, STEP, ElfFile, UnreadableError
-from cudaguard.elf.search_path import (
-    DT_FLAGS_1,
-    Place,
-    SearchPath,
-    machine_of,
-    own_machine,
-)
+from cudaguard.elf.search_path import DT_FLAGS_1, Place, SearchPath, machine_of, own_machine
 from cudaguard.elf.symbols import SharedObject, Wanted
 from cudaguard.files import os, own_errors, read_start
 from cudaguard.model import NamedTuple, Record

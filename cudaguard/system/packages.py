@@ -11,7 +11,7 @@ from functools import cached_property
 
 from cudaguard.elf.forecast import wants_executable_stack
 from cudaguard.elf.reader import ElfFile
-from cudaguard.files import names_in, program_errors, standard_library
+from cudaguard.files import names_in, program_errors, standard_library, text_of
 from cudaguard.model import NamedTuple
 from cudaguard.system.facts import Facts, bounded, searched
 
@@ -242,16 +242,12 @@ def distributions_of(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return top-level package -> (distribution, version), for those that are installed."""
     wanted = {name.partition(".")[0] for name in names}
     found: dict[str, tuple[str, str]] = {}
-    for dist in metadata_library().distributions(path=searched()):
-        try:
-            bounded(dist)
-            tops = (dist.read_text("top_level.txt") or "").split()
-            if not tops:
-                tops = [path.parts[0].partition(".")[0] for path in dist.files or ()]
-            for top in wanted.intersection(tops):
-                found.setdefault(top, (dist.metadata["Name"], dist.version))
-        except program_errors(Exception):  # broken metadata: there is no version to tell
-            pass
+    for dist in installed().found:
+        tops = text_of(dist.metadata, "top_level.txt").split()
+        paths = listed_files(dist) if not tops else ()
+        tops += (path.partition("/")[0].partition(".")[0] for path, *_ in paths)
+        for top in wanted.intersection(tops):
+            found.setdefault(top, (dist.name, dist.version))
     return found
 
 

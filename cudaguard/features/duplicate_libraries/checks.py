@@ -9,6 +9,7 @@ import time
 
 from cudaguard.core.checks import Check, Skipped
 from cudaguard.elf.library_facts import is_same_build, version_of
+from cudaguard.elf.process import identity
 from cudaguard.elf.reader import ElfFile
 from cudaguard.elf.search_path import Place, SearchPath
 from cudaguard.features.duplicate_libraries import findings as wording
@@ -201,7 +202,7 @@ DISTRIBUTIONS = Check(
 
 def check_libraries(site: Site) -> Result:
     """Look each library up as the loader would for each of those that ask."""
-    owners = {os.path.realpath(file.path): file.dist for file in site.shared_files}
+    owners = {identity(file.path): file.dist for file in site.shared_files}
     names: dict[str, dict[str, Served]] = {}
     for asking in site.shared_files:
         for name in asking.needed:
@@ -214,7 +215,7 @@ def check_libraries(site: Site) -> Result:
             files = names.setdefault(name, {})
             if path not in files:
                 version = version_of(path, name, runtime.wheel)
-                files[path] = Served(path, {}, version, owners.get(path, ""))
+                files[path] = Served(path, {}, version, owners.get(identity(path), ""))
             files[path].askers.setdefault(asking.dist, asking.path)
     if not names:
         raise Skipped("nothing that is installed asks for a library that may be there twice")

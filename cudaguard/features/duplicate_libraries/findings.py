@@ -284,10 +284,7 @@ def hidden(torch: Distribution, other: Distribution, users: Sequence[str]) -> Fi
     return Finding(
         "CG905",
         f"torch {torch.version} hides torch {other.version}, beside which {users[0]} is installed.",
-        evidence=(
-            f"hidden: {other.folder}",
-            *(f"{user} links torch" for user in users[:SHOWN]),
-        ),
+        evidence=(f"hidden: {other.folder}", *(f"{user} links torch" for user in users[:SHOWN])),
         consequence="Extensions built for the hidden torch may crash, or fail with 'undefined "
         "symbol'.",
         remedy=f"{remedy}; or install {users[0]} in the same folder",

@@ -52,11 +52,7 @@ TORCH_WHEELS = {
 }
 
 # Major release of CUDA -> the distribution that has its NVRTC.
-NVRTC_WHEELS = {
-    11: "nvidia-cuda-nvrtc-cu11",
-    12: "nvidia-cuda-nvrtc-cu12",
-    13: "nvidia-cuda-nvrtc",
-}
+NVRTC_WHEELS = {11: "nvidia-cuda-nvrtc-cu11", 12: "nvidia-cuda-nvrtc-cu12", 13: "nvidia-cuda-nvrtc"}
 
 # Integrated GPUs (Jetson): machine code for others does not run on them, nor theirs on others. The
 # last one is 10.1 to CUDA 12. Source: CUDA programming guide, "Binary Compatibility"; torch 2.13,

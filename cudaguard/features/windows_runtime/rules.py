@@ -29,7 +29,5 @@ RULES: tuple[Rule, ...] = (
     ),
 )
 
-REPAIRS = {
-    "load_newest_runtime": dict.fromkeys(("before", "first", "late"), "repair:load_newest"),
-}
+REPAIRS = {"load_newest_runtime": dict.fromkeys(("before", "first", "late"), "repair:load_newest")}
 CATEGORY = "ImportOrderWarning"
