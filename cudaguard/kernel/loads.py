@@ -130,9 +130,7 @@ def _judge(path: str) -> "tuple[str, tuple[str, ...] | None, bool]":
         names, found = b"", None if isinstance(error, _UNLIKE) else []
     if found is None:
         return "is cut short, or unlike others", None, False
-    needed, why, is_alone = (*found,), "", False
-    if names:
-        is_alone = not names.partition(b"dlopen")[1]
+    needed, why, is_alone = (*found,), "", names > b"" and not names.partition(b"dlopen")[1]
     for name in needed:
         if name in watched.FIRST:
             if not why and _is_in_environment(name, path):
@@ -221,11 +219,11 @@ def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[str] | None]":
             tags, values, at = section[::16], memoryview(section).cast("Q"), 0
         address, size = values[at + 2 * tags.index(5) + 1], values[at + 2 * tags.index(10) + 1]
         places: Any = []
-        number = tags.find(tag)
-        while number >= 0:
+        number = -1
+        while tag in tags[number + 1 :]:  # quick, where most have no more
+            number = tags.find(tag, number + 1)
             if values[at + 2 * number] == tag:
                 places.append(values[at + 2 * number + 1])
-            number = tags.find(tag, number + 1) if tag in tags[number + 1 :] else -1
         for kind in kinds:
             offset = address - words[first + 2]
             if kind == 1 and 0 <= offset < words[first + 4]:
