@@ -416,8 +416,9 @@ class Dispatch:
         """Return True if the detectors look, which they begin to if there is something to see."""
         if not self.is_looking:
             self.kernel.patch()  # it may have come past us
-            if self.kernel.of_loads().has_news():
-                self.look()
+            if not self.kernel.of_loads().has_news():
+                return False
+            self.look()
         return self.is_looking
 
     def look(self) -> None:
