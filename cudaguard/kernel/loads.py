@@ -183,7 +183,7 @@ def run_path(path: str) -> "list[str]":
         if found:
             folder = path.rpartition("/")[0]
             text = found[0].replace("$ORIGIN", folder).replace("${ORIGIN}", folder)
-            return [*filter(None, text.split(":"))]
+            return [one or "." for one in text.split(":")]  # as the loader
     return []
 
 
