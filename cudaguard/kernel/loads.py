@@ -352,7 +352,7 @@ def why_mapped(how: str) -> str:
             return why if base.has_ctypes() else ""
     before, now = loader.counted, loader.counters()
     pending, loader.pending = loader.pending, ()
-    if now == before:
+    if not now or now == before:
         return "" if now else _UNREADABLE
     if now == pending or (now[1:] == before[1:] and _is_at_end()):  # its own; or come and gone
         loader.counted = now
