@@ -28,8 +28,7 @@ class Programs:
     def alarms(self, *arguments: object, mode: str, timeout: float = 120) -> dict[str, Any]:
         """Run `alarms.py`; return what became of the alarms."""
         env = {"CUDAGUARD_WAKE": "1"} if mode == "woken" else {}
-        mode = mode.replace("woken", "fix")
-        words = ("--mode", mode, "--extension", self.extension, *arguments)
+        words = ("--mode", mode.replace("woken", "fix"), "--extension", self.extension, *arguments)
         command = (sys.executable, HERE / "alarms.py", *words)
         done = self.child.command(*command, env=env, timeout=timeout)
         ends: dict[str, Any] = json.loads(done.stdout)

@@ -351,13 +351,13 @@ def test_kernel_finds_folders_of_a_run_path_as_the_loader_does(compiler, child, 
         from cudaguard.elf.reader import ElfFile
         from cudaguard.elf.search_path import Place, SearchPath
         from cudaguard.kernel.loads import run_path
+        user = {str(user)!r}
         for folder in {str(here.parent)!r}, {str(here)!r}:
             os.chdir(folder)
-            place = Place({str(user)!r}, ElfFile({str(user)!r}), None)
-            found = [os.path.exists(f"{{one}}/libnear.so") for one in run_path({str(user)!r})]
-            print(any(found), bool(SearchPath().find("libnear.so", place)), end=" ")
-            try: print(ctypes.CDLL({str(user)!r}).use())
-            except OSError: print("refused")
+            found = SearchPath().find("libnear.so", Place(user, ElfFile(user), None))
+            print(any(os.path.exists(f"{{one}}/libnear.so") for one in run_path(user)), end=" ")
+            try: print(bool(found), ctypes.CDLL(user).use())
+            except OSError: print(bool(found), "refused")
     """
     elsewhere = "True True 42" if "ORIGIN" in entries else "False False refused"
     assert child.python(code).stdout.splitlines() == [elsewhere, "True True 42"]
