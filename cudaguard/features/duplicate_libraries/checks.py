@@ -6,6 +6,8 @@ import os
 import re
 import sys
 import time
+from collections import Counter
+from itertools import chain
 
 from cudaguard.core.checks import Check, Skipped
 from cudaguard.elf.library_facts import is_same_build, version_of
@@ -45,12 +47,9 @@ _PLAIN = re.compile(
 def check_distributions(site: Site) -> Result:
     """Compare what distributions list."""
     findings = [wording.metadata_unreadable(*problem) for problem in site.installed.unreadable]
-    once: set[str] = set()
-    twice: set[str] = set()  # how a line of two of them begins; most are not looked at further
-    for dist in site.installed.found:
-        starts = {line.partition(",")[0] for line in dist.record.splitlines()}
-        twice |= once & starts
-        once |= starts
+    lines = (dist.record.splitlines() for dist in site.installed.found)
+    starts = Counter(chain.from_iterable({line.partition(",")[0] for line in of} for of in lines))
+    twice = {start for start, count in starts.items() if count > 1}  # the others are no double
     files = [
         (f"{dist.folder}/{path}", digest, dist.name)
         for dist in site.installed.found
