@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,8 @@ from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import harness
+from benchmarks import harness, subjects
+from benchmarks.child import generated_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +36,14 @@ PROGRAMS = {
 }
 MANY = (1, 10, 100)
 _MEMORY = "; print(open('/proc/self/statm').read().split()[1])"  # resident pages
+_INTERPRETERS = "_xxsubinterpreters" if sys.version_info < (3, 13) else "_interpreters"
+_IN_EACH = "[all.run_string(all.create(), 'import site; site.main()') for _ in range({})]"
+_IN_THREADS = """
+import threading
+threads = [threading.Thread(target=__import__, args=(f"tiny{{n}}",)) for n in range({})]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
 
 
 def measured(folder: Path, only: str = "") -> dict[str, float]:
@@ -48,7 +58,16 @@ def measured(folder: Path, only: str = "") -> dict[str, float]:
         if only in ("", name) and all(map(util.find_spec, needs.split())):
             found[name] = _ratio(code)
             found[f"{name}: memory"] = _pages(code, "fix") / _pages(code, "")
+    if not only and shutil.which("cc"):
+        subjects.build_libraries(folder / "native", max(MANY))
+        for many in MANY:
+            names = ", ".join(generated_names(many))
+            path = {"PYTHONPATH": str(folder / "native")}
+            found[f"{many} extensions"] = _ratio(f"import {names}", path)
     for many in () if only else MANY:
+        code = f"import {_INTERPRETERS} as all; {_IN_EACH.format(many)}"
+        pages = _pages(code, "fix") / _pages(code, "")
+        found[f"{many} sub-interpreters: memory"] = pages
         place = folder / str(many)
         for number in range(many):
             info = place / f"dist{number}-1.dist-info"
@@ -59,6 +78,7 @@ def measured(folder: Path, only: str = "") -> dict[str, float]:
         found[f"start, {many} distributions"] = _ratio("pass", path)
         names = ", ".join(f"tiny{number}" for number in range(many))
         found[f"{many} modules"] = _ratio(f"import {names}", path)
+        found[f"{many} threads"] = _ratio(f"exec({_IN_THREADS.format(many)!r})", path)
         rules = (
             f'[[rules]]\nid = "X{n}"\nwatch = ["watched{n}"]\nwhy = "a test"\n' for n in range(many)
         )

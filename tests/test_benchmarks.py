@@ -67,14 +67,6 @@ def test_ratios_of_instructions_are_saved_and_compared(child, root, tmp_path):
         assert f"was {was:.4f}x" in done.stdout
 
 
-def test_every_row_is_made_of_subjects_of_its_group(subjects):
-    for group in subjects.groups(Path("not used"), 100, 300, 1):
-        names = {subject.name for subject in group.subjects}
-        assert len(names) == len(group.subjects)
-        used = {name.partition(":")[0] for row in group.rows for name in (row.subject, row.peer)}
-        assert used == names
-
-
 def test_rounds_are_interleaved_and_the_first_is_discarded(harness):
     group = harness.Group(
         "group", (harness.Subject("a", ()), harness.Subject("b", (), repeat=2)), ()
@@ -93,11 +85,3 @@ def test_rounds_are_interleaved_and_the_first_is_discarded(harness):
         "b": [3.5, 7.5],
         "b:other": [1.0, 1.0],
     }
-
-
-def test_children_inherit_nothing_that_would_change_the_figures(harness, monkeypatch):
-    for name in ("CUDAGUARD", "CUDAGUARD_RULES", "PYTHONDONTWRITEBYTECODE", "PYTHONPATH"):
-        monkeypatch.setenv(name, "1")
-    assert not {name for name in harness.environment() if name.startswith("CUDAGUARD")}
-    assert "PYTHONDONTWRITEBYTECODE" not in harness.environment()
-    assert "PYTHONPATH" not in harness.environment()

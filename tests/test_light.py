@@ -48,11 +48,7 @@ def foreign(names: set[str]) -> set[str]:
     return {name for name in names if name.partition(".")[0] != "cudaguard"}
 
 
-def test_importing_the_package_loads_one_module(child):
-    assert added(child, "import cudaguard") == {"cudaguard"}
-
-
-def test_looking_at_its_names_loads_nothing_more(child):
+def test_importing_the_package_and_looking_at_its_names_loads_one_module(child):
     code = "import cudaguard; dir(cudaguard); cudaguard.__all__; cudaguard.__version__"
     assert added(child, code) == {"cudaguard"}
 
@@ -80,14 +76,6 @@ def test_putting_the_guard_up_loads_only_what_is_allowed(child, code):
     assert not names & HEAVY
 
 
-def test_allowed_and_heavy_do_not_overlap_and_every_allowed_name_is_real(child):
-    assert not ALLOWED & HEAVY
-    done = child.python(
-        "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)", *ALLOWED
-    )
-    assert done.stderr == ""
-
-
 def test_order_rule_that_fires_loads_nothing_heavy(child):
     child.write("target.py", "")
     child.write("needed.py", "")
@@ -106,19 +94,8 @@ assert list(sys.modules).index("needed") < list(sys.modules).index("target")
     assert not names & (HEAVY - {"collections", "functools"})
 
 
-@pytest.mark.parametrize(
-    ("code", "name"),
-    [
-        ("import json", "json"),
-        ("import cudaguard, logging", "logging"),
-        ("import ctypes", "ctypes"),
-    ],
-)
-def test_probe_sees_a_heavy_import(child, code, name):
-    names = foreign(added(child, code))
-    assert name in names
-    assert not names <= ALLOWED
-    assert names & HEAVY
+def test_probe_sees_a_heavy_import(child):
+    assert added(child, "import logging, json, ctypes") & HEAVY >= {"logging", "json", "ctypes"}
 
 
 # --- status and repairs ------------------------------------------------------------------------

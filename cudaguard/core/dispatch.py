@@ -417,8 +417,9 @@ class Dispatch:
         """Return True if the detectors look, which they begin to if there is something to see."""
         if not self.is_looking:
             self.kernel.patch()  # it may have come past us
-            if self.kernel.of_loads().has_news():
-                self.start_detection()
+            if not self.kernel.of_loads().has_news():
+                return False
+            self.start_detection()
         return self.is_looking
 
     def start_detection(self) -> None:

@@ -30,10 +30,8 @@ else:
         """An attribute that is made, and its module imported, when it is first asked for."""
 
         def __init__(self, make):
-            self.make = make
-
-        def __set_name__(self, owner, name):
-            self.name = name
+            # Not by __set_name__: before 3.12 Python makes a RuntimeError of what ends that.
+            self.make, self.name = make, make.__name__
 
         def __get__(self, it, owner=None):
             # Threads that come here at once get the same one.

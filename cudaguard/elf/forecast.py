@@ -10,13 +10,7 @@ from contextlib import ExitStack
 
 from cudaguard.elf.process import identity, uses_glibc
 from cudaguard.elf.reader import PT_DYNAMIC, PT_GNU_STACK, STEP, ElfFile, UnreadableError
-from cudaguard.elf.search_path import (
-    DT_FLAGS_1,
-    Place,
-    SearchPath,
-    machine_of,
-    own_machine,
-)
+from cudaguard.elf.search_path import DT_FLAGS_1, Place, SearchPath, machine_of, own_machine
 from cudaguard.elf.symbols import SharedObject, Wanted
 from cudaguard.files import os, own_errors, read_start
 from cudaguard.model import NamedTuple, Record
@@ -129,6 +123,7 @@ def forecast(
     Files that are `given`, and what they need, are taken for loaded already. `settled`, which is
     added to, are libraries that lack no symbol, and symbols that a library has, for many forecasts
     while nothing changes; one is looked at again where not all of the files that have it are there.
+    Then no symbols are looked for where a library is missing.
     """
     path = os.path.abspath(path)
     try:
@@ -145,7 +140,7 @@ def forecast(
             if resident.handle(path):
                 return Forecast(path, needed=file.needed)
             load = Load(path, file, resident, opened, given)
-            return load.forecast({} if settled is None else settled)
+            return load.forecast(settled)
     except own_errors(OSError, AttributeError, ImportError) as error:
         return Forecast(path, "unknown", f"{type(error).__name__}: {error}")
 
@@ -200,7 +195,7 @@ class LoadedObject:
     def __init__(self, path: str, file: ElfFile, loader: Place | None, *, is_new: bool) -> None:
         self.path, self.file, self.is_new = path, file, is_new
         self.place, self.symbols = Place(path, file, loader), SharedObject(file)
-        self.identity = identity(path)
+        self.identity, self.names = identity(path), (file.soname, path)
 
 
 class Load:
@@ -229,6 +224,7 @@ class Load:
         self._served: dict[str, int | LoadedObject | None] = {}
         self._given: dict[str, LoadedObject] = {}
         self._symbols: dict[int, SharedObject] = {}  # of what is mapped
+        self._lacks: dict[tuple[int | LoadedObject, bytes], bool] = {}  # a version
         program = self._program()
         self._search, self._program_place = SearchPath(program), program[0]
         self._take_for_loaded(given)
@@ -271,7 +267,7 @@ class Load:
 
     # --- the steps --------------------------------------------------------------------
 
-    def forecast(self, settled: dict[object, Settled]) -> Forecast:
+    def forecast(self, settled: dict[object, Settled] | None) -> Forecast:
         """Go through the load and return what it would meet."""
         needed = self._root.file.needed
         lacking = self.map_libraries()
@@ -284,7 +280,9 @@ class Load:
         versions = [lack for one in new for lack in self._missing_versions(one)]
         # Of a load that fails in any case the symbols tell how far off its libraries are.
         try:
-            symbols = self._missing_symbols(new, settled)
+            symbols = []
+            if settled is None or not lacking:
+                symbols = self._missing_symbols(new, {} if settled is None else settled)
         except UnreadableError:
             if not lacking and not versions:
                 raise
@@ -325,7 +323,7 @@ class Load:
         if name in self._given:
             return self._given[name]
         for other in self.objects:
-            if name in (other.file.soname, other.path):
+            if name in other.names:
                 return other
         path = self._search.find(name, one.place)
         if not path:
@@ -345,7 +343,10 @@ class Load:
             server = self._served.get(need.library.decode("utf-8", "replace"))
             if need.is_weak or server is None:
                 continue  # None: it is missing, or has come in by another name
-            if self._symbols_of(server).lacks_version(need.version):
+            key = server, need.version
+            if key not in self._lacks:
+                self._lacks[key] = self._symbols_of(server).lacks_version(need.version)
+            if self._lacks[key]:
                 version = need.version.decode("utf-8", "replace")
                 found.append(Lack(version, one.path, self._file_of(server)))
         return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 
-from cudaguard.elf.reader import STEP, ElfFile, UnreadableError, number, words
+from cudaguard.elf.reader import STEP, ElfFile, UnreadableError, number
 from cudaguard.elf.symbols import SharedObject
 from cudaguard.files import LARGEST, names_in, os, own_errors, read_bytes, read_start
 from cudaguard.model import NamedTuple
@@ -228,7 +228,7 @@ def _has_fixed_places(file: ElfFile) -> bool:
 # Source: ``fatbinary_section.h`` of CUDA; the headers of images, which are not documented, as
 # nvcc 11.8 to 13.2 have written them: held against ``cuobjdump --list-elf --list-ptx``.
 
-_LINKED, _TO_LINK, _RECORDS = ".nv_fatbin", "__nv_relfatbin", ".nvFatBinSegment"
+_LINKED, _TO_LINK, _RECORDS = b".nv_fatbin", b"__nv_relfatbin", b".nvFatBinSegment"
 _MAGIC, _RECORD_MAGIC = 0xBA55ED50, 0x466243B1
 _HEADER, _RECORD = 16, 24  # bytes
 _OF_DEVICE_LINKER = 2  # version of a record
@@ -238,8 +238,6 @@ _LETTERS = ((1 << 20, "a"), (1 << 21, "f"))
 _UNKNOWN = ""  # stands for images of kinds that are not known here
 _MOST_RECORDS = 1 << 16
 _MOST_PADDING = 1 << 12
-_SECTION, _NO_BITS = 64, 8  # bytes of an entry of the table of sections; type of one without data
-_MOST_TEXT = 1 << 20
 
 
 class GpuCode(NamedTuple):
@@ -261,7 +259,7 @@ def gpu_code(path: str) -> GpuCode:
         OSError: The file cannot be read, or its tables make no sense.
     """
     with ElfFile(path) as file:
-        sections = _sections(file)
+        sections = file.sections(_LINKED, _TO_LINK, _RECORDS)
         linked = _binaries(file, *sections.get(_LINKED, (0, 0)))
         to_link = _binaries(file, *sections.get(_TO_LINK, (0, 0)))
         if not to_link:
@@ -332,27 +330,3 @@ def _flag_of(header: bytes) -> str:
 def _order(flag: str) -> tuple[bool, int, str]:
     name, _, number = flag.partition("_")
     return name != "sm", int(number.rstrip("af")), number
-
-
-def _sections(file: ElfFile) -> dict[str, tuple[int, int]]:
-    """Return name -> (place in the file, length) of the sections about GPUs that it has.
-
-    Of several of one name the first. The loader needs none, and a file may have lost them.
-    """
-    header = file.header
-    table, size = number(header, 40, 8), number(header, 58, 2)
-    count, last = number(header, 60, 2), number(header, 62, 2)
-    if not table or size != _SECTION or not last < count:
-        return {}
-    numbers = words(file.at(table, size * count), _SECTION)
-    rows = [numbers[at : at + 8] for at in range(0, len(numbers), 8)]
-    if not last < len(rows):
-        return {}
-    texts = file.at(rows[last][3], min(rows[last][4], _MOST_TEXT))
-    found: dict[str, tuple[int, int]] = {}
-    for first, _, _, place, length, *_ in rows:
-        start = first & 0xFFFFFFFF
-        for name in (_LINKED, _TO_LINK, _RECORDS):
-            if texts.startswith(name.encode() + b"\0", start) and first >> 32 != _NO_BITS:
-                found.setdefault(name, (place, length))
-    return found

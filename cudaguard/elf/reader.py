@@ -27,7 +27,8 @@ SYMBOL_KIND = 4  # where in it binding and type are
 UNIQUE_OBJECT = 0xA1  # STB_GNU_UNIQUE and STT_OBJECT
 CXX_RUNTIME = "libstdc++.so.6"
 _END_OF_ID = b"2idE\0"
-_SEGMENT = 56  # bytes of an entry of the table of segments
+_SEGMENT, _SECTION = 56, 64  # bytes of an entry of the tables of these
+_NO_BITS, _MOST_TEXT = 8, 1 << 20  # type of a section without data; bytes of all their names
 # The dynamic section of a large library takes a few kilobytes, a soname a few dozen bytes.
 _DYNAMIC_LIMIT = 1 << 16
 _NAME_LIMIT = 1 << 10
@@ -114,6 +115,7 @@ class ElfObject:
         self.tags: dict[int, int] = {}
         self._starts: list[int] = []  # of the names of needed libraries
         self._needed: tuple[str, ...] | None = None
+        self._texts = (0, b"")  # some of the names, from a place on
 
     def some(self, address: int, length: int) -> bytes:
         """Return up to `length` bytes at an address; fewer where there are no more."""
@@ -153,14 +155,20 @@ class ElfObject:
         return self._text(self.tags[tag]) if tag in self.tags else ""
 
     def _text(self, start: int) -> str:
-        strings = self.address(DT_STRTAB)
-        name = self.some(strings + start, _NAME_LIMIT) if strings else b""
+        strings, (first, texts) = self.address(DT_STRTAB), self._texts
+        name = texts[start - first :][:_NAME_LIMIT] if start >= first else b""
+        if b"\0" not in name:
+            name = self.some(strings + start, _NAME_LIMIT) if strings else b""
         return name.partition(b"\0")[0].decode("utf-8", "replace")
 
     @property
     def needed(self) -> tuple[str, ...]:
         """The libraries it needs (its DT_NEEDED entries), in order."""
         if self._needed is None:
+            first = min(self._starts, default=0)
+            size = max(self._starts, default=0) - first + _NAME_LIMIT
+            if self._starts and size <= _START:  # they mostly stand together: one look
+                self._texts = first, self.some(self.address(DT_STRTAB) + first, size)
             self._needed = tuple(filter(None, map(self._text, self._starts)))
         return self._needed
 
@@ -263,16 +271,22 @@ class ElfFile(ElfObject):
         shift = next(o - a for o, a, size in self._loads if a <= table < a + size)
         return [table + start + shift for start in starts if self._text(start) == name]
 
-    def section(self, name: bytes, most: int) -> bytes:
-        """Return a section, or its beginning, by its name; empty where the file tells of none."""
-        table = self.at(number(self.header, 40, 8), 64 * number(self.header, 60, 2))
-        rows = words(table, 64) if self.segments else []
+    def sections(self, *names: bytes) -> dict[bytes, tuple[int, int]]:
+        """Return name -> (place in the file, length) of sections, of several the first.
+
+        The loader needs none, and a file may have lost them.
+        """
+        table, size = number(self.header, 40, 8), number(self.header, 58, 2)
+        is_usual = self.segments and table and size == _SECTION
+        rows = words(self.at(table, size * number(self.header, 60, 2)), size) if is_usual else []
         own = 8 * number(self.header, 62, 2)  # the section with the names of all
-        names = self.at(*rows[own + 3 : own + 5]) if own + 8 <= len(rows) else b""
-        for kind, offset, size in zip(rows[::8], rows[3::8], rows[4::8]):
-            if names.startswith(name + b"\0", kind & 0xFFFFFFFF):
-                return self.at(offset, min(size, most))
-        return b""
+        texts = self.at(rows[own + 3], min(rows[own + 4], _MOST_TEXT)) if own < len(rows) else b""
+        found: dict[bytes, tuple[int, int]] = {}
+        for first, *row in zip(rows[::8], rows[3::8], rows[4::8]):
+            for name in names if first >> 32 != _NO_BITS else ():
+                if texts.startswith(name + b"\0", first & 0xFFFFFFFF):
+                    found.setdefault(name, (row[0], row[1]))
+        return found
 
     def unique_ids(self) -> tuple[str, ...]:
         """Return its unique definitions that are called ``std::...::id``, as the linker writes."""

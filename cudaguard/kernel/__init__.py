@@ -307,8 +307,7 @@ def _patch_extensions() -> None:
             try:
                 module = original(loader, spec)
             except ImportError as error:
-                if is_asleep:
-                    core = core_for(_why_extension, spec, True)
+                core = core_for(_why_extension, spec, True) if is_asleep else None
                 if core is None:
                     raise
                 hide_frame(error)
@@ -385,8 +384,7 @@ def watch_ctypes() -> None:
     ctypes = sys.modules.get("ctypes")
     if ctypes is not None and RTLD_GLOBAL:
         there = object.__getattribute__(ctypes, "__dict__").get("CDLL")
-        # Otherwise nothing has come, or taken its place.
-        if there is not kernel.cdll and has_ctypes():
+        if there is not kernel.cdll and has_ctypes():  # it has come, or another in its place
             kernel.cdll = there
             why = kernel.of_loads().watch(ctypes)
             if why and may_wake():

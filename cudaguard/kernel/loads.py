@@ -57,7 +57,7 @@ class Loader:
         # Returns what it counts: additions, libraries, members of the global scope, and where
         # these are listed; or nothing.
         self.counters: Callable[[], tuple[int, ...]] = _counters
-        self.read: tuple[bytes, tuple[int, ...]] = (b"", ())  # where that stands, and that
+        self.read: tuple[bytes, bytes, tuple[int, ...]] = (b"", b"", ())  # its places, and that
         # At the last look; and the entries of the global scope then.
         self.counted: tuple[int, ...] = ()
         self.members: frozenset[int] = frozenset()
@@ -75,7 +75,7 @@ def watched_name(name: str) -> str:
     """Return the watched module that an extension is, or is part of; empty if there is none."""
     watched, package = base.kernel.watched, name
     while package and package not in watched:
-        package = package.rpartition(".")[0]
+        package = package.rpartition(".")[0] if "." in package else ""
     if "_v" in name:  # torch renames a rebuilt extension
         stem, _, number = name.rpartition("_v")
         return stem if stem in watched and number.isdigit() else package
@@ -132,9 +132,7 @@ def _judge(path: str) -> "tuple[str, tuple[str, ...] | None, bool]":
         names, found = b"", None if isinstance(error, _UNLIKE) else []
     if found is None:
         return "is cut short, or unlike others", None, False
-    needed, why, is_alone = (*found,), "", False
-    if names:
-        is_alone = not names.partition(b"dlopen")[1]
+    needed, why, is_alone = (*found,), "", names > b"" and not names.partition(b"dlopen")[1]
     for name in needed:
         if name in watched.FIRST:
             if not why and _is_in_environment(name, path):
@@ -189,7 +187,7 @@ def run_path(path: str) -> "list[str]":
         if found:
             folder = path.rpartition("/")[0]
             text = found[0].replace("$ORIGIN", folder).replace("${ORIGIN}", folder)
-            return [*filter(None, text.split(":"))]
+            return [one or "." for one in text.split(":")]  # as the loader
     return []
 
 
@@ -225,11 +223,11 @@ def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[str] | None]":
             tags, values, at = section[::16], memoryview(section).cast("Q"), 0
         address, size = values[at + 2 * tags.index(5) + 1], values[at + 2 * tags.index(10) + 1]
         places: Any = []
-        number = tags.find(tag)
-        while number >= 0:
+        number = -1
+        while tag in tags[number + 1 :]:  # quick, where most have no more
+            number = tags.find(tag, number + 1)
             if values[at + 2 * number] == tag:
                 places.append(values[at + 2 * number + 1])
-            number = tags.find(tag, number + 1)
         for kind in kinds:
             offset = address - words[first + 2]
             if kind == 1 and 0 <= offset < words[first + 4]:
@@ -238,7 +236,8 @@ def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[str] | None]":
                 if place + size > there:
                     names = _pread(file, min(size, _MOST << 8), place)
                 return names, places and [
-                    str(names[at : names.find(0, at)], "utf-8", "replace") for at in places
+                    names[at : at + _PAGE].partition(b"\0")[0].decode("utf-8", "replace")
+                    for at in places
                 ]
             first += 7
     finally:
@@ -353,16 +352,18 @@ def _counters() -> "tuple[int, ...]":
     try:
         memory = _open("/proc/self/mem", FLAGS)
         try:
-            data = _pread(memory, loader.adds + 8, loader.place) + _pread(memory, 16, loader.scope)
+            head = _pread(memory, loader.adds + 8, loader.place)
+            scope = _pread(memory, 16, loader.scope)
         finally:
             _close(memory)
     except failures():
         return ()
-    known, numbers = loader.read
-    if data != known:
-        words = memoryview(data).cast("Q")
-        numbers = words[-3], words[1], words[-1] & 0xFFFFFFFF, words[-2]
-        loader.read = data, numbers
+    known, known_scope, numbers = loader.read
+    if head != known or scope != known_scope:
+        words = memoryview(head).cast("Q")
+        place, size = numbers[3:1:-1] if scope == known_scope else memoryview(scope).cast("Q")
+        numbers = words[-1], words[1], size & 0xFFFFFFFF, place
+        loader.read = head, scope, numbers
     return numbers
 
 
@@ -378,7 +379,7 @@ def why_mapped(how: str) -> str:
             return why if base.has_ctypes() else ""
     before, now = loader.counted, loader.counters()
     pending, loader.pending = loader.pending, ()
-    if now == before:
+    if not now or now == before:
         return "" if now else _UNREADABLE
     if now == pending or (now[1:] == before[1:] and _is_at_end()):  # its own; or come and gone
         loader.counted = now

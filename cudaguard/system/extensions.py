@@ -552,6 +552,7 @@ def _constants(path: str) -> bytes:
     """Return the part of a file that has its constants; empty if it cannot be read."""
     try:
         with ElfFile(path) as file:
-            return file.section(b".rodata", _MOST) or read_start(path, _MOST)
+            place, size = file.sections(b".rodata").get(b".rodata", (0, 0))
+            return file.at(place, min(size, _MOST)) or read_start(path, _MOST)
     except own_errors(OSError, ValueError):
         return b""

@@ -9,19 +9,21 @@ import os
 import re
 from functools import cached_property
 
-from cudaguard.elf.reader import read_elf
-from cudaguard.files import names_in, program_errors, standard_library
+from cudaguard.elf.forecast import wants_executable_stack
+from cudaguard.elf.reader import ElfFile
+from cudaguard.files import names_in, program_errors, standard_library, text_in
 from cudaguard.model import NamedTuple
 from cudaguard.system.facts import Facts, bounded, searched
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
     from typing import Any
 
 _MOST_FILES = 50_000  # that are looked through in the folder of an editable install
 _LONGEST = 1000  # characters of a name and a version; they are shown, and keys of documents
 _NOT_SEARCHED = {"node_modules", "__pycache__", "site-packages"}
+_FIELD = re.compile(r"^(name|version|requires-dist):[ \t]*(.*(?:\n[ \t].*)*)", re.I | re.M)
 
 
 class Distribution(NamedTuple):
@@ -44,6 +46,7 @@ class SharedFile(NamedTuple):
     dist: str  # the name of the distribution
     needed: tuple[str, ...]  # the libraries it needs
     soname: str  # the name by which others need it
+    wants_stack: bool  # True if it asks for an executable stack
 
 
 def key_of(name: str) -> str:
@@ -87,6 +90,8 @@ def installed() -> Installed:
             unreadable.append((_place(entry), f"{type(error).__name__}: {error}"))
             continue
         first = found.setdefault(dist.key, dist)
+        if first is dist:
+            continue
         if os.path.realpath(first.folder) != os.path.realpath(dist.folder):
             hidden.append(dist)
         elif os.path.realpath(first.metadata) != os.path.realpath(dist.metadata):
@@ -95,9 +100,12 @@ def installed() -> Installed:
 
 
 def _read(entry: Any) -> Distribution:
-    # Whether a missing line is None or an error differs among releases; get() knows no errors.
-    said = entry.metadata  # is read again each time
-    name, version = said.get("Name"), said.get("Version")
+    # Not entry.metadata: to have all of it parsed took most of the time.
+    text = next(filter(None, map(entry.read_text, ("METADATA", "PKG-INFO", ""))), "")
+    said: dict[str, list[str]] = {}
+    for field, value in _FIELD.findall(text.replace("\r\n", "\n").partition("\n\n")[0]):
+        said.setdefault(field.lower(), []).append(value)
+    name, version = (said.get(field, [""])[0] for field in ("name", "version"))
     if not name or not version:
         raise ValueError(f"it has no {'version' if name else 'name'}")
     if len(name) + len(version) > _LONGEST:
@@ -105,10 +113,10 @@ def _read(entry: Any) -> Distribution:
     place = _place(entry)
     is_egg = place.endswith((".egg-info", "EGG-INFO"))  # which has a file for what it requires
     return Distribution(
-        str(name),
+        name,
         key_of(name),
-        str(version),
-        tuple(said.get_all("Requires-Dist") or (is_egg and entry.requires) or ()),
+        version,
+        tuple(said.get("requires-dist") or (is_egg and entry.requires) or ()),
         place,
         str(entry.locate_file("")) or ".",
         _source(entry.read_text("direct_url.json")),
@@ -132,13 +140,15 @@ def _source(direct_url: str | None) -> str:
     return unquote(url.path) if is_editable else ""
 
 
-def listed_files(dist: Distribution, part: str = "") -> Iterator[tuple[str, str, str]]:
+def listed_files(
+    dist: Distribution, part: str = "", starts: Container[str] | None = None
+) -> Iterator[tuple[str, str, str]]:
     """Yield (path, hash, size) of the files that a distribution lists, as it spells them.
 
-    What does not have the `part` of a line in its own may be left out.
+    Lines without the `part`, or with other `starts` up to a comma, may be left out.
     """
-    for line in dist.record.splitlines():
-        if part not in line:
+    for line in dist.record.splitlines() if part in dist.record else ():
+        if part not in line or (starts is not None and line.partition(",")[0] not in starts):
             continue
         path, *rest = line.rsplit(",", 2)  # whatever the name holds: behind it are hash and size
         if path[:1] == '"':
@@ -152,9 +162,15 @@ def shared_files(dists: Iterable[Distribution]) -> list[SharedFile]:
     found: dict[str, SharedFile] = {}
     for dist in dists:
         for path in _shared_objects(dist):
-            if path not in found and os.path.isfile(path):
-                elf = read_elf(path)
-                found[path] = SharedFile(path, dist.name, elf.needed, elf.soname)
+            if path not in found:
+                try:
+                    with ElfFile(path) as file:
+                        stack = wants_executable_stack(file.segments)
+                        names = ((), "") if file.is_truncated else (file.needed, file.soname)
+                        found[path] = SharedFile(path, dist.name, *names, stack)
+                except OSError:
+                    if os.path.isfile(path):
+                        found[path] = SharedFile(path, dist.name, (), "", False)
     return list(found.values())
 
 
@@ -226,16 +242,12 @@ def packages_distributions(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return top-level package -> (distribution, version), for those that are installed."""
     wanted = {name.partition(".")[0] for name in names}
     found: dict[str, tuple[str, str]] = {}
-    for dist in metadata_library().distributions(path=searched()):
-        try:
-            bounded(dist)
-            tops = (dist.read_text("top_level.txt") or "").split()
-            if not tops:
-                tops = [path.parts[0].partition(".")[0] for path in dist.files or ()]
-            for top in wanted.intersection(tops):
-                found.setdefault(top, (dist.metadata["Name"], dist.version))
-        except program_errors(Exception):  # broken metadata: there is no version to tell
-            pass
+    for dist in installed().found:
+        tops = text_in(dist.metadata, "top_level.txt").split()
+        paths = listed_files(dist) if not tops else ()
+        tops += (path.partition("/")[0].partition(".")[0] for path, *_ in paths)
+        for top in wanted.intersection(tops):
+            found.setdefault(top, (dist.name, dist.version))
     return found
 
 

@@ -27,8 +27,10 @@ class Programs:
 
     def alarms(self, *arguments: object, mode: str, timeout: float = 120) -> dict[str, Any]:
         """Run `alarms.py`; return what became of the alarms."""
-        words = ("--mode", mode, "--extension", self.extension, *arguments)
-        done = self.child.command(sys.executable, HERE / "alarms.py", *words, timeout=timeout)
+        env = {"CUDAGUARD_WAKE": "1"} if mode == "woken" else {}
+        words = ("--mode", mode.replace("woken", "fix"), "--extension", self.extension, *arguments)
+        command = (sys.executable, HERE / "alarms.py", *words)
+        done = self.child.command(*command, env=env, timeout=timeout)
         ends: dict[str, Any] = json.loads(done.stdout)
         return ends
 

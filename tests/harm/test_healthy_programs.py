@@ -67,15 +67,16 @@ WORK = """
 """
 
 
-@pytest.mark.parametrize("mode", ["warn", "fix"])
+@pytest.mark.parametrize("mode", ["warn", "fix", "woken"])
 @pytest.mark.parametrize("refusal", REFUSALS)
 def test_program_that_forbids_itself_things_hears_nothing(native, refusal, mode):
     library = native.extension("one")
     work = WORK.format(library=str(library))
     plain = native.bare(ALLOWED, REFUSALS[refusal], work)
     assert plain.lines[-1] == "42"
-    start = f"import cudaguard; cudaguard.install({mode!r})"
-    assert native.bare(start, ALLOWED, REFUSALS[refusal], work) == plain
+    start = f"import cudaguard; cudaguard.install({mode.replace('woken', 'fix')!r})"
+    env = {"CUDAGUARD_WAKE": "1"} if mode == "woken" else {}
+    assert native.bare(start, ALLOWED, REFUSALS[refusal], work, env=env) == plain
 
 
 # What a program has or does while the guard wakes; `cupy` is watched, and looks for a library.

@@ -31,7 +31,7 @@ MANY = [
 NUMPYS = ("lost (program)", "lost (import system)")
 
 
-@pytest.mark.parametrize("mode", ["off", "fix"])
+@pytest.mark.parametrize("mode", ["off", "fix", "woken"])
 @pytest.mark.parametrize(("situation", "sender", "error"), CASES)
 def test_no_time_limit_is_lost(programs, situation, sender, error, mode):
     words = ("--situation", situation, "--sender", sender, "--error", error, "--alarms", FEW)
@@ -41,7 +41,7 @@ def test_no_time_limit_is_lost(programs, situation, sender, error, mode):
 
 
 @pytest.mark.incidents
-@pytest.mark.parametrize("mode", ["off", "fix"])
+@pytest.mark.parametrize("mode", ["off", "fix", "woken"])
 @pytest.mark.parametrize(("situation", "sender", "error", "number"), MANY)
 def test_none_of_two_thousand_is_lost(programs, situation, sender, error, number, mode):
     assert sum(case[-1] for case in MANY) >= 2000

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import pytest
 
-from cudaguard.core.registry import Registry, built_in
 from cudaguard.features import _index
 from cudaguard.kernel import watched
 
@@ -241,10 +240,10 @@ def test_guard_is_woken_in_time(run, libraries, case):
     again, by, same = run(start, INSTALL, case.code, SHOW, CUDAGUARD_WAKE="1")
     assert (again, same) == (lines, found)
     assert by == "environment variable CUDAGUARD_WAKE"
-    if found:  # and nothing, if the kernel sleeps through it
-        _, by, lost = run(start, INSTALL, SLEEP, case.code, SHOW, may_die=True)
-        assert [one for one, *_ in lost if one != "CG812"] == []  # that is seen at any time
-        assert by == ("" if "CG840" in case.found else "cudaguard.status")
+    # And nothing, if the kernel sleeps through it.
+    _, by, lost = run(start, INSTALL, SLEEP, case.code, SHOW, may_die=True)
+    assert [one for one, *_ in lost if one != "CG812"] == []  # that is seen at any time
+    assert by == ("" if "CG840" in case.found else "cudaguard.status")
 
 
 QUIET = {
@@ -286,16 +285,82 @@ def test_guard_is_woken_by_who_asks_for_more(run, libraries, code, by):
     assert run(begin(libraries), code, SHOW)[1] == by
 
 
-def test_kernel_watches_all_modules_of_rules_and_detectors():
-    registry = Registry(built_in(), {})
-    imported = (
-        event.partition(":")[2]
-        for _, events in _index.DETECTORS
-        for event in events
-        if event.startswith("imported:")
-    )
-    names = {*registry.by_module, *registry.opt_in_orders, *_index.INITIALIZERS, *imported}
-    assert names == set(watched.WATCHED)
+# Each in a process of its own, as the guard is woken once.
+EACH = """
+for name in {!r}:
+    if not os.fork():
+        try: __import__(name)
+        except ImportError: pass
+        print(name, "-", cudaguard.status().woken_by, flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+def occasions() -> dict[str, str]:
+    """What is imported for each rule, verb and detector of the index, and what wakes the guard."""
+    modules = {one[9:] for _, heard in _index.DETECTORS for one in heard if ":" in one}
+    modules.update(_index.INITIALIZERS)
+    found = {}
+    for _, _, _, watch, _, actions, conditions in _index.RULES:
+        modules.update(watch if conditions.get("platform") != "win32" else ())
+        for verb, value in actions:
+            if {"needing", "choosing"} & _index.VERBS[verb].keys():
+                library = value.replace(".so*", ".so.12").replace("*", "")
+                name = library.replace(".", "_")
+                found[name] = f"extension {name}, which needs {library}"
+    for name in modules:
+        packages = [name[:end] for end, sign in enumerate(f"{name}.") if sign == "."]
+        found[name] = f"import of {next(one for one in packages if one in modules)}"
+    assert modules == set(watched.WATCHED)
+    return found
+
+
+def test_each_rule_verb_and_detector_of_the_index_wakes_the_guard(run, libraries, compiler):
+    found, other = occasions(), "lib" + 30 * "x"
+    needed = compiler.library(other, ANSWER, f"-Wl,-soname,{other}")
+    using = compiler.library("using", USING, f"-I{sysconfig.get_path('include')}", str(needed))
+    for name, why in found.items():
+        library = why.rpartition(" ")[2].encode().ljust(len(other), b"\0")
+        if why.startswith("import"):
+            folder = libraries / name.replace(".", "/")
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "__init__.py").touch()
+        else:
+            (libraries / f"{name}{SUFFIX}").write_bytes(
+                using.read_bytes().replace(other.encode(), library)
+            )
+    each = EACH.format(sorted(found))
+    lines, *_ = run(begin(libraries), INSTALL, each, SHOW)
+    assert lines == [f"{name} - {why}" for name, why in sorted(found.items())]
+    lines, *_ = run(begin(libraries), INSTALL, SLEEP, each, SHOW)
+    assert lines == [f"{name} - cudaguard.status" for name in sorted(found)]
+
+
+@pytest.mark.parametrize("entries", ["${ORIGIN}/away", "$ORIGIN/away", "/nowhere:", "away"])
+def test_kernel_finds_folders_of_a_run_path_as_the_loader_does(compiler, child, entries):
+    here = child.folder / "here"
+    place = here / "away" if "away" in entries else here
+    place.mkdir(parents=True)
+    near = compiler.library("libnear.so", ANSWER, "-Wl,-soname,libnear.so")
+    shutil.copy(near, place)
+    source = "int answer(void);\nint use(void) { return answer(); }\n"
+    user = shutil.copy(compiler.library("user", source, str(near), f"-Wl,-rpath,{entries}"), here)
+    code = f"""
+        import ctypes, os
+        from cudaguard.elf.reader import ElfFile
+        from cudaguard.elf.search_path import Place, SearchPath
+        from cudaguard.kernel.loads import run_path
+        user = {str(user)!r}
+        for folder in {str(here.parent)!r}, {str(here)!r}:
+            os.chdir(folder)
+            found = SearchPath().find("libnear.so", Place(user, ElfFile(user), None))
+            print(any(os.path.exists(f"{{one}}/libnear.so") for one in run_path(user)), end=" ")
+            try: print(bool(found), ctypes.CDLL(user).use())
+            except OSError: print(bool(found), "refused")
+    """
+    elsewhere = "True True 42" if "ORIGIN" in entries else "False False refused"
+    assert child.python(code).stdout.splitlines() == [elsewhere, "True True 42"]
 
 
 def test_there_is_a_case_for_every_event_and_every_moment():

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 import re
 import sys
 import time
+from collections import Counter
+from itertools import chain
 
 from cudaguard.core.checks import Check, Skipped
 from cudaguard.elf.library_facts import is_same_build, version_of
+from cudaguard.elf.process import identity
 from cudaguard.elf.reader import ElfFile
 from cudaguard.elf.search_path import Place, SearchPath
 from cudaguard.features.duplicate_libraries import findings as wording
@@ -46,10 +47,13 @@ _PLAIN = re.compile(
 def check_distributions(site: Site) -> Result:
     """Compare what distributions list."""
     findings = [wording.metadata_unreadable(*problem) for problem in site.installed.unreadable]
+    lines = (dist.record.splitlines() for dist in site.installed.found)
+    starts = Counter(chain.from_iterable({line.partition(",")[0] for line in of} for of in lines))
+    twice = {start for start, count in starts.items() if count > 1}  # the others are no double
     files = [
         (f"{dist.folder}/{path}", digest, dist.name)
         for dist in site.installed.found
-        for path, digest, _ in listed_files(dist)
+        for path, digest, _ in listed_files(dist, starts=twice)
     ]
     found = overlaps(files)
     for pair, paths in found.items():
@@ -95,6 +99,9 @@ def _altered(site: Site, known: set[str]) -> Iterator[Finding]:
 
 def _hash_of(path: str) -> str:
     """Return the SHA-256 of a file as RECORD writes it."""
+    import base64
+    import hashlib
+
     digest = hashlib.sha256()
     with open_file(path, "rb") as file:
         while part := file.read(1 << 20):
@@ -193,7 +200,7 @@ DISTRIBUTIONS = Check(
 
 def check_libraries(site: Site) -> Result:
     """Look each library up as the loader would for each of those that ask."""
-    owners = {os.path.realpath(file.path): file.dist for file in site.shared_files}
+    owners = {identity(file.path): file.dist for file in site.shared_files}
     names: dict[str, dict[str, Served]] = {}
     for asking in site.shared_files:
         for name in asking.needed:
@@ -206,7 +213,7 @@ def check_libraries(site: Site) -> Result:
             files = names.setdefault(name, {})
             if path not in files:
                 version = version_of(path, name, runtime.wheel)
-                files[path] = Served(path, {}, version, owners.get(path, ""))
+                files[path] = Served(path, {}, version, owners.get(identity(path), ""))
             files[path].askers.setdefault(asking.dist, asking.path)
     if not names:
         raise Skipped("nothing that is installed asks for a library that may be there twice")

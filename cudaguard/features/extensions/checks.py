@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
+from functools import cache
 from types import MappingProxyType
 
 from cudaguard.core.checks import Check, Skipped
 from cudaguard.core.lifecycle import activation
 from cudaguard.core.rule import values_of
-from cudaguard.elf.forecast import refuses_executable_stacks, wants_executable_stack
-from cudaguard.elf.reader import ElfFile
+from cudaguard.elf.forecast import refuses_executable_stacks
 from cudaguard.features.extensions import findings as wording
 from cudaguard.files import matches
 from cudaguard.system.extensions import (
@@ -46,7 +46,8 @@ _LIBRARY = re.compile(r"lib.+\.so(?:\.\d+)*|.+\.dll", re.IGNORECASE)
 
 def check_extensions(site: Site) -> Result:
     """Look at those that link torch or CUDA, each as if what it needs first were imported."""
-    stacks = {file.path for file in site.shared_files if _is_refused_for_its_stack(file.path)}
+    refuses = refuses_executable_stacks()
+    stacks = {file.path for file in site.shared_files if refuses and file.wants_stack}
     numpy = numpy_2()
     files = [
         file
@@ -148,24 +149,17 @@ def _may_be_opened(file: SharedFile, stacks: set[str]) -> bool:
     return is_library(file.path) and is_meant
 
 
-def _is_refused_for_its_stack(path: str) -> bool:
-    """Return True for a library that asks for an executable stack, where glibc gives none."""
-    if not refuses_executable_stacks():
-        return False
-    with suppress(OSError), ElfFile(path) as file:
-        return wants_executable_stack(file.segments)
-    return False
-
-
 def _is_for_torch(file: SharedFile) -> bool:
     return not OF_TORCH.isdisjoint(file.needed)
 
 
 def _is_for_cuda(file: SharedFile) -> bool:
-    return _is_for_torch(file) or any(
-        name in _DRIVER or (stem_of(name) and runtime_of(stem_of(name)).wheel)
-        for name in file.needed
-    )
+    return _is_for_torch(file) or any(map(_is_of_cuda, file.needed))
+
+
+@cache
+def _is_of_cuda(name: str) -> bool:
+    return name in _DRIVER or bool(stem_of(name) and runtime_of(stem_of(name)).wheel)
 
 
 def is_extension(file: str) -> bool:
