@@ -11,8 +11,8 @@ from cudaguard.features import _index
 from cudaguard.hooks.barrier import ask
 from cudaguard.hooks.caller import note_block
 from cudaguard.kernel import GUARD, kernel
+from cudaguard.model import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable

@@ -11,9 +11,8 @@ import sys
 
 from cudaguard.errors import ConfigError
 from cudaguard.files import read_bytes
-from cudaguard.model import KW_ONLY, MODE_VARIABLE, MODES, Record
+from cudaguard.model import KW_ONLY, MODE_VARIABLE, MODES, TYPE_CHECKING, Record
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, Literal, TypeVar

@@ -9,9 +9,8 @@ from __future__ import annotations
 from functools import partial
 from time import monotonic
 
-from cudaguard.model import SEVERITIES, NamedTuple, Record
+from cudaguard.model import SEVERITIES, TYPE_CHECKING, NamedTuple, Record
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any, Literal, TypeVar

@@ -6,10 +6,9 @@ Pure functions. Whether something may be done is asked of `cudaguard.core.rule`.
 from __future__ import annotations
 
 from cudaguard.core.registry import holds
-from cudaguard.model import NamedTuple
+from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system.facts import clauses, in_range, required_name, requirement_met
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 

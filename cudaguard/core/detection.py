@@ -7,9 +7,8 @@ one that fails is heard no more, is reported once, and costs the others nothing.
 from __future__ import annotations
 
 from cudaguard.hooks.barrier import ON_PURPOSE, is_own_failure, print_instead
-from cudaguard.model import NamedTuple
+from cudaguard.model import TYPE_CHECKING, NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -21,9 +21,9 @@ from cudaguard.hooks.dlopen import NOT_FOUND, RTLD_GLOBAL, RTLD_NOLOAD, LibraryL
 from cudaguard.hooks.extensions import ExtensionLoads
 from cudaguard.hooks.loader import stand_before
 from cudaguard.hooks.own_imports import is_put_off
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import peek
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from importlib.machinery import ModuleSpec

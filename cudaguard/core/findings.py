@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.rule import Permit
-from cudaguard.model import KW_ONLY, Record
+from cudaguard.model import KW_ONLY, TYPE_CHECKING, Record
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any

@@ -13,11 +13,10 @@ from cudaguard.core.reporter import command_line
 from cudaguard.files import escape, os, own_errors, program_errors, read_bytes, standard_library
 from cudaguard.hooks.caller import caller_frame, is_between, module_of
 from cudaguard.kernel import monotonic
-from cudaguard.model import NamedTuple
+from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system import peek
 from cudaguard.system.source import EXITS, Code, Effect, Import, Module, absolute, parsed
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ast
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence

@@ -15,8 +15,8 @@ from _thread import get_ident
 
 from cudaguard.files import LARGEST, open_to_write, os, own_errors
 from cudaguard.kernel import time
+from cudaguard.model import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Union

@@ -33,10 +33,9 @@ from itertools import islice, product
 
 from cudaguard.core.findings import Finding, Kind
 from cudaguard.files import os, program_errors, read_bytes
-from cudaguard.model import NamedTuple, Record
+from cudaguard.model import TYPE_CHECKING, NamedTuple, Record
 from cudaguard.system.statuses import statuses_in
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any

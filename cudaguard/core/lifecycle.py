@@ -17,9 +17,8 @@ from cudaguard.core.table import table
 from cudaguard.files import os, program_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, ImportCallbacks
 from cudaguard.hooks.loader import is_imported
-from cudaguard.model import MODE_VARIABLE
+from cudaguard.model import MODE_VARIABLE, TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any

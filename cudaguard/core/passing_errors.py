@@ -36,10 +36,10 @@ from cudaguard.files import os, own_errors, program_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
 from cudaguard.hooks.caller import caller_frame
 from cudaguard.kernel import TRACEBACK
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import peek
 from cudaguard.system.statuses import status_begun_by
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

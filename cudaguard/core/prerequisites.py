@@ -16,10 +16,10 @@ from cudaguard.errors import ImportOrderError
 from cudaguard.files import own_errors, program_errors
 from cudaguard.hooks.caller import caller_frame, describe
 from cudaguard.hooks.loader import is_imported
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import peek
 from cudaguard.system.facts import Facts
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from importlib.machinery import ModuleSpec

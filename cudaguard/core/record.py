@@ -13,9 +13,9 @@ from atexit import register
 from cudaguard import system
 from cudaguard.files import open_to_write, os, own_errors
 from cudaguard.hooks.caller import caller_frame, describe, hide_frame, importing
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import peek
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from importlib.machinery import ModuleSpec

@@ -11,10 +11,9 @@ import sys
 
 from cudaguard.core.table import table
 from cudaguard.files import os
-from cudaguard.model import Record
+from cudaguard.model import TYPE_CHECKING, Record
 from cudaguard.system import has_kernel_driver
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any

@@ -14,8 +14,8 @@ from cudaguard.core.registry import Registry, made_once
 from cudaguard.files import fixed_part, matches, os
 from cudaguard.hooks.dlopen import NOT_FOUND, RTLD_GLOBAL
 from cudaguard.hooks.loader import is_imported, is_under_way
+from cudaguard.model import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from importlib.machinery import ModuleSpec

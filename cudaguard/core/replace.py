@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cudaguard.core.reports import passes_through
 from cudaguard.core.rule import Permit, permit_for
+from cudaguard.model import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

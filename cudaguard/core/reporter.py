@@ -12,8 +12,8 @@ import sys
 from cudaguard.config import local_rank
 from cudaguard.errors import CudaGuardWarning, ForkWarning
 from cudaguard.files import open_file, os, own_errors, program_errors
+from cudaguard.model import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 

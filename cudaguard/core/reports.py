@@ -14,9 +14,8 @@ from cudaguard.errors import ImportOrderError
 from cudaguard.files import is_refused, os, program_errors
 from cudaguard.hooks.caller import caller_frame, describe
 from cudaguard.hooks.own_imports import RefusedImportError
-from cudaguard.model import Record
+from cudaguard.model import TYPE_CHECKING, Record
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 

@@ -7,9 +7,8 @@ from cudaguard.core.reports import LATER
 from cudaguard.core.rule import permit_for
 from cudaguard.errors import ImportOrderError
 from cudaguard.hooks.caller import UserLine, caller_frame, describe, frame_outside_of, module_of
-from cudaguard.model import KW_ONLY, Record
+from cudaguard.model import KW_ONLY, TYPE_CHECKING, Record
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import FrameType

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from cudaguard.model import GRADES, KW_ONLY, Record
+from cudaguard.model import GRADES, KW_ONLY, TYPE_CHECKING, Record
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any, Generic, NoReturn, TypeVar

@@ -7,9 +7,8 @@ from cudaguard.core.table import RESERVED_PREFIX, table
 from cudaguard.errors import RuleError
 from cudaguard.files.text import close_match
 from cudaguard.kernel import distributions, start_of
-from cudaguard.model import GRADES, Record, plain
+from cudaguard.model import GRADES, TYPE_CHECKING, Record, plain
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any, NoReturn, Protocol

@@ -10,9 +10,8 @@ from cudaguard import config
 from cudaguard.core.registry import InForce, Layer, built_in, entry_of
 from cudaguard.core.table import RESERVED_PREFIX, table
 from cudaguard.errors import ConfigError, RuleError
-from cudaguard.model import MODE_VARIABLE
+from cudaguard.model import MODE_VARIABLE, TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 

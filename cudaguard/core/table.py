@@ -10,9 +10,8 @@ from __future__ import annotations
 import sys
 
 from cudaguard import errors
-from cudaguard.model import GRADES, NamedTuple
+from cudaguard.model import GRADES, TYPE_CHECKING, NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from typing import Any

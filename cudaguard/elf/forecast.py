@@ -13,9 +13,8 @@ from cudaguard.elf.reader import PT_DYNAMIC, PT_GNU_STACK, STEP, ElfFile, Unread
 from cudaguard.elf.search_path import DT_FLAGS_1, Place, SearchPath, machine_of, own_machine
 from cudaguard.elf.symbols import SharedObject, Wanted
 from cudaguard.files import os, own_errors, read_start
-from cudaguard.model import NamedTuple, Record
+from cudaguard.model import TYPE_CHECKING, NamedTuple, Record
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 

@@ -16,9 +16,8 @@ from cudaguard.elf.process import Image, library_at
 from cudaguard.elf.reader import CXX_RUNTIME, ElfFile, gnu_hash, words
 from cudaguard.elf.symbols import SharedObject, Wanted
 from cudaguard.files import os, own_errors
-from cudaguard.model import NamedTuple
+from cudaguard.model import TYPE_CHECKING, NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import ExitStack

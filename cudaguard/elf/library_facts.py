@@ -8,9 +8,8 @@ import re
 from cudaguard.elf.reader import STEP, ElfFile, UnreadableError, number
 from cudaguard.elf.symbols import SharedObject
 from cudaguard.files import LARGEST, names_in, os, own_errors, read_bytes, read_start
-from cudaguard.model import NamedTuple
+from cudaguard.model import TYPE_CHECKING, NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 

@@ -15,9 +15,8 @@ import sys
 
 from cudaguard.elf.reader import PT_DYNAMIC, Budget, ElfObject, UnreadableError, segments_of, words
 from cudaguard.files import open_file, os, own_errors
-from cudaguard.model import NamedTuple
+from cudaguard.model import TYPE_CHECKING, NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any

@@ -7,9 +7,8 @@ the GNU linker writes it.
 from __future__ import annotations
 
 from cudaguard.files import open_to_read, os, own_errors
-from cudaguard.model import Record
+from cudaguard.model import TYPE_CHECKING, Record
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

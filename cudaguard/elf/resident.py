@@ -11,8 +11,8 @@ import ctypes
 from cudaguard.elf.process import Image, Memory, library_at
 from cudaguard.elf.symbols import SharedObject
 from cudaguard.files import os
+from cudaguard.model import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing_extensions import Self
 

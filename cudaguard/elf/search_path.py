@@ -11,8 +11,8 @@ import sys
 from cudaguard.elf.process import library_path
 from cudaguard.elf.reader import DT_RPATH, DT_RUNPATH, LOOKUP
 from cudaguard.files import LARGEST, os, own_errors, read_start
+from cudaguard.model import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

@@ -26,9 +26,8 @@ from cudaguard.elf.reader import (
     old_hash,
     words,
 )
-from cudaguard.model import NamedTuple
+from cudaguard.model import TYPE_CHECKING, NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

@@ -38,7 +38,6 @@ _LOCKS = ([0, 0, 1, 0, 0], [0, 1, 0, 0, 0])  # end of a re-entrant one that is o
 _UNKNOWN = "a dynamic loader that is not known"
 _PAST_US = "mapped past Python's importer"
 _UNREADABLE = "a list of libraries that cannot be read"
-_LIB = ("/", "/lib/")
 _copies: "dict[str, list[str]]" = {}  # see `copies_in_packages`
 _known: "dict[tuple[int, ...], tuple[str, tuple[str, ...] | None]]" = {}  # files, see `judged`
 
@@ -246,11 +245,7 @@ def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[str] | None]":
 
 
 def _is_in_environment(name: str, path: str) -> bool:
-    """Return True if a library can be had from Python's environment, or where a file says so.
-
-    That is the folder of the environment, one that the file names, or one of another package. Not
-    if the library is mapped: that one stays.
-    """
+    """Return True if a library is not mapped, and in a folder of the environment or of a file."""
     if name in loader.names:
         return False
     if copies_in_packages(name):
@@ -272,7 +267,7 @@ def copies_in_packages(name: str) -> "list[str]":
             try:
                 if folder.endswith("-packages"):
                     packages = [one for one in _listdir(folder) if "." not in one]
-                    files = [f"{folder}/{one}{lib}{name}" for one in packages for lib in _LIB]
+                    files = [f"{folder}/{p}{lib}{name}" for p in packages for lib in ("/", "/lib/")]
                     found += [file for file in files if _access(file, 0)]
             except failures():
                 continue

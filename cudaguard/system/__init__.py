@@ -6,8 +6,8 @@ Here is what is known at once: attributes of imported modules, a driver.
 from __future__ import annotations
 
 from cudaguard.files import os, own_errors
+from cudaguard.model import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -20,10 +20,9 @@ from functools import partial
 from io import FileIO
 from time import monotonic, sleep
 
-from cudaguard.model import NamedTuple, Record
+from cudaguard.model import TYPE_CHECKING, NamedTuple, Record
 from cudaguard.system import processes
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from multiprocessing.connection import Connection

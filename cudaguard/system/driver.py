@@ -11,10 +11,9 @@ Management" and "Context Management".
 from __future__ import annotations
 
 from cudaguard.files import os, own_errors
-from cudaguard.model import Record
+from cudaguard.model import TYPE_CHECKING, Record
 from cudaguard.system.loader_list import LoaderNews
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -9,13 +9,12 @@ from cudaguard.elf.library_facts import readable
 from cudaguard.elf.process import serving_file
 from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.files import os, own_errors, read_start
-from cudaguard.model import NamedTuple
+from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system import name_owners
 from cudaguard.system.facts import Facts, Packages
 from cudaguard.system.newer_copies import led_to
 from cudaguard.system.torch_build import PYTHON_VERSION, extensions_of, home_of, look_around
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 

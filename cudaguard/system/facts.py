@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 
 from cudaguard.files import LARGEST, os, own_errors, program_errors, read_bytes
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import peek
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from importlib.metadata import Distribution

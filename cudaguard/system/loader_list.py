@@ -16,9 +16,9 @@ from _thread import RLock
 
 from cudaguard.elf.process import ENTRY, Library, Memory, entries, first_entry, rendezvous
 from cudaguard.files import os, own_errors
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import peek
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeVar

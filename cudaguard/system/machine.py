@@ -15,9 +15,8 @@ from glob import glob
 from cudaguard.elf.reader import ElfFile
 from cudaguard.elf.search_path import Place, SearchPath
 from cudaguard.files import os, own_errors, program_errors, text_in
-from cudaguard.model import NamedTuple
+from cudaguard.model import TYPE_CHECKING, NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any

@@ -16,6 +16,7 @@ from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import Place, SearchPath
 from cudaguard.elf.symbols import SharedObject, Wanted
 from cudaguard.files import escape, os, own_errors
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.preload import (
     CUDA_FOLDERS,
     below,
@@ -26,7 +27,6 @@ from cudaguard.system.preload import (
 )
 from cudaguard.system.runtimes import runtime_of, stem_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 

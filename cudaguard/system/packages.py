@@ -12,10 +12,9 @@ from functools import cached_property
 from cudaguard.elf.forecast import wants_executable_stack
 from cudaguard.elf.reader import ElfFile
 from cudaguard.files import names_in, program_errors, standard_library, text_in
-from cudaguard.model import NamedTuple
+from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system.facts import Facts, bounded, searched
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
     from typing import Any

@@ -15,9 +15,9 @@ from glob import glob
 from cudaguard.elf.process import uses_glibc
 from cudaguard.elf.reader import BUDGET, Budget, ElfFile, read_elf
 from cudaguard.files import LARGEST, escape, os, own_errors, read_bytes, read_start
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import has_kernel_driver
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 

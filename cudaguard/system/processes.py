@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 
 from cudaguard.files import names_in, own_errors, text_in
+from cudaguard.model import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

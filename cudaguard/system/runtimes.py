@@ -8,9 +8,8 @@ its own (``libgomp-a34b3233.so.1.0.0``), and then each package has the copy that
 from __future__ import annotations
 
 from cudaguard.files import os
-from cudaguard.model import KW_ONLY, Record
+from cudaguard.model import KW_ONLY, TYPE_CHECKING, Record
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

@@ -13,9 +13,8 @@ import sys
 from functools import cached_property
 
 from cudaguard.files import LARGEST, os, own_errors, read_bytes
-from cudaguard.model import KW_ONLY, NamedTuple, Record
+from cudaguard.model import KW_ONLY, TYPE_CHECKING, NamedTuple, Record
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
     from types import CodeType

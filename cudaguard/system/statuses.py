@@ -9,9 +9,8 @@ import re
 from functools import cache
 
 from cudaguard.files import os, read_bytes
-from cudaguard.model import NamedTuple
+from cudaguard.model import TYPE_CHECKING, NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

@@ -13,11 +13,10 @@ from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import Place, SearchPath, fits
 from cudaguard.elf.symbols import SharedObject, Wanted
 from cudaguard.files import escape, names_in, open_to_read, os, own_errors, program_errors, text_in
-from cudaguard.model import NamedTuple
+from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system import peek
 from cudaguard.system.preload import CUDA_FOLDERS, below
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

@@ -11,9 +11,9 @@ from contextlib import suppress
 from tempfile import TemporaryFile
 from time import monotonic
 
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.processes import CRASHES_OF_WINDOWS
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any

@@ -16,6 +16,7 @@ from cudaguard.core.record import DUMP_SIGNAL, FAULTS
 from cudaguard.files import read_start
 from cudaguard.files.layout import Page
 from cudaguard.files.text import printable_data
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.processes import descendants, handles, state
 from cudaguard.tools.common import (
     BROKEN,
@@ -31,7 +32,6 @@ from cudaguard.tools.run.launch import Launch, program_of
 from cudaguard.tools.run.record import FaultDump, Thread, read_faults
 from cudaguard.tools.run.supervise import IS_SUPPORTED, ProgramEnd
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Mapping

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from cudaguard.files.layout import Page
 from cudaguard.files.text import printable
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.tools.common import FOUND, OK, UsageError, add_format, json_text, show
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Mapping, Sequence

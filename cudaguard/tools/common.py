@@ -15,8 +15,8 @@ from io import TextIOWrapper
 from cudaguard.files import open_to_write, write_text
 from cudaguard.files.layout import Document, Page, columns_of, is_terminal
 from cudaguard.files.text import printable
+from cudaguard.model import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Iterable, Iterator, Mapping, Sequence

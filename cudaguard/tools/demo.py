@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.child import WITHOUT_FOLDER
 from cudaguard.tools.common import USAGE, add_verbose, note
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 

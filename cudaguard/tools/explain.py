@@ -22,10 +22,10 @@ from cudaguard.core.table import table
 from cudaguard.files import read_start
 from cudaguard.files.layout import COLOR, Page
 from cudaguard.files.text import closest_id, same_id
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.tools.common import FOUND, OK, USAGE, UsageError, add_format, json_text, note, show
 from cudaguard.tools.doctor.checks import CHECKS, all_rules, check_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 

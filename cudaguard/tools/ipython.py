@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-TYPE_CHECKING = False
+from cudaguard.model import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from typing import Any
 

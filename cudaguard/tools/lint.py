@@ -18,12 +18,12 @@ from cudaguard.core.findings import counted
 from cudaguard.core.import_plan import ImportGraph
 from cudaguard.files import LARGEST, read_bytes
 from cudaguard.files.layout import Page
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.facts import Facts
 from cudaguard.system.packages import key_of
 from cudaguard.system.source import Effect, Import, Source, module_of_file, read, syntax_problem
 from cudaguard.tools.common import BROKEN, FOUND, OK, UsageError, add_format, json_text, note, show
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Callable, Iterable, Iterator, Sequence

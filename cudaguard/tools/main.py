@@ -11,9 +11,9 @@ import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 
 from cudaguard.files.text import close_match
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.tools import common
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Action, Namespace
     from collections.abc import Sequence

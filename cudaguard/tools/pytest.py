@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-TYPE_CHECKING = False
+from cudaguard.model import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Any

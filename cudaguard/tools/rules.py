@@ -10,9 +10,9 @@ import sys
 from cudaguard.core.findings import counted
 from cudaguard.files.layout import Page
 from cudaguard.files.text import printable
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.tools.common import FOUND, OK, add_format, json_text, note, show
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Mapping, Sequence

@@ -18,6 +18,7 @@ from cudaguard.features.cuda_init.findings import CONTEXT, INITIALIZED
 from cudaguard.files import write_text
 from cudaguard.files.layout import Page
 from cudaguard.files.text import printable_data
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.facts import Facts
 from cudaguard.system.processes import shell_status, signal_name
 from cudaguard.system.runtimes import runtime_of, stem_of
@@ -26,7 +27,6 @@ from cudaguard.tools.run import launch, record
 from cudaguard.tools.run.launch import program_of
 from cudaguard.tools.run.story import CRASHES, Sources, add_frame, lines_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -9,10 +9,9 @@ from __future__ import annotations
 from functools import cache
 
 from cudaguard.files.text import close_match
-from cudaguard.model import KW_ONLY, Record
+from cudaguard.model import KW_ONLY, TYPE_CHECKING, Record
 from cudaguard.system.facts import Facts, in_range
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import ModuleType

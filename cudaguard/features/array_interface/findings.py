@@ -6,8 +6,8 @@ from functools import partial
 
 from cudaguard.core.findings import Kind
 from cudaguard.features.array_interface.consumers import CONSUMERS
+from cudaguard.model import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cudaguard.core.findings import Finding
     from cudaguard.errors import ArrayInterfaceError

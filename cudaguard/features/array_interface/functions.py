@@ -19,8 +19,8 @@ from cudaguard.features.array_interface.interface import (
 )
 from cudaguard.files import program_errors
 from cudaguard.hooks.caller import caller_frame
+from cudaguard.model import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any

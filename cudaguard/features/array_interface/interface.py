@@ -18,8 +18,8 @@ from operator import index
 from cudaguard.errors import ArrayInterfaceError
 from cudaguard.features.array_interface.consumers import ANY, DENSE, FORWARD
 from cudaguard.files import os, program_errors
+from cudaguard.model import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from typing import Any

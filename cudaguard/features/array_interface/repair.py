@@ -32,8 +32,8 @@ from cudaguard.features.array_interface.interface import (
 from cudaguard.files import own_errors, program_errors
 from cudaguard.hooks.barrier import ON_PURPOSE
 from cudaguard.hooks.caller import caller_frame
+from cudaguard.model import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any

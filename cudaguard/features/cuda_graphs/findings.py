@@ -6,8 +6,8 @@ import re
 
 from cudaguard.core.findings import Kind
 from cudaguard.core.known_errors import Explainer, known_in
+from cudaguard.model import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cudaguard.core.findings import Finding
     from cudaguard.core.known_errors import KnownError

@@ -14,8 +14,8 @@ from cudaguard.errors import GraphError
 from cudaguard.features.cuda_graphs import findings
 from cudaguard.files import own_errors, program_errors
 from cudaguard.hooks.caller import frame_outside_of
+from cudaguard.model import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal, TypeVar
 

@@ -28,10 +28,10 @@ from cudaguard.hooks.caller import (
     module_of,
 )
 from cudaguard.kernel import TRACEBACK, has_ctypes
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import peek
 from cudaguard.system.driver import ABSENT, NOWHERE, Driver, DriverState
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from importlib.machinery import ModuleSpec

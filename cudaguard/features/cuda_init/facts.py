@@ -13,10 +13,9 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.table import github
-from cudaguard.model import NamedTuple, Record
+from cudaguard.model import TYPE_CHECKING, NamedTuple, Record
 from cudaguard.system import peek
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

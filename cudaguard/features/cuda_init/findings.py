@@ -6,8 +6,8 @@ import shlex
 
 from cudaguard.core.findings import FIX, Kind, of_rule, sentence, switch_off
 from cudaguard.core.table import github
+from cudaguard.model import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

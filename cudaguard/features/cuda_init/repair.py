@@ -26,12 +26,11 @@ from cudaguard.features.cuda_init import findings
 from cudaguard.features.cuda_init.detector import CudaDetector
 from cudaguard.files import os
 from cudaguard.hooks.caller import caller_frame
-from cudaguard.model import Record
+from cudaguard.model import TYPE_CHECKING, Record
 from cudaguard.system import peek
 from cudaguard.system.driver import NOT_INITIALIZED, Driver
 from cudaguard.system.statuses import meaning
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

@@ -18,10 +18,10 @@ from cudaguard.features.duplicate_libraries import findings as wording
 from cudaguard.features.duplicate_libraries.findings import Served
 from cudaguard.features.duplicate_libraries.judgement import is_older_release
 from cudaguard.files import open_file
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.packages import documents, is_shared_object, key_of, listed_files
 from cudaguard.system.runtimes import LIBRARY_PATH, runtime_of, stem_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 

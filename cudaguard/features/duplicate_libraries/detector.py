@@ -13,11 +13,11 @@ from cudaguard.elf.reader import DT_RPATH, DT_RUNPATH
 from cudaguard.elf.search_path import Place
 from cudaguard.files import os, own_errors
 from cudaguard.hooks.caller import caller_frame, describe, frame_outside, module_of
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import has_kernel_driver
 from cudaguard.system.loader_list import LoaderNews, Turn
 from cudaguard.system.runtimes import IN_PARTS, LIBRARY_PATH, Copy, Stray, first_of_each, stem_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from types import FrameType

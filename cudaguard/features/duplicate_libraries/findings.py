@@ -8,9 +8,8 @@ import site
 from cudaguard.core.findings import SHOWN, Finding, Kind, first_few, sentence
 from cudaguard.core.rule_check import rule_to_save
 from cudaguard.files import os
-from cudaguard.model import NamedTuple
+from cudaguard.model import TYPE_CHECKING, NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

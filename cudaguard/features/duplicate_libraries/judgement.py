@@ -13,12 +13,12 @@ from cudaguard.features.duplicate_libraries import findings
 from cudaguard.features.duplicate_libraries.findings import CudnnRequirement, older_than_wanted
 from cudaguard.files import escape, names_in, os, own_errors
 from cudaguard.hooks.caller import caller_frame, frame_outside, is_importing
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import peek
 from cudaguard.system.facts import Facts, requires_of
 from cudaguard.system.preload import has_driver
 from cudaguard.system.runtimes import LIBRARY_PATH, first_of_each, stem_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 

@@ -16,9 +16,9 @@ from cudaguard.elf.reader import CXX_RUNTIME, ElfFile, read_elf
 from cudaguard.elf.search_path import SearchPath
 from cudaguard.files import os, own_errors
 from cudaguard.kernel.loads import NAMESAKE
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.preload import copy_of, needed_first, path_of_copy, why_no_copy
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 

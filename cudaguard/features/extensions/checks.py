@@ -14,6 +14,7 @@ from cudaguard.core.rule import values_of
 from cudaguard.elf.forecast import refuses_executable_stacks
 from cudaguard.features.extensions import findings as wording
 from cudaguard.files import matches
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.extensions import (
     OF_TORCH,
     built_for_python,
@@ -25,7 +26,6 @@ from cudaguard.system.name_owners import cuda_of
 from cudaguard.system.runtimes import runtime_of, stem_of
 from cudaguard.system.torch_build import PYTHON_VERSION
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 

@@ -13,9 +13,9 @@ import sys
 
 from cudaguard.files import os, own_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import peek
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
 

@@ -6,10 +6,10 @@ import os
 import shlex
 
 from cudaguard.core.findings import SHOWN, Kind, first_few, listed
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.extensions import built_for_python
 from cudaguard.system.torch_build import PYTHON_VERSION
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

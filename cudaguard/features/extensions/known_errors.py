@@ -11,10 +11,10 @@ from cudaguard.elf.library_facts import in_short
 from cudaguard.elf.process import mapped_files
 from cudaguard.features.extensions import findings
 from cudaguard.files import os
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import name_owners as owners
 from cudaguard.system.preload import CUDA_FOLDERS, installed_files
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cudaguard.core.findings import Finding
     from cudaguard.core.known_errors import KnownError

@@ -10,10 +10,9 @@ from cudaguard.errors import ExtensionError
 from cudaguard.features.extensions import findings
 from cudaguard.files import os
 from cudaguard.hooks.caller import UserLine, caller_frame, describe, frame_outside_of
-from cudaguard.model import NamedTuple
+from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system.extensions import OF_TORCH, check_of_forecast
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import FrameType

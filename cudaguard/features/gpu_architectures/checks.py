@@ -9,11 +9,11 @@ from cudaguard.features.gpu_architectures import findings as wording
 from cudaguard.features.gpu_architectures.detector import look_at_torch
 from cudaguard.features.gpu_architectures.policy import code_for, dotted
 from cudaguard.files import own_errors
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.child import try_imports
 from cudaguard.system.driver import Driver
 from cudaguard.system.torch_build import mapped_copies
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -12,10 +12,10 @@ import sys
 from cudaguard.files import escape, os, own_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
 from cudaguard.hooks.caller import caller_frame, frame_outside_of
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import peek
 from cudaguard.system.loader_list import LoaderNews
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 

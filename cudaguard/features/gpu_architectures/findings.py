@@ -9,8 +9,8 @@ from cudaguard.core.findings import Finding, Kind, and_more, listed
 from cudaguard.core.table import github
 from cudaguard.features.gpu_architectures import policy
 from cudaguard.files import os
+from cudaguard.model import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cudaguard.core.request import Done, Refused
 from cudaguard.files import os
+from cudaguard.model import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

@@ -16,8 +16,8 @@ from cudaguard.core.rule import actions_of, texts_of
 from cudaguard.files import os, own_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
 from cudaguard.hooks.caller import caller_frame, describe, frame_outside_of, hide_frame
+from cudaguard.model import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any

@@ -6,8 +6,8 @@ import shlex
 
 from cudaguard.core.findings import Kind, have_it_repaired, of_rule, switch_off
 from cudaguard.files import os
+from cudaguard.model import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

@@ -11,8 +11,8 @@ import sys
 
 from cudaguard.core.request import Done
 from cudaguard.files import names_in, os
+from cudaguard.model import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

@@ -13,8 +13,8 @@ from cudaguard.core.rule import actions_of, values_of
 from cudaguard.features.import_order import calls, findings
 from cudaguard.files import LARGEST, os, own_errors, read_bytes
 from cudaguard.hooks.caller import caller_frame, is_between, is_outermost, module_of, own_blocks
+from cudaguard.model import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from types import CodeType, FrameType

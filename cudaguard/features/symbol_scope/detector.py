@@ -13,9 +13,9 @@ from cudaguard.errors import ImportOrderError
 from cudaguard.files import names_in, os, own_errors
 from cudaguard.hooks.barrier import NOTHING, ImportCallbacks
 from cudaguard.hooks.caller import caller_frame, describe
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.loader_list import LoaderNews
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from importlib.machinery import ModuleSpec

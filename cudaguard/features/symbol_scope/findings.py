@@ -5,11 +5,10 @@ from __future__ import annotations
 from cudaguard.core.findings import FIX, Kind, counted, have_it_repaired, listed, of_rule, sentence
 from cudaguard.core.rule_check import rule_to_save
 from cudaguard.files import matches, os
-from cudaguard.model import NamedTuple
+from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system.facts import Packages
 from cudaguard.system.runtimes import FAMILIES, unmarked
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

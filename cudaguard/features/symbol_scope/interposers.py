@@ -23,10 +23,10 @@ from cudaguard.features.symbol_scope.findings import (
 from cudaguard.features.symbol_scope.repair import names_library, packages_of, runtime_among
 from cudaguard.files import matches, os, own_errors
 from cudaguard.hooks.caller import caller_frame, describe, frame_outside, is_importing, module_of
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.facts import Facts, Packages
 from cudaguard.system.runtimes import FAMILIES
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

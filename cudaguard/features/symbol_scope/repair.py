@@ -15,9 +15,9 @@ from cudaguard.elf.process import mapped_libraries, serving_file
 from cudaguard.elf.reader import CXX_RUNTIME, read_elf
 from cudaguard.features.symbol_scope import findings
 from cudaguard.files import matches, os, own_errors
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.runtimes import GLOBAL_ON_PURPOSE
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 

@@ -6,10 +6,10 @@ import os
 
 from cudaguard.core.checks import Check, Skipped
 from cudaguard.features.windows_runtime import findings as wording
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.packages import listed_files
 from cudaguard.system.pe import MSVCP, functions_lacking, is_too_old, read_pe
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cudaguard.core.checks import Result
     from cudaguard.system.packages import Site

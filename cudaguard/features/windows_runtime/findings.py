@@ -6,10 +6,9 @@ import shlex
 
 from cudaguard.core.findings import Kind, guarded_command, listed, of_rule
 from cudaguard.files import os
-from cudaguard.model import NamedTuple
+from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system.pe import INSTALL_RUNTIME
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cudaguard.core.findings import Finding
     from cudaguard.core.rule import Rule

@@ -18,9 +18,9 @@ from cudaguard.features.windows_runtime import findings
 from cudaguard.features.windows_runtime.findings import RuntimeCopy
 from cudaguard.files import names_in, os, own_errors
 from cudaguard.kernel import has_ctypes
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.pe import MSVCP, in_wheels, is_too_old, read_pe, system_folder
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any

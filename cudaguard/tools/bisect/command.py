@@ -19,6 +19,7 @@ from cudaguard.core.rule_check import toml_text
 from cudaguard.files import LARGEST, read_bytes, write_text
 from cudaguard.files.layout import Page
 from cudaguard.files.text import printable_data
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.child import run_command, telling_lines
 from cudaguard.system.packages import LOCAL, STANDARD, origin_of, packages_distributions
 from cudaguard.system.source import imports_of_file
@@ -27,7 +28,6 @@ from cudaguard.tools.bisect import search
 from cudaguard.tools.bisect.search import BAD, GOOD, UNSURE
 from cudaguard.tools.run import launch
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Iterable, Mapping, Sequence

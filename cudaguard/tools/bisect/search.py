@@ -7,9 +7,8 @@ Isolating Failure-Inducing Input", IEEE TSE 28 (2002).
 
 from __future__ import annotations
 
-from cudaguard.model import Record
+from cudaguard.model import TYPE_CHECKING, Record
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 

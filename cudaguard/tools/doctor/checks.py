@@ -20,13 +20,12 @@ from cudaguard.errors import ConfigError, RuleError
 from cudaguard.features.gpu_architectures.checks import ending_words, machine_by_child
 from cudaguard.features.gpu_architectures.detector import findings_of
 from cudaguard.features.gpu_architectures.policy import Torch
-from cudaguard.model import MODE_VARIABLE, MODES
+from cudaguard.model import MODE_VARIABLE, MODES, TYPE_CHECKING
 from cudaguard.system.child import end_children, try_imports
 from cudaguard.system.facts import required_name
 from cudaguard.system.processes import cores
 from cudaguard.system.torch_build import architectures, copy_for, folder_of, look_around
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

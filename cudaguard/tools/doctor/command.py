@@ -19,12 +19,11 @@ from cudaguard.core.checks import FAIL, FAILED_ITSELF, SKIPPED, STATUSES, WARNIN
 from cudaguard.core.findings import counted
 from cudaguard.files.layout import COLOR, Page
 from cudaguard.files.text import printable_data, printable_lines
-from cudaguard.model import SEVERITIES
+from cudaguard.model import SEVERITIES, TYPE_CHECKING
 from cudaguard.system.torch_build import folder_of
 from cudaguard.tools import common
 from cudaguard.tools.run import launch
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Iterable, Mapping, Sequence

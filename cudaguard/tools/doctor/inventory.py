@@ -15,13 +15,13 @@ import sys
 from glob import glob
 
 from cudaguard.files import text_in
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.machine import kinds_of_machine, look_at_driver
 from cudaguard.system.packages import documents
 from cudaguard.system.processes import cores
 from cudaguard.system.torch_build import folder_of
 from cudaguard.tools.common import variables
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

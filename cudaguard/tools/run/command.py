@@ -15,12 +15,12 @@ from cudaguard.core.record import FAULTS, FOLDER_VARIABLE, JOURNAL
 from cudaguard.core.reports import PREREQUISITE
 from cudaguard.files import open_to_read, os
 from cudaguard.files.layout import Page
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.processes import oom_kills, state
 from cudaguard.tools.common import UsageError, add_verbose, note
 from cudaguard.tools.run import launch
 from cudaguard.tools.run.record import lines_in, read_events
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 

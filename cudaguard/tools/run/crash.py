@@ -17,6 +17,7 @@ from cudaguard.core.record import JOURNAL
 from cudaguard.files import read_bytes, write_text
 from cudaguard.files.layout import MOST, Page
 from cudaguard.files.text import printable_data
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.facts import Facts
 from cudaguard.system.processes import oom_kills, shell_status, signal_name
 from cudaguard.system.source import imports_of_file
@@ -43,7 +44,6 @@ from cudaguard.tools.run.story import (
     story_of,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any

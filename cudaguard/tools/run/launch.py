@@ -15,10 +15,9 @@ from typing import NamedTuple
 
 from cudaguard.errors import ConfigError
 from cudaguard.files import open_to_write, read_start, text_in
-from cudaguard.model import MODE_VARIABLE
+from cudaguard.model import MODE_VARIABLE, TYPE_CHECKING
 from cudaguard.tools.common import BROKEN, UsageError, add_with_arguments, program_alone
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Iterable, Mapping, Sequence

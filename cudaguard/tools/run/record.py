@@ -14,10 +14,9 @@ from cudaguard.core.findings import Finding
 from cudaguard.core.record import FAULTS, JOURNAL
 from cudaguard.core.reports import PREREQUISITE, Repaired
 from cudaguard.files import LARGEST, open_to_write, read_end, write_text
-from cudaguard.model import SEVERITIES, NamedTuple
+from cudaguard.model import SEVERITIES, TYPE_CHECKING, NamedTuple
 from cudaguard.tools.common import Scratch
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
     from typing import Any

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 from cudaguard.core.rule import INSTALL, actions_of, install_call, values_of
 from cudaguard.files import LARGEST, matches, read_bytes
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.processes import CRASHES_OF_WINDOWS, signal_name
 from cudaguard.tools.run.launch import program_of
 from cudaguard.tools.run.record import OVER
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
     from typing import Any

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from cudaguard.core.journal import Journal
 from cudaguard.core.record import DUMP_SIGNAL, DUMP_TIME_VARIABLE, FAULTS, FOLDER_VARIABLE, JOURNAL
 from cudaguard.files import names_in
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.processes import (
     CANNOT_START,
     PR_SET_CHILD_SUBREAPER,
@@ -37,7 +38,6 @@ from cudaguard.system.processes import (
 from cudaguard.tools.common import TIMEOUT, note
 from cudaguard.tools.run.record import pid_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import FrameType
