@@ -260,14 +260,13 @@ def _is_in_environment(name: str, path: str) -> bool:
 
 
 def copies_in_packages(name: str) -> "list[str]":
-    """Return the files of that name which installed packages have, in their folder or its lib."""
+    """Return the files of that name which installed packages have in their folders."""
     if name not in _copies:
         found = _copies[name] = []
         for folder in sys.path:
             try:
                 if folder.endswith("-packages"):
-                    packages = [one for one in _listdir(folder) if "." not in one]
-                    files = [f"{folder}/{p}{lib}{name}" for p in packages for lib in ("/", "/lib/")]
+                    files = [f"{folder}/{one}/{name}" for one in _listdir(folder) if "." not in one]
                     found += [file for file in files if _access(file, 0)]
             except failures():
                 continue

@@ -107,18 +107,17 @@ except ImportError as error:
 """
 
 
-@pytest.mark.parametrize("folder", ["", "/lib"])
-def test_package_that_comes_later_has_the_newest(scene, folder):
-    new = scene.shim(f"site-packages/bringing{folder}", 2, "6.0.33")
+def test_package_that_comes_later_has_the_newest(scene):
+    new = scene.shim("site-packages/bringing", 2, "6.0.33")
     new = new.rename(new.parent / SHIM)  # such packages bring no other name
     shutil.rmtree(scene.folder / "conda")
     scene.child.write("site-packages/bringing/__init__.py", "")
-    scene.extension("part", "shim_two", new, f"$ORIGIN{folder}")
+    scene.extension("part", "shim_two", new, "$ORIGIN")
     (part,) = scene.folder.glob("part.*")
     part.rename(scene.folder / "site-packages/bringing" / part.name)
     assert scene.run(LATER + IMPORT, "off").stdout.splitlines() == ["pip 1", "not found"]
     done = scene.run(LATER + IMPORT + MAPPED)
-    assert (done.stdout.splitlines(), done.stderr) == (["pip 1", new.parent.name], "")
+    assert (done.stdout.splitlines(), done.stderr) == (["pip 1", "bringing"], "")
     assert scene.run(LATER + MAPPED).stdout.splitlines() == ["pip 1", "system"]  # it never comes
 
 
