@@ -188,7 +188,7 @@ FAMILIES: dict[str, Family] = {
       "image readers can get structures of another version"),
     "xcb": Family("XCB", ("xcb_*",), "windows of graphical toolkits can use this copy, and hang"),
     "openssl": Family("OpenSSL", ("SSL_*", "CRYPTO_*", "EVP_*", "BIO_*", "X509_*", "OPENSSL_*",
-      "ERR_*"), "TLS connections (Python's ssl) can use this copy"),
+      "ERR_*"), "TLS connections (psycopg, Python's ssl) can crash or fail"),
     "sqlite": Family("SQLite", ("sqlite3*",),
       "users of SQLite (Python's sqlite3) can call this copy"),
     "curl": Family("libcurl", ("curl_*",), "users of libcurl can call this copy"),
