@@ -36,12 +36,12 @@ GENERATED = "features._index"
 # The ratchet. These only fall: whoever removes something lowers them to what is left, and what is
 # added has to make as much needless (see CONTRIBUTING.md).
 CEILINGS = {
-    "lines of the package": 32883,
+    "lines of the package": 32875,
     "modules of the package": 159,
     "lines of data in the package": 2113,
     "lines of the tests": 44697,
-    "lines loaded by install()": 700,
-    "lines loaded by install(); import ctypes": 1266,
+    "lines loaded by install()": 698,
+    "lines loaded by install(); import ctypes": 1265,
 }
 LOADED = """
 import sys
