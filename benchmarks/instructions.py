@@ -112,7 +112,9 @@ def _run(
     fixed.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
     environ = {**harness.environment(), **fixed, **more}
     # valgrind sets a variable that a rule asks for; what `site` starts comes after that.
-    code = f"import os, site; os.environ.pop('LD_LIBRARY_PATH', ''); site.main(); {code}"
+    # A few objects more decide whether a full garbage collection falls into it.
+    start = "import gc, os, site; gc.disable(); os.environ.pop('LD_LIBRARY_PATH', ''); site.main()"
+    code = f"{start}; {code}"
     command = [*tool, sys.executable, "-S", "-c", code]
     return subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
 

@@ -94,7 +94,7 @@ def test_a_check_that_fails_is_broken_and_the_others_go_on(planted, child):
         "sitecustomize.py",
         """
         import cudaguard.system.packages as d
-        def fail(*_): raise ZeroDivisionError("planted")
+        def fail(*_, **__): raise ZeroDivisionError("planted")
         d.listed_files = fail
         """,
     )
