@@ -127,10 +127,10 @@ class ScopeDetector:
             return read_scope(memory, scope, tuple(map(os.path.basename, preloaded)), belongs)
 
 
-# --- Extensions linked with -static-libstdc++, that show this runtime to everyone ----------------
+# --- C++ runtimes beside libstdc++.so.6: linked into an extension, or a file of a package ---------
 # The loader keeps one ``std::...::id`` for the process (STB_GNU_UNIQUE), by which the facets of a
 # locale are numbered, and of the rest of the runtime there are two. The second one writes no
-# numbers. So the extension is mapped from a copy in memory in which these objects are its own: as a
+# numbers. So each is mapped from a copy in memory in which these objects are its own: as a
 # compiler makes them that knows no such binding (clang, or GCC with -fno-gnu-unique).
 # Source: ``elf/dl-lookup.c`` of glibc (``do_lookup_unique``); ``memfd_create(2)``.
 
@@ -146,7 +146,7 @@ _paths: dict[object, str] = {}  # file -> the path by which its copy was mapped 
 
 
 class RuntimeDetector:
-    """Keeps a static C++ runtime private to its extension, or reports that it cannot."""
+    """Keeps another C++ runtime private to its package, or reports that it cannot."""
 
     def __init__(self, core: Dispatch) -> None:
         self._core = core
@@ -198,25 +198,22 @@ class RuntimeDetector:
         Return the one that is mapped, for a second file of it that a program opens. One that a
         package brings under another name is mapped as its own.
         """
+        from cudaguard.features.symbol_scope.findings import STATIC_RUNTIME
         from cudaguard.system.preload import open_all
 
+        if not uses_glibc():
+            return None
         if os.path.basename(library) == CXX_RUNTIME:
             return self._second_runtime(library)
         try:
-            for file in _renamed_runtimes(library) if uses_glibc() else ():
+            for file in _renamed_runtimes(library):
                 self._keep_to_itself(library, file)
+            runtime = _bound_runtime(library) if self._core.permit().acts else ""
         except own_errors(OSError, AttributeError, ImportError):  # the loader has its own words
             return None
-        if self._core.permit().acts and uses_glibc():
-            try:
-                runtime = _bound_runtime(library)
-            except own_errors(OSError, AttributeError, ImportError):  # the loader has its own words
-                return None
-            if runtime and open_all((runtime,))[0]:
-                from cudaguard.features.symbol_scope.findings import STATIC_RUNTIME
-
-                how = _UNBOUND.format(os.path.basename(library))
-                self._core.reporter.repaired(STATIC_RUNTIME.id, "first_runtime", runtime, how)
+        if runtime and open_all((runtime,))[0]:
+            how = _UNBOUND.format(os.path.basename(library))
+            self._core.reporter.repaired(STATIC_RUNTIME.id, "first_runtime", runtime, how)
         return None
 
     def _keep_to_itself(self, library: str, runtime: str) -> None:
@@ -243,7 +240,7 @@ class RuntimeDetector:
         from cudaguard.features.symbol_scope.findings import STATIC_RUNTIME, second_runtime
         from cudaguard.system.newer_copies import has_all
 
-        there = _mapped_runtime() if uses_glibc() else ""
+        there = _mapped_runtime()
         if not there or os.path.realpath(there) == os.path.realpath(library):
             return None
         frame = caller_frame()
