@@ -2,7 +2,7 @@
 
 netgen puts its OpenCASCADE into the global symbol scope: cadquery's, of another release, calls its
 functions. tensorflow does the same with its protobuf, and paddle crashes when it is imported; and
-with BoringSSL, so that psycopg crashes when it begins to encrypt.
+with BoringSSL, so that psycopg crashes when it begins to encrypt, and an SQLite without FTS5.
 """
 
 from __future__ import annotations
@@ -46,6 +46,11 @@ try:
 except psycopg.OperationalError:
     thread.join(60)
 """
+SEARCH = """
+import tensorflow, sqlite3
+sqlite3.connect(":memory:").execute("create virtual table notes using fts5(words)")
+print("there")
+"""
 SAID = "print(*sorted(found.id for found in cudaguard.status().findings))\n"
 
 
@@ -65,7 +70,12 @@ def run(child, root, cached_environment):
 
 @pytest.mark.parametrize(
     ("pins", "code", "printed"),
-    [(SHAPES, FILLET, "False"), (LEARNING, ADD, "2.0"), (LEARNING, CONNECT, "True")],
+    [
+        (SHAPES, FILLET, "False"),
+        (LEARNING, ADD, "2.0"),
+        (LEARNING, CONNECT, "True"),
+        (LEARNING, SEARCH, "there"),
+    ],
 )
 def test_later_one_is_kept_to_its_own(run, pins, code, printed):
     red = run("off", pins, code)

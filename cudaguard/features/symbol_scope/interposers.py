@@ -208,8 +208,9 @@ def _matters(found: Interposed, interposer: Interposer) -> bool:
     """Return True unless a rule knows that an interposer does no harm here.
 
     No rule knows that of what registers itself once per process, where two copies abort, nor of
-    what others have forked: BoringSSL has OpenSSL's names, and other structures.
+    what is built in other ways: BoringSSL, SQLite without FTS5, a libcurl of fewer protocols.
     """
     return not interposer.is_let_be or any(
-        matches(found.name, FAMILIES[key].names) for key in ("llvm", "protobuf", "openssl")
+        matches(found.name, FAMILIES[key].names)
+        for key in ("llvm", "protobuf", "openssl", "sqlite", "curl")
     )
