@@ -146,7 +146,6 @@ def _in_module(
             continue
         where = f"{name}:{node.lineno}"
         scope = {"re": re, **variables}
-        scope = {"re": re, **variables}
         rest = map(ast.unparse, (*node.args[1:], *(word.value for word in node.keywords)))
         flags = "|".join(text for text in rest if text.startswith("re."))
         try:

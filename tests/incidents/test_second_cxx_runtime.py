@@ -14,20 +14,17 @@ PINS = ("tesseract-robotics-nanobind==0.35.0.4", "numpy==2.4.6")
 USE = """
 import numpy
 from tesseract_robotics.tesseract_common import GeneralResourceLocator
-print("works", GeneralResourceLocator() is not None, flush=True)
-"""
-COUNT = """
-with open("/proc/self/maps") as maps:
-    print(len({line.split()[-1] for line in maps if "libstdc++" in line}))
+GeneralResourceLocator()
+print(len({line.split()[-1] for line in open("/proc/self/maps") if "libstdc++" in line}))
 """
 
 
 def test_there_is_one(child, root, cached_environment):
     def run(mode):
-        code = f"import cudaguard\ncudaguard.install({mode!r})\n{USE}{COUNT}"
+        code = f"import cudaguard\ncudaguard.install({mode!r})\n{USE}"
         python, env = cached_environment(*PINS, *OURS), {"PYTHONPATH": str(root)}
         return child.command(python, "-c", code, env=env, check=False)
 
-    assert run("off").stdout != "works True\n1\n"
+    assert run("off").stdout != "1\n"
     green = run("fix")
-    assert (green.stdout, green.stderr) == ("works True\n1\n", "")
+    assert (green.stdout, green.stderr) == ("1\n", "")

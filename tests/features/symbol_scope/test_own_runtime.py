@@ -223,8 +223,7 @@ path = os.path.join(os.path.dirname(__file__), "libstdc++.so.6")
 library = ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
 """
 COUNT = """
-with open("/proc/self/maps") as maps:
-    files = {line.split()[-1] for line in maps if "libstdc++" in line}
+files = {line.split()[-1] for line in open("/proc/self/maps") if "libstdc++" in line}
 print(len(files), owner.library._name == owner.path)
 """
 
