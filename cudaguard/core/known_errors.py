@@ -240,9 +240,8 @@ class Explainer(NamedTuple):
     # where that was said otherwise
     in_process: Callable[[Finding], Finding | None] = lambda finding: finding
     ids: Iterable[str] = ()  # of those for which it is asked
-    is_found: bool = (
-        False  # True if such an error is a finding, and not only a text that is explained
-    )
+    # True if such an error is a finding, and not only a text that is explained
+    is_found: bool = False
 
 
 # --- The search -----------------------------------------------------------------------------------
@@ -428,10 +427,8 @@ _QUIET = re.compile(
 )
 _LONGEST_LINE = 1000  # characters of a line on each side of a place
 _HALF = 8000  # characters of a line: of one longer than twice that its two ends are read
-_MOST_TRACEBACKS, _DEEPEST = (
-    100,
-    200,
-)  # tracebacks of a log that are looked at; how far in one may be
+_MOST_TRACEBACKS = 100  # tracebacks of a log that are looked at
+_DEEPEST = 200  # characters that one may be indented by
 LINES_BEFORE = 60  # lines before an ending in which its cause may be told
 
 _COLOR = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
