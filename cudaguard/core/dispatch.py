@@ -245,8 +245,8 @@ class Dispatch:
         closes = self.detection.publish("around_import", spec) if self.is_looking else []
 
         def close(error: BaseException | None) -> None:
-            for close in reversed(closes):
-                close(error)
+            for end in reversed(closes):
+                end(error)
             detection = vars(self).get("detection")
             if detection is None:
                 return
@@ -323,7 +323,7 @@ class Dispatch:
             why, _ = self.kernel.of_loads().judged(library)
             if why.startswith("is"):
                 self.detection.publish("truncated", library, None)
-            elif why:  # a runtime of its own concerns extensions alone
+            elif why and not mode & RTLD_NOLOAD:
                 needed, _, _, copies = self._looked_into(library)
                 self.native.choose(library, os.path.basename(library), needed)
         elif self.is_installed and not mode & RTLD_NOLOAD:
