@@ -39,7 +39,7 @@ CEILINGS = {
     "lines of the package": 32916,
     "modules of the package": 159,
     "lines of data in the package": 2153,
-    "lines of the tests": 44825,
+    "lines of the tests": 44827,
     "lines loaded by install()": 680,
     "lines loaded by install(); import ctypes": 1265,
 }

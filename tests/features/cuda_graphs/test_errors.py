@@ -77,7 +77,9 @@ def test_text_of_torch_is_read(text, made):
     assert "cudagraph_mark_step_begin() does not help" in finding.remedy
 
 
-@pytest.mark.parametrize(("trace", "made"), [(TRACE, f" that {MADE}"), (NO_TRACE, "")])
+@pytest.mark.parametrize(
+    ("trace", "made"), [(TRACE, f" that {MADE}"), (NO_TRACE, "")], ids=("made", "no")
+)
 def test_text_about_a_gradient(trace, made):
     finding = overwritten(GRADIENT.format(trace))
     assert finding.what.endswith(f"overwrote a gradient{made}.")
