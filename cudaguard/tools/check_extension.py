@@ -146,10 +146,11 @@ def _judged(files: Mapping[str, bool], gpus: list[Pair], *, gpu_code: bool) -> l
 
     settled: dict[object, Settled] = {}  # most extensions of a package need the same libraries
     found = {path: checked(path, settled) for path in files}
-    unnamed = [path for path, (check, _) in found.items() if check.missing_symbols]
-    if unnamed:  # not before: what is loaded here counts as loaded
+    checks = {path: check for path, (check, _) in found.items()}
+    failed = [p for p, one in checks.items() if one.missing_symbols or one.missing_libraries]
+    if failed:  # not before: what is loaded here counts as loaded
         load_demangler()
-        found.update((path, checked(path, settled)) for path in unnamed)
+        found.update((path, checked(path, None)) for path in failed)
     results = []
     for path, (check, given) in found.items():
         architectures, answers = _on_gpus(path, gpus) if check.ok is not None else ((), ())

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from cudaguard.model import TYPE_CHECKING
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Any

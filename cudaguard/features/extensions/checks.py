@@ -176,11 +176,11 @@ def is_library(file: str) -> bool:
 
 
 def checked(
-    file: str, settled: dict[object, Settled], own: Mapping[str, str] = MappingProxyType({})
+    file: str, settled: dict[object, Settled] | None, own: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[ExtensionCheck, tuple[str, ...]]:
     """Return the check of a file, and the modules that it took for imported.
 
-    What is known of the libraries of files before is in `settled`, which is added to. Its package
+    What is known of the libraries of files before is in `settled`, see `forecast`. Its package
     may have opened those of its `own` libraries (soname -> file) that the loader does not find.
     """
     given: tuple[str, ...] = ()
