@@ -12,7 +12,7 @@ from cudaguard.files import os, own_errors, read_start
 from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system import name_owners
 from cudaguard.system.facts import Facts, Packages
-from cudaguard.system.newer_copies import led_to
+from cudaguard.system.newer_copies import brings_newer
 from cudaguard.system.torch_build import PYTHON_VERSION, extensions_of, home_of, look_around
 
 if TYPE_CHECKING:
@@ -266,12 +266,11 @@ def _symbol_version(case: _Case) -> tuple[str, str]:
         f"{case.needer} needs {lack.name}, which {lack.library} does not have: it is "
         f"{'' if is_certain else 'probably '}too old"
     )
+    if brings_newer(lack):
+        package = Packages().of(lack.needed_by) or "this package"
+        return message, f"import {package}, which brings a newer one, before packages that load it"
     if "CXX" not in lack.name:
         return message, "use a build for this system, or build it here"
-    name = os.path.basename(lack.library)
-    if led_to(name, (lack.needed_by,)):
-        package = Packages().of(lack.needed_by) or "this package"
-        return message, f"import {package} before other packages in C++: it brings a newer {name}"
     remedy = (
         "use a build for this system, or load a newer libstdc++.so.6 first (in conda: conda "
         "install -c conda-forge libstdcxx-ng)"

@@ -170,6 +170,12 @@ def _had(file: str, lacks: Iterable[Lack]) -> set[Lack]:
         return set()
 
 
+def brings_newer(lack: Lack) -> bool:
+    """Return True if who needs what a library lacks has a file of that library with it."""
+    own = led_to(soname_of(lack.library), (lack.needed_by,))
+    return any(_had(file, (lack,)) for file in own)
+
+
 def newer_in_environment(soname: str, files: Iterable[str], asking: str) -> str:
     """Return a newer copy of a library where the loader would take an older one.
 

@@ -200,8 +200,8 @@ _ASKS_WHERE = frozenset((b"dladdr", b"dladdr1", b"dlinfo"))
 _OF_UNWINDER = b"dl_iterate_phdr"  # so calls one that is linked in
 
 
-def why_no_copy(file: ElfFile, symbols: SharedObject) -> str:
-    """Return why a copy of a library would not do; empty if it does."""
+def why_no_room(file: ElfFile) -> str:
+    """Return why no library can be copied into memory here; empty if it can."""
     if not uses_glibc():
         return "this C library is not glibc"
     if file.mapped_size > _LARGEST_COPY:
@@ -209,13 +209,19 @@ def why_no_copy(file: ElfFile, symbols: SharedObject) -> str:
     lines = read_start("/proc/self/limits", 1 << 12).splitlines()
     if not any(line.startswith(b"Max file size") and b"unlimited" in line for line in lines):
         return "the size of files is limited"
+    return ""
+
+
+def why_no_copy(file: ElfFile, symbols: SharedObject) -> str:
+    """Return why a copy of a library would not do; empty if it does."""
+    why = why_no_room(file)
     called = {symbol.name for symbol in symbols.wanted()}
     asking = called & _ASKS_WHERE
     if "libgcc_s.so.1" in file.needed:
         asking |= called & {_OF_UNWINDER}
-    if asking:
+    if asking and not why:
         return f"it calls {min(asking).decode()}(), and may look for files beside its own"
-    return ""
+    return why
 
 
 def copy_of(file: ElfFile, name: str, changed: Iterable[tuple[int, int]]) -> int:

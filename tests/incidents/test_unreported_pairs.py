@@ -16,7 +16,12 @@ from .pins import OURS
 
 pytestmark = ON_LINUX
 SHAPES = ("netgen-mesher==6.2.2608", "cadquery-ocp==8.0.1.1.0", "numpy")
-LEARNING = ("tensorflow-cpu==2.21.0", "paddlepaddle==3.3.1", "psycopg[binary]==3.2.9")
+LEARNING = (
+    "tensorflow-cpu==2.21.0",
+    "paddlepaddle==3.3.1",
+    "psycopg[binary]==3.2.9",
+    "pycurl==7.49.0",
+)
 FILLET = """
 import netgen.occ
 from OCP.BRepFilletAPI import BRepFilletAPI_MakeFillet
@@ -75,6 +80,7 @@ def run(child, root, cached_environment):
         (LEARNING, ADD, "2.0"),
         (LEARNING, CONNECT, "True"),
         (LEARNING, SEARCH, "there"),
+        (LEARNING, "import tensorflow, pycurl\nprint('there')\n", "there"),
     ],
 )
 def test_later_one_is_kept_to_its_own(run, pins, code, printed):

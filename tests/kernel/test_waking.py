@@ -370,17 +370,20 @@ def test_there_is_a_case_for_every_event_and_every_moment():
     assert events | moments == served | AWAKE | {ENVIRONMENT}
 
 
-def test_extension_in_cxx_wakes_where_the_environment_has_a_runtime(run, libraries, compiler):
+def test_extension_in_cxx_wakes_where_the_environment_or_a_package_has_a_runtime(
+    run, libraries, compiler
+):
     source = USING.replace("using", "cxx").replace("int used(void) { return answer(); }", "")
     flags = (f"-I{sysconfig.get_path('include')}", "-Wl,--no-as-needed", "-lstdc++")
     shutil.copy(compiler.library(f"cxx{SUFFIX}", source, *flags), libraries)
-    conda = libraries / "conda"
-    for has_one in (False, True):
-        (conda / "lib").mkdir(parents=True, exist_ok=True)
-        if has_one:
-            (conda / "lib" / "libstdc++.so.6").write_text("")
-        code = f"{INSTALL}sys.prefix = {str(conda)!r}\nimport cxx\n"
-        by = run(begin(libraries), code, SHOW)[1]
+    conda, site = libraries / "conda", libraries / "site-packages"
+    for folder in (None, conda / "lib", site / "bringing"):
+        if folder is not None:
+            folder.mkdir(parents=True)
+            (folder / "libstdc++.so.6").write_text("")
+        code = f"sys.prefix = {str(conda)!r}\nsys.path.append({str(site)!r})\nimport cxx\n"
+        by = run(begin(libraries), INSTALL, code, SHOW)[1]
         expected = "extension cxx, which needs libstdc++.so.6, of which there may be two copies"
-        assert by == (expected if has_one else "cudaguard.status")
-    os.unlink(conda / "lib" / "libstdc++.so.6")
+        assert by == ("cudaguard.status" if folder is None else expected)
+        if folder is not None:
+            os.unlink(folder / "libstdc++.so.6")

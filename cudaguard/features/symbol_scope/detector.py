@@ -222,19 +222,22 @@ class RuntimeDetector:
         from cudaguard.features.symbol_scope.findings import STATIC_RUNTIME, renamed_runtime
         from cudaguard.system.preload import path_of_copy
 
-        frame = caller_frame()
+        frame, why = caller_frame(), ""
         if self._core.permit().acts:
-            with ElfFile(runtime) as file:
-                copy = _private(runtime, file)
-            try:  # by its name it is then found there
-                _ctypes.dlopen(path_of_copy(copy), os.RTLD_NOW)
-            finally:
-                os.close(copy)
-            self._core.reporter.repaired(
-                STATIC_RUNTIME.id, "own_runtime", runtime, _PRIVATE, frame=frame
-            )
-        else:
-            self._core.reporter.found(renamed_runtime(library, runtime), frame)
+            try:
+                with ElfFile(runtime) as file:
+                    copy = _private(runtime, file)
+                try:  # by its name it is then found there
+                    _ctypes.dlopen(path_of_copy(copy), os.RTLD_NOW)
+                finally:
+                    os.close(copy)
+            except own_errors(OSError) as error:
+                why = str(error)
+            else:
+                done = (STATIC_RUNTIME.id, "own_runtime", runtime, _PRIVATE)
+                self._core.reporter.repaired(*done, frame=frame)
+                return
+        self._core.reporter.found(renamed_runtime(library, runtime, why), frame)
 
     def _second_runtime(self, library: str) -> tuple[str, Callable[[bool], None]] | None:
         from cudaguard.features.symbol_scope.findings import STATIC_RUNTIME, second_runtime
@@ -321,9 +324,15 @@ def _copied(library: str) -> int:
 
 
 def _private(library: str, file: ElfFile) -> int:
-    """Return the descriptor of a copy whose ids are its own, as are the guards of these."""
-    from cudaguard.system.preload import copy_of
+    """Return the descriptor of a copy whose ids are its own, as are the guards of these.
 
+    An OSError says why there is none.
+    """
+    from cudaguard.system.preload import copy_of, why_no_room
+
+    why = why_no_room(file)
+    if why:
+        raise OSError(why)
     unique = [(place, name.replace(b"_ZGVN", b"_ZN")) for place, name in file.unique()]
     places = [place + SYMBOL_KIND for place, name in unique if is_runtime_id(name)]
     changed = [(place, _GLOBAL | (file.at(place, 1)[0] & 0xF)) for place in places]

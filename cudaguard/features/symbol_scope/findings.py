@@ -214,13 +214,14 @@ def static_runtime(
     )
 
 
-def renamed_runtime(library: str, runtime: str) -> Finding:
+def renamed_runtime(library: str, runtime: str, why: str) -> Finding:
     """A package has a C++ runtime under a name of its own."""
     other = "install a version that uses libstdc++.so.6"
     return STATIC_RUNTIME.found(
         f"{os.path.basename(library)} uses its own C++ runtime, {os.path.basename(runtime)}.",
         f"{library} needs {runtime}",
-        remedy=f"{FIX}, which keeps that runtime to itself; or {other}",
+        f"not repaired: {why}" if why else "",
+        remedy=other if why else f"{FIX}, which keeps that runtime to itself; or {other}",
     )
 
 

@@ -119,6 +119,9 @@ def test_package_that_comes_later_has_the_newest(scene):
     done = scene.run(LATER + IMPORT + MAPPED)
     assert (done.stdout.splitlines(), done.stderr) == (["pip 1", "bringing"], "")
     assert scene.run(LATER + MAPPED).stdout.splitlines() == ["pip 1", "system"]  # it never comes
+    ask = f"print(cudaguard.check_extension('site-packages/bringing/{part.name}').remedy)"
+    told = scene.run(LATER + ask, "warn").stdout.splitlines()[-1]
+    assert told == "import bringing, which brings a newer one, before packages that load it"
 
 
 @pytest.mark.parametrize("mode", ["observe", "warn"])

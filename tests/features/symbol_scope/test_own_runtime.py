@@ -220,6 +220,12 @@ def test_library_that_shares_the_runtime_or_hides_its_own_is_kept_local(scene, k
 SECOND = """
 import ctypes, os
 path = os.path.join(os.path.dirname(__file__), "libstdc++.so.6")
+try:
+    ctypes.CDLL(path, os.RTLD_NOLOAD)
+except OSError as error:
+    assert "cannot open" not in str(error)
+else:
+    raise SystemExit("it was not there")
 library = ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
 """
 COUNT = """
@@ -270,5 +276,7 @@ def test_runtime_of_another_name_is_kept_to_itself(scene, order):
     ran = scene.bare(install(), *order, USE, SAID)
     assert (ran.lines[:2], ran.err) == (RIGHT, "")
     assert f"{RENAMED}: mapped from a copy in memory" in ran.lines[2]
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 40, 1 << 40))"
+    assert "not repaired: the size of files is" in scene.bare(limit, install(), "import owner").err
     told = scene.bare(install(mode="warn"), "import owner").err
     assert f"[CG813] libowner.so uses its own C++ runtime, {RENAMED}." in told
