@@ -39,7 +39,7 @@ CEILINGS = {
     "lines of the package": 32937,
     "modules of the package": 159,
     "lines of data in the package": 2154,
-    "lines of the tests": 44847,
+    "lines of the tests": 44840,
     "lines loaded by install()": 680,
     "lines loaded by install(); import ctypes": 1265,
 }

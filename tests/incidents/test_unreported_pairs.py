@@ -44,8 +44,7 @@ def answer():
     peer.sendall(b"S")
     print(peer.recv(1) == bytes([22]), flush=True)  # a handshake begins
     peer.close()
-thread = threading.Thread(target=answer, daemon=True)
-thread.start()
+(thread := threading.Thread(target=answer, daemon=True)).start()
 try:
     psycopg.connect(host="127.0.0.1", port=server.getsockname()[1], user="me", sslmode="require")
 except psycopg.OperationalError:

@@ -220,12 +220,8 @@ def test_library_that_shares_the_runtime_or_hides_its_own_is_kept_local(scene, k
 SECOND = """
 import ctypes, os
 path = os.path.join(os.path.dirname(__file__), "libstdc++.so.6")
-try:
-    ctypes.CDLL(path, os.RTLD_NOLOAD)
-except OSError as error:
-    assert "cannot open" not in str(error)
-else:
-    raise SystemExit("it was not there")
+try: assert not ctypes.CDLL(path, os.RTLD_NOLOAD)
+except OSError: pass
 library = ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
 """
 COUNT = """
