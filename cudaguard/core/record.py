@@ -15,6 +15,7 @@ from cudaguard.files import open_to_write, os, own_errors
 from cudaguard.hooks.caller import caller_frame, describe, hide_frame, importing
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import peek
+from cudaguard.system.processes import state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -70,8 +71,7 @@ def _keep(journal: Journal, folder: str) -> tuple[int, bool]:
     journal.record_to(os.path.join(folder, JOURNAL))
     # One process may run several programs, by exec: what follows belongs to a new one.
     words = getattr(sys, "orig_argv", [sys.executable])[1:]  # Python 3.10 and later
-    rank = {} if _is_worker(words) else _rank()
-    details = {"parent": os.getppid(), "program": words, **rank}
+    details = {"parent": os.getppid(), "program": words, **({} if _is_worker(words) else _rank())}
     journal.note("start", sys.executable, details=details)
     try:
         return write_faults(os.path.join(folder, f"{FAULTS}{os.getpid()}"))
@@ -200,7 +200,7 @@ class _Children:
             os.unlink(self._path_of_faults(pid))
 
     def _note_kill(self, pid: int, number: int) -> None:
-        if number:
+        if number and state(pid) != "Z":  # else it was dead (uvicorn)
             self._journal.note("kill", str(pid), details={"signal": int(number)})
 
     def _path_of_faults(self, pid: int) -> str:

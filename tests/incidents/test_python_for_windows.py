@@ -59,10 +59,12 @@ def windows(child, root):
         command = (WINE, home / "DLLs" / "python.exe", *map(str, arguments))
         if on_terminal:
             settings = (f"{name}={value}" for name, value in variables.items())
-            start = partial(subprocess.Popen, cwd=child.folder)
-            words = map(str, ("env", *settings, *command))
-            return Terminal(lambda *all, **how: start(all, **how), *words)
-        return child.command(*command, env=variables, check=check, timeout=300)
+            words, start = map(str, ("env", *settings, *command)), subprocess.Popen
+            return Terminal(lambda *all, **how: start(all, cwd=child.folder, **how), *words)
+        command = partial(child.command, *command, env=variables, check=check, timeout=300)
+        done = command()
+        # Now and then, on a busy machine, wine ends like that before Python has begun.
+        return command() if done.returncode == 1 and not done.stdout + done.stderr else done
 
     return run
 
