@@ -191,6 +191,38 @@ def open_all(files: Iterable[str]) -> tuple[tuple[str, ...], OSError | None]:
     return tuple(opened), error
 
 
+def open_by_name(file: ElfFile, folders: dict[str, str]) -> None:
+    """Open libraries by their names, each from its folder; an OSError says why one is refused.
+
+    By a path, one without a soname would not be found by its name later. So a library for the
+    machine of `file` is made in memory that needs these, and has nothing else: `elf(5)`.
+    """
+    import _ctypes
+    from struct import pack
+
+    texts = [b"", os.fsencode(":".join(folders.values())), *map(os.fsencode, folders)]
+    starts = [sum(len(text) + 1 for text in texts[:number]) for number in range(len(texts))]
+    strings, begin = b"\0".join((*texts, b"")), 64 + 3 * 56
+    entries = [(29, starts[1]), *((1, start) for start in starts[2:])]  # DT_RUNPATH, DT_NEEDED
+    end = begin + 16 * (len(entries) + 5)
+    # DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_SYMENT, DT_NULL
+    entries += [(5, end), (6, 0), (10, len(strings)), (11, 24), (0, 0)]
+    size, dynamic = end + len(strings), end - begin
+    image = file.header[:24] + pack("<QQQ", 0, 64, 0) + file.header[48:52]
+    image += pack("<6H", 64, 56, 3, 0, 0, 0)
+    # PT_LOAD, PT_DYNAMIC, PT_GNU_STACK
+    image += pack("<IIQQQQQQ", 1, 6, 0, 0, 0, size, size, 1 << 16)
+    image += pack("<IIQQQQQQ", 2, 6, begin, begin, begin, dynamic, dynamic, 8)
+    image += pack("<IIQQQQQQ", 0x6474E551, 6, 0, 0, 0, 0, 0, 16)
+    image += b"".join(pack("<QQ", *entry) for entry in entries) + strings
+    copy = os.memfd_create("names")
+    try:
+        os.pwrite(copy, image, 0)
+        _ctypes.dlopen(path_of_copy(copy), os.RTLD_NOW)
+    finally:
+        os.close(copy)
+
+
 # --- Copies in memory, of which some bytes are changed --------------------------------------------
 # Source: ``memfd_create(2)``.
 

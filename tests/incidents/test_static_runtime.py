@@ -163,6 +163,7 @@ def test_module_comes_again(run):
 BESIDE = SOURCE.replace("out <<", "int beside(); out << (beside() ?").replace(
     '"all "', '"all " : "")'
 )
+NAMELESS = "// without a soname\n"
 # As an unwinder does that is linked in.
 WALKS = "dl_iterate_phdr([](dl_phdr_info *, size_t, void *) { return 0; }, nullptr); "
 WALKING = BESIDE.replace("int beside();", "int beside(); " + WALKS).replace(
@@ -177,6 +178,7 @@ OPENING = SOURCE.replace("out <<", 'if (dlopen("libbeside.so", RTLD_LAZY)) out <
     ("library", "source", "flags", "why"),
     [
         ("int beside() { return 1; }", BESIDE, ["libbeside.so"], ""),
+        (f"{NAMELESS}int beside() {{ return 1; }}", BESIDE, ["-L.", "-lbeside"], ""),
         ("int beside() { return 1; }", WALKING, ["libbeside.so", "-static-libgcc"], ""),
         (
             'extern "C" int PyInit_leading(); int beside() { return (long)PyInit_leading != 1; }',
@@ -190,7 +192,7 @@ OPENING = SOURCE.replace("out <<", 'if (dlopen("libbeside.so", RTLD_LAZY)) out <
 def test_library_that_its_own_folder_has(run, child, library, source, flags, why):
     """A copy lies elsewhere: what it needs is opened first, where that changes nothing else."""
     for name, text, *more in (
-        ("libbeside.so", library, "-Wl,-soname,libbeside.so"),
+        ("libbeside.so", library, *([] if NAMELESS in library else ["-Wl,-soname,libbeside.so"])),
         ("leading.so", source, STATIC, *flags, "-ldl", "-Wl,-rpath,$ORIGIN"),
     ):
         file = child.write(name.replace(".so", ".cpp"), text)
