@@ -11,6 +11,8 @@ import signal
 
 import pytest
 
+import cudaguard
+
 from .marks import ON_LINUX
 from .pins import OURS
 
@@ -86,6 +88,8 @@ def test_later_one_is_kept_to_its_own(run, pins, code, printed):
     red = run("off", pins, code)
     assert red.returncode in (1, -signal.SIGABRT, -signal.SIGSEGV)
     assert printed not in red.stdout.split()
+    if red.returncode == 1:
+        assert cudaguard.explain(red.stderr).id == "CG878"
     green = run("fix", pins, code, SAID)
     assert green.stdout.splitlines()[-2:] == [printed, ""]
     assert "[CG" not in green.stderr
