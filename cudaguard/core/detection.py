@@ -58,9 +58,9 @@ class Detection:
             except BaseException:  # the program's: it has ended the look, not a fault of ours
                 if entry not in self._made or self._made[entry] is not None:
                     self._begin_anew()
-                news.go_on()
+                news.begin_at()
                 raise
-        news.go_on()
+        news.begin_at()
 
     def _begin_anew(self) -> None:
         """Begin again at the next load: something of the program's has ended the first look."""

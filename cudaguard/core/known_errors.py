@@ -98,7 +98,7 @@ class KnownError(Record):
         """Return what a message means, with what is to be named in the texts."""
         # A noun may have another text where a group of the pattern fits: `why.gone`.
         special = (name.partition(".") for name in self.nouns)
-        chosen = {n: self.nouns[f"{n}.{group}"] for n, _, group in special if group in words}
+        chosen = {n: self.nouns[f"{n}.{g}"].format_map(words) for n, _, g in special if g in words}
         words = {**self.nouns, **chosen, **words}
         return Finding(
             self.id,
@@ -280,8 +280,7 @@ def _surest(hits: Iterable[Hit | None]) -> Hit | None:
 
 
 def _best_in(text: str, known: tuple[KnownError, ...], flags: int) -> Hit | None:
-    endings = endings_of(text)
-    if not endings:  # no log
+    if not (endings := endings_of(text)):  # no log
         return _best(text, _hits(text, known, range(len(text)), flags))
     vague: Hit | None = None
     is_another = is_aftermath = False

@@ -212,8 +212,8 @@ def _has_note(error: BaseException) -> bool:
 
 GENERAL_ID = "CG756"
 _parts = cache(partial(sections_in, os.path.join(os.path.dirname(__file__), "parts.ini")))
-# Characters; of frames before an error, and of what only begins a status's words.
-_LONGEST_LINE, _BEFORE, _SHORT = 1000, 4000, 80
+# Characters; of frames before an error, of words after it, of what only begins a status's words.
+_LONGEST_LINE, _BEFORE, _NEAR, _SHORT = 1000, 4000, 400, 80
 
 
 @cache
@@ -235,9 +235,8 @@ def _acts(section: str) -> list[KnownError]:
 
 def general_in(text: str, streams: list[str], *, acts_alone: bool = False) -> Hit | None:
     """Return a general answer, of what has failed and whose it is; or if that is clear alone."""
-    sections = ("said",) if acts_alone else ("said", "any", "acts")
-    is_ours = _has("field", text)
-    hits = (best_in(text, _acts(one), streams) for one in sections if is_ours)
+    sections = ("said",) if acts_alone else ("said", "any", "acts", "advised")
+    hits = (best_in(text, _acts(one), streams) for one in sections) if _has("field", text) else ()
     hit = next(filter(None, hits), None)
     if hit is not None or acts_alone:
         return hit
@@ -273,7 +272,7 @@ def _named(section: str, text: str) -> tuple[str, str] | None:
 def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None:
     """Return what an act means; None where the line tells of no error, or names none who speaks."""
     text, thing = match.string, (match.groupdict().get("thing") or "").strip(" .:'\"")
-    line, is_said = line_at(text, match.end() - 1), section == "said"
+    line, is_said = line_at(text, match.end() - 1), section in ("said", "advised")
     rest = line.replace(thing, "") if is_said else line
     is_loud = not is_quiet(text, match.end()) or (is_said and _has("errors", text))
     is_own = not thing or re.search(r"[ (]|_[fb]wd|_cuda", thing)
@@ -282,7 +281,9 @@ def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None
     actor = _named("actors", rest)  # what is said of CUDA is of its user
     actor = None if is_said and actor and actor[0] == "CUDA" else actor
     package = None if section == "acts" or (actor and not is_said) else _named("packages", rest)
-    if not (is_said or actor or package):
+    own = re.search(_parts()["texts"]["advice"][0], text[match.start() : match.end() + _NEAR])
+    advice = own and f'do as it says: "{own[0].strip()}"', act.nouns[">"].replace("{thing}", thing)
+    if not (is_said or actor or package) or not any(advice):
         return None
     who, run = package or actor or ("this program", "")
     before = "" if package else text[max(0, match.end() - _BEFORE) : match.end()]
@@ -294,7 +295,7 @@ def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None
         said = f"{said} (found: {found[1]})"
     return act.with_words(
         said=re.sub("^this", "This", said),
-        advice=act.nouns[">"].replace("{thing}", thing),
+        advice="; else ".join(filter(None, advice)),
         decides=install or act.nouns.get("$") or run or act.nouns["decides"],
     )
 

@@ -112,11 +112,6 @@ def declared() -> Mapping[str, Verb]:
     return {verb.name: verb for entry in table.index.TABLES for verb in table.resolve(entry)}
 
 
-def verb_of(action: Mapping[str, Any]) -> str:
-    """Return the verb of an action of a rule that was checked."""
-    return next((key for key in action if key in table.index.VERBS), "")
-
-
 # --- the checker ---------------------------------------------------------------------------------
 
 
@@ -128,7 +123,7 @@ def fault_in(action: object, rule: Rule, show: Show) -> tuple[str, str] | None:
         right = show({example.name: example.example})
         return "actions", f"expected a table such as {right}, got {show(action)}"
     found = [key for key in action if key in verbs]
-    if rule.id.startswith(RESERVED_PREFIX) and not found and verb_of(action):
+    if rule.id.startswith(RESERVED_PREFIX) and not found and table.index.VERBS.keys() & action:
         return None  # a function of its feature
     if len(found) != 1:
         return "actions", f"got {show(action)}: {_wrong_verbs(action, found, show)}"

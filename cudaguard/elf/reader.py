@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Read = Callable[[int, int], bytes]
 
 PT_LOAD, PT_DYNAMIC, PT_GNU_STACK = 1, 2, 0x6474E551
-_DT_NULL, _DT_NEEDED = 0, 1
+_DT_NULL, DT_NEEDED = 0, 1
 DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_HASH, DT_GNU_HASH = 5, 6, 10, 4, 0x6FFFFEF5
 DT_SONAME, DT_RPATH, DT_RUNPATH = 14, 15, 29
 SYMBOL = 24  # bytes of an entry of the symbol table
@@ -133,7 +133,7 @@ class ElfObject:
         for tag, value in zip(entries[::2], entries[1::2]):
             if tag == _DT_NULL:
                 return True
-            if tag == _DT_NEEDED:
+            if tag == DT_NEEDED:
                 self._starts.append(value)
             else:
                 self.tags[tag] = value

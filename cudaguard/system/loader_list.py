@@ -76,16 +76,12 @@ class LoaderList:
         self._turn = Turn()
         self._begins_at = (0, 0)
 
-    def begin_at(self, last: int, members: int) -> None:
-        """Show the list as it was when an entry (by address) was the last, until `go_on` is called.
+    def begin_at(self, last: int = 0, members: int = 0) -> None:
+        """Show the list as it was when an entry (by address) was the last, until called again.
 
         The search list had so many `members` then.
         """
         self._begins_at = last, members
-
-    def go_on(self) -> None:
-        """Take what was mapped since for new."""
-        self._begins_at = (0, 0)
 
     def changes(self) -> int:
         """Look whether anything has changed; return `news`.

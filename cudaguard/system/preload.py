@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from glob import glob
 
+from cudaguard.elf import reader as elf
 from cudaguard.elf.process import uses_glibc
 from cudaguard.elf.reader import BUDGET, Budget, ElfFile, read_elf
 from cudaguard.files import LARGEST, escape, os, own_errors, read_bytes, read_start
@@ -191,33 +192,31 @@ def open_all(files: Iterable[str]) -> tuple[tuple[str, ...], OSError | None]:
     return tuple(opened), error
 
 
-def open_by_name(file: ElfFile, folders: dict[str, str]) -> None:
-    """Open libraries by their names, each from its folder; an OSError says why one is refused.
+def open_by_name(file: ElfFile, libraries: dict[str, str]) -> None:
+    """Open libraries by their names; an OSError says why one is refused.
 
-    By a path, one without a soname would not be found by its name later. So a library for the
-    machine of `file` is made in memory that needs these, and has nothing else: `elf(5)`.
+    By its path, one without a soname would not be found by its name later. So a library for the
+    machine of `file` is made in memory that needs them, from their folders. Source: ``elf(5)``.
     """
     import _ctypes
     from struct import pack
 
-    texts = [b"", os.fsencode(":".join(folders.values())), *map(os.fsencode, folders)]
-    starts = [sum(len(text) + 1 for text in texts[:number]) for number in range(len(texts))]
+    folders = ":".join(map(os.path.dirname, libraries.values()))
+    texts = [b"", os.fsencode(folders), *map(os.fsencode, libraries)]
+    _, runpath, *needed = [sum(len(text) + 1 for text in texts[:i]) for i in range(len(texts))]
     strings, begin = b"\0".join((*texts, b"")), 64 + 3 * 56
-    entries = [(29, starts[1]), *((1, start) for start in starts[2:])]  # DT_RUNPATH, DT_NEEDED
-    end = begin + 16 * (len(entries) + 5)
-    # DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_SYMENT, DT_NULL
-    entries += [(5, end), (6, 0), (10, len(strings)), (11, 24), (0, 0)]
-    size, dynamic = end + len(strings), end - begin
+    size = 16 * (len(needed) + 6)
+    tags = [(elf.DT_RUNPATH, runpath), *((elf.DT_NEEDED, start) for start in needed)]
+    tags += [(elf.DT_STRTAB, begin + size), (elf.DT_SYMTAB, 0), (elf.DT_STRSZ, len(strings))]
+    tags += [(_DT_SYMENT, 24), (0, 0)]
+    parts = [(1, 0, size + begin + len(strings)), (2, begin, size), (0x6474E551, 0, 0)]
     image = file.header[:24] + pack("<QQQ", 0, 64, 0) + file.header[48:52]
-    image += pack("<6H", 64, 56, 3, 0, 0, 0)
-    # PT_LOAD, PT_DYNAMIC, PT_GNU_STACK
-    image += pack("<IIQQQQQQ", 1, 6, 0, 0, 0, size, size, 1 << 16)
-    image += pack("<IIQQQQQQ", 2, 6, begin, begin, begin, dynamic, dynamic, 8)
-    image += pack("<IIQQQQQQ", 0x6474E551, 6, 0, 0, 0, 0, 0, 16)
-    image += b"".join(pack("<QQ", *entry) for entry in entries) + strings
+    image += pack("<6H", 64, 56, len(parts), 0, 0, 0)
+    for kind, start, length in parts:  # PT_LOAD, PT_DYNAMIC, PT_GNU_STACK; to read and write
+        image += pack("<IIQQQQQQ", kind, 6, start, start, start, length, length, 1 << 16)
     copy = os.memfd_create("names")
     try:
-        os.pwrite(copy, image, 0)
+        os.pwrite(copy, image + b"".join(pack("<QQ", *tag) for tag in tags) + strings, 0)
         _ctypes.dlopen(path_of_copy(copy), os.RTLD_NOW)
     finally:
         os.close(copy)
@@ -226,6 +225,7 @@ def open_by_name(file: ElfFile, folders: dict[str, str]) -> None:
 # --- Copies in memory, of which some bytes are changed --------------------------------------------
 # Source: ``memfd_create(2)``.
 
+_DT_SYMENT = 11
 _LARGEST_COPY = 1 << 27  # bytes that are mapped of a library: they are copied, and stay
 # Who asks for these may look for files beside its own, and a copy lies nowhere.
 _ASKS_WHERE = frozenset((b"dladdr", b"dladdr1", b"dlinfo"))

@@ -166,12 +166,9 @@ BESIDE = SOURCE.replace("out <<", "int beside(); out << (beside() ?").replace(
 NAMELESS = "// without a soname\n"
 # As an unwinder does that is linked in.
 WALKS = "dl_iterate_phdr([](dl_phdr_info *, size_t, void *) { return 0; }, nullptr); "
-WALKING = BESIDE.replace("int beside();", "int beside(); " + WALKS).replace(
-    "#include <sst", "#include <link.h>\n#include <sst"
-)
-OPENING = SOURCE.replace("out <<", 'if (dlopen("libbeside.so", RTLD_LAZY)) out <<').replace(
-    "#include <sst", "#include <dlfcn.h>\n#include <sst"
-)
+WALKING = "#include <link.h>\n" + BESIDE.replace("int beside();", "int beside(); " + WALKS)
+OPENING = SOURCE.replace("out <<", 'if (dlopen("libbeside.so", RTLD_LAZY)) out <<')
+OPENING = f"#include <dlfcn.h>\n{OPENING}"
 
 
 @pytest.mark.parametrize(
@@ -287,9 +284,7 @@ def test_module_that_refuses_itself_is_asked_once(run, child):
         puts("asked"); fflush(stdout);
         PyErr_SetString(PyExc_ImportError, "not here"); return nullptr; }""",
     )
-    file = child.write(
-        "refusing.cpp", source.replace("#include <sst", "#include <cstdio>\n#include <sst")
-    )
+    file = child.write("refusing.cpp", f"#include <cstdio>\n{source}")
     command = [COMPILER, "-shared", "-fPIC", f"-I{sysconfig.get_path('include')}", STATIC]
     subprocess.run([*command, "-DNAME=refusing", "-o", built, file], check=True, timeout=120)
     code = "try:\n    import refusing\nexcept ImportError as error:\n    print(error)\n"

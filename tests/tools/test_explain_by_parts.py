@@ -119,11 +119,20 @@ def test_each_actor_is_told_with_each_act(word, who, acts):
             assert found.what == f"{act}.".format(who=who)
 
 
-@pytest.mark.parametrize("act", PARTS["said"])
+@pytest.mark.parametrize("act", [*PARTS["said"], *PARTS["advised"]])
 def test_act_that_counts_whoever_speaks_does_so_in_texts_of_this_field_alone(act):
     found = cudaguard.explain(SAID["told"][act].replace("ACME", "vllm"))
     assert re.fullmatch(re.sub(r"\\{\w+\\}", ".+", re.escape(f"{act}.")), found.what)
     assert "ACME" not in SAID["told"][act] or cudaguard.explain(SAID["told"][act]) is None
+
+
+def test_what_the_message_itself_advises_goes_first():
+    said = "RuntimeError: vllm: rows=2 is {}. {} rows=1 or off. Please report it at x.org"
+    both = cudaguard.explain(said.format("unsupported", "Please use")).remedy
+    assert both.startswith('do as it says: "Please use rows=1 or off"; else update')
+    alone = cudaguard.explain(said.format("odd", "Try")).remedy
+    assert alone == 'do as it says: "Try rows=1 or off"'
+    assert cudaguard.explain(said.format("odd", "It has")) is None
 
 
 SHORT = [words for one in STATUSES if one.library == "cuda" for words in one.words

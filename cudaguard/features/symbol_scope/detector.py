@@ -135,6 +135,7 @@ class ScopeDetector:
 # Source: ``elf/dl-lookup.c`` of glibc (``do_lookup_unique``); ``memfd_create(2)``.
 
 _PRIVATE = "mapped from a copy in memory, in which its C++ runtime is its own"
+_REFUSED = "the loader refuses a copy of it"
 _UNBOUND = "loaded before {}, which has parts of it"
 # Some names of `std::random_device`, and one of a whole runtime.
 _PARTS = (
@@ -181,9 +182,8 @@ class RuntimeDetector:
                 def ended(is_mapped: bool) -> None:
                     os.close(copy)
                     if not is_mapped and key not in _paths:
-                        why = "the loader refuses a copy of it"
-                        said = static_runtime(extension, library, names, describe(frame), why)
-                        self._core.reporter.found(said, frame)
+                        said = (extension, library, names, describe(frame), _REFUSED)
+                        self._core.reporter.found(static_runtime(*said), frame)
                     elif is_mapped:
                         _paths[key] = path
                         done = (STATIC_RUNTIME.id, "own_runtime", extension, _PRIVATE)
@@ -350,27 +350,24 @@ def _why_not(library: str, file: ElfFile) -> str:
     """
     from cudaguard.elf.search_path import Place, SearchPath
     from cudaguard.elf.symbols import SharedObject
-    from cudaguard.system.preload import is_mapped, open_all, open_by_name, why_no_copy
+    from cudaguard.system.preload import is_mapped, open_by_name, why_no_copy
 
     itself, place, search = SharedObject(file), Place(library, file, None), SearchPath()
     why = "it is mapped already" if is_mapped(library) else why_no_copy(file, itself)
     if why:
         return why
     beside = [name for name in file.needed if not is_mapped(name) and not search.find(name)]
-    files, nameless = {name: search.find(name, place) for name in beside}, {}
+    files = {name: search.find(name, place) for name in beside}
     for name, path in files.items():
         with ElfFile(path) as needed:
-            if needed.soname != name:
-                nameless[name] = os.path.dirname(path)
             taken = SharedObject(needed).taken_from(itself)
         if taken:
             return f"{name}, which it needs, uses its {taken}"
-    _, error = open_all(files.values())
-    if nameless:  # a copy would ask for them by these names, and find nothing
-        open_by_name(file, nameless)
+    if files:
+        open_by_name(file, files)
     opens = any(symbol.name == b"dlopen" for symbol in itself.wanted())
     for folder in (place.runpath or place.rpath) if opens else ():
         for name in names_in(folder):
             if ".so" in name and name != os.path.basename(library) and not is_mapped(name):
                 return f"it may open {name}, which its own folder has"
-    return str(error or "")
+    return ""
