@@ -127,7 +127,7 @@ class Repairs:
         """Constructor of requests; takes the arguments of `Request` from the entry on."""
         from cudaguard.core.request import Request
 
-        return lambda *asked, **more: Request(self, *asked, **more)
+        return partial(Request, self)
 
     def tell(self, request: Request, outcomes: Outcomes | None) -> int:
         """Tell the outcomes; return how much was done."""
