@@ -163,7 +163,7 @@ def _namesake(path: str, needed: "tuple[str, ...]") -> str:
     for name in names:  # which grows
         for folder in folders if "-" in name else ():  # auditwheel has named it
             own = f"{folder}/{name}"
-            if own not in loader.looked_at:
+            if own not in loader.looked_at and own not in looked_at:
                 looked_at.add(own)
                 try:
                     mine, there = _read(own)[1] or [], loader.names.get(name)
