@@ -337,7 +337,7 @@ class Dispatch:
         if self._is_looking_now():
             self.detection.before_load()
 
-    def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], None]] | None:
+    def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], object]] | None:
         """Decide about extensions to be loaded with RTLD_GLOBAL (see `LoaderFlags`)."""
         self.start_detection()
         return self.native.scope_of_extensions(module)

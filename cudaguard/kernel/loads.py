@@ -251,27 +251,24 @@ def _is_in_environment(name: str, path: str) -> bool:
         return False
     if copies_in_packages(name):
         return True
-    for folder in {f"{sys.prefix}/lib", f"{sys.base_prefix}/lib", *run_path(path)}:
-        try:
-            if any(one.startswith(name) for one in _listdir(folder)):
-                return True
-        except failures():
-            continue
-    return False
+    folders = {f"{sys.prefix}/lib", f"{sys.base_prefix}/lib", *run_path(path)}
+    return any(one.startswith(name) for folder in folders for one in _names_in(folder))
 
 
 def copies_in_packages(name: str) -> "list[str]":
     """Return the files of that name which installed packages have in their folders."""
-    if name not in _copies:
-        found = _copies[name] = []
-        for folder in sys.path:
-            try:
-                if folder.endswith("-packages"):
-                    files = [f"{folder}/{one}/{name}" for one in _listdir(folder) if "." not in one]
-                    found += [file for file in files if _access(file, 0)]
-            except failures():
-                continue
+    if name not in _copies:  # one call of the system for each package, once
+        sites = [one for one in sys.path if isinstance(one, str) and one.endswith("-packages")]
+        files = (f"{f}/{one}/{name}" for f in sites for one in _names_in(f) if "." not in one)
+        _copies[name] = [file for file in files if _access(file, 0)]
     return _copies[name]
+
+
+def _names_in(folder: str) -> "list[str]":
+    try:
+        return list(_listdir(folder))
+    except failures():
+        return []
 
 
 def is_absent(error: OSError, name: str) -> bool:

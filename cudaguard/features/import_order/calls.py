@@ -94,7 +94,6 @@ def check_calls(request: Request) -> None:
         pattern = action.get("sharing", "")
         if pattern not in is_meant:
             tops = {name.partition(".")[0] for name in texts_of(action["before"])}
-            # Nearly nobody has these; whoever has them may have a second file.
             there = (os.path.exists(f"{f or '.'}/{top}") for f in sys.path for top in tops)
             is_meant[pattern] = any(there) and _is_doubled(pattern)
         if is_meant[pattern]:
