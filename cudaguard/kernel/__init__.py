@@ -476,8 +476,8 @@ def distributions(path: "Iterable[object]", known: "Iterable[object]" = ()) -> "
             names = _listdir(folder or ".") if _access(folder or ".", 0) else ()
         except failures():  # a zip file, or a folder that may not be read
             continue
-        infos = (name for name in names if name.endswith((".dist-info", ".egg-info")))
-        yield from (f"{folder or '.'}/{name}" for name in infos)
+        for name in [one for one in names if one.endswith((".dist-info", ".egg-info"))]:
+            yield f"{folder or '.'}/{name}"
 
 
 def start_of(path: str) -> bytes:
