@@ -317,8 +317,6 @@ class Dispatch:
         """
         copies: list[Any] = []
         self.scan_missed_loads()
-        if mode & RTLD_GLOBAL:
-            self.start_detection()  # to tell what it makes global from what was
         if self.is_installed and os.sep in library:
             why, _ = self.kernel.of_loads().judged(library)
             if why.startswith("is"):
@@ -339,7 +337,7 @@ class Dispatch:
         if self._is_looking_now():
             self.detection.before_load()
 
-    def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], None]] | None:
+    def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], object]] | None:
         """Decide about extensions to be loaded with RTLD_GLOBAL (see `LoaderFlags`)."""
         self.start_detection()
         return self.native.scope_of_extensions(module)
@@ -350,9 +348,10 @@ class Dispatch:
         """Look at what a load has changed; `extension` is empty for a load by ctypes."""
         if not self.is_installed:
             return
+        is_looking = self._is_looking_now()  # before others read the list, as it is by now
         if self.journal.is_written:
             self.recording.ended(library)
-        if self._is_looking_now():
+        if is_looking:
             by, is_global = self.flags.set_by if extension else ("", ""), bool(flags & RTLD_GLOBAL)
             self.detection.loaded(library, extension, is_global=is_global, flags_by=by)
 

@@ -39,6 +39,7 @@ else:
 
 BUILT_IN = "built-in"
 _MACHINE = os.uname().machine if hasattr(os, "uname") else ""
+_USUAL = {"platform": sys.platform}  # what most rules ask
 
 
 class RuleEntry:
@@ -64,7 +65,7 @@ class RuleEntry:
 
     def applies(self) -> bool | None:
         """Return True if all conditions of the rule hold here; None if others are to be asked."""
-        is_so = holds(self._when, sys.platform, _MACHINE, os.environ)
+        is_so = self._when == _USUAL or holds(self._when, sys.platform, _MACHINE, os.environ)
         return None if is_so and "more" in self._when else is_so
 
     @property

@@ -127,7 +127,7 @@ class Repairs:
         """Constructor of requests; takes the arguments of `Request` from the entry on."""
         from cudaguard.core.request import Request
 
-        return lambda *asked, **more: Request(self, *asked, **more)
+        return partial(Request, self)
 
     def tell(self, request: Request, outcomes: Outcomes | None) -> int:
         """Tell the outcomes; return how much was done."""
@@ -264,13 +264,13 @@ class NativeRepairs:
     def _map(self, entry: str, row: RuleEntry, spec: ModuleSpec, *more: object) -> int:
         return self._repairs.do(entry, [row], spec.name, spec.origin, *more, can_raise=True)
 
-    def scope_of_library(self, library: str) -> tuple[bool, Callable[[], None]] | None:
+    def scope_of_library(self, library: str) -> tuple[bool, Callable[[], object]] | None:
         """Decide about a library to be loaded with RTLD_GLOBAL (see `LibraryLoads`)."""
         name = os.path.basename(library)
         fitting = [item for item in self._with_moment("opening") if matches(name, (item[2],))]
         return self._scope(fitting, library, name, is_file=True)
 
-    def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], None]] | None:
+    def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], object]] | None:
         """Decide about extensions to be loaded with RTLD_GLOBAL (see `LoaderFlags`)."""
         fitting = [item for item in self._with_moment("opening") if _covers(item[0], module)]
         subject = f"extension modules of {module.partition('.')[0]}"
@@ -278,20 +278,14 @@ class NativeRepairs:
 
     def _scope(
         self, fitting: list[tuple[RuleEntry, str, str]], source: str, subject: str, *, is_file: bool
-    ) -> tuple[bool, Callable[[], None]] | None:
+    ) -> tuple[bool, Callable[[], object]] | None:
         repairs = self._repairs
         for row, entry, _ in fitting:
             for request in repairs.requests(entry, [row], source):
                 scope = repairs.table.resolve(entry)(request, subject, is_file)
                 if scope is not None:
-                    return scope[0], self._opened(request, scope[1])
+                    return scope[0], partial(repairs.tell, request, scope[1])
         return None
-
-    def _opened(self, request: Request, outcomes: Outcomes) -> Callable[[], None]:
-        def opened() -> None:
-            self._repairs.tell(request, outcomes)
-
-        return opened
 
     def _beginning_as(self, moment: str, names: Iterable[str]) -> tuple[str, ...]:
         """Return those that may be meant at a moment: nearly none, and matching is not light."""

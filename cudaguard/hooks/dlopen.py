@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cudaguard.hooks.barrier import Host
 
     # Given a library or module: None, or whether it stays local and what to call afterwards.
-    Decide = Callable[[str], "tuple[bool, Callable[[], None]] | None"]
+    Decide = Callable[[str], "tuple[bool, Callable[[], object]] | None"]
 
 RTLD_GLOBAL: int = getattr(os, "RTLD_GLOBAL", 0)  # 0: the platform has no symbol scopes
 RTLD_NOLOAD: int = getattr(os, "RTLD_NOLOAD", 0)

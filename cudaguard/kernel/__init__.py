@@ -142,6 +142,7 @@ class GuardFinder:
         self.retired: type | None = None  # of a finder that has had our place
         self.thread = _local()  # .busy: the modules that it is looking for
         self.stand_ins: list[StandIn] = []
+        self.without_plugins: list[object] = []  # folders of sys.path
 
     @of_import_system
     def find_spec(
@@ -212,11 +213,13 @@ class GuardFinder:
         self.loads = self.loads or _found(f"{__name__}.loads")
         return self.loads
 
-    @staticmethod
-    def has_plugins() -> bool:
+    def has_plugins(self) -> bool:
         """Return True if a distribution has rules of its own; which, the guard finds out."""
-        files = (f"{one}/entry_points.txt" for one in distributions(list(sys.path)))
-        return any(b"[cudaguard.rules]" in start_of(file) for file in files if _access(file, 0))
+        path, known = list(sys.path), self.without_plugins
+        files = (f"{one}/entry_points.txt" for one in distributions(path, known))
+        found = any(b"[cudaguard.rules]" in start_of(file) for file in files if _access(file, 0))
+        self.without_plugins = known if found else [*filter(None, path)]
+        return found
 
 
 kernel = GuardFinder()
@@ -245,9 +248,7 @@ class StandIn:
 
 def wake(reason: str) -> "Any":
     """Load the guard, have it take over if that has not happened, and return its core."""
-    activation = load("cudaguard.api").activation
-    activation.take_over(reason)
-    return activation.core
+    return _woken(reason).activation.core
 
 
 def load(name: str) -> "Any":
@@ -420,10 +421,9 @@ GUARD = Guard()
 def install(mode: "object", *settings: object) -> Guard:
     """Put the guard up, or have the kernel stand in for it: see `cudaguard.install`."""
     word = mode if isinstance(mode, str) and mode in _MODES.values() else None
-    usual = ((), (), (), None, None, False)
-    is_plain = word is mode and all(one is other for one, other in zip(settings, usual))
+    is_usual = all(one is other for one, other in zip(settings, ((), (), (), None, None, False)))
     try:
-        why = install_kernel(word) if is_plain else "install() with settings"
+        why = install_kernel(word) if word is mode and is_usual else "install() with settings"
     except contained():
         return GUARD
     if why:
@@ -466,19 +466,18 @@ def install_kernel(mode: "str | None", *, is_alone: bool = False) -> str:
     return ""
 
 
-def distributions(path: "Iterable[object]") -> "Iterator[str]":
-    """Yield the folders that describe what is installed in folders of ``sys.path``."""
+def distributions(path: "Iterable[object]", known: "Iterable[object]" = ()) -> "Iterator[str]":
+    """Yield the folders that describe what is installed in folders of ``sys.path``, but `known`."""
     own = os.__file__.rpartition(os.sep)[0]  # of the standard library
     for folder in path:
-        if not isinstance(folder, str) or folder in (own, f"{own}{LIB_DYNLOAD[:-1]}"):
+        if not isinstance(folder, str) or folder in (own, f"{own}{LIB_DYNLOAD[:-1]}", *known):
             continue
         try:
             names = _listdir(folder or ".") if _access(folder or ".", 0) else ()
         except failures():  # a zip file, or a folder that may not be read
             continue
-        for name in names:
-            if name.endswith((".dist-info", ".egg-info")):
-                yield f"{folder or '.'}/{name}"
+        for name in [one for one in names if one.endswith((".dist-info", ".egg-info"))]:
+            yield f"{folder or '.'}/{name}"
 
 
 def start_of(path: str) -> bytes:
@@ -496,5 +495,6 @@ def start_of(path: str) -> bytes:
 
 
 def _woken(reason: str) -> "Any":
-    wake(reason)
-    return sys.modules["cudaguard.api"]
+    api = load("cudaguard.api")
+    api.activation.take_over(reason)
+    return api

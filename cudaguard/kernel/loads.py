@@ -29,7 +29,7 @@ _UNLIKE = (LookupError, TypeError, ValueError)  # of reading what is not as it s
 _CXX_RUNTIME, _OWN_RUNTIME = "libstdc++.so.6", b"2idE\0"  # how a variable of its names ends
 _PART = b"13random_device"  # is another one in each release, and newer compilers add it
 _NEEDED, NAMESAKE = 1, "as another package does"
-_RUN_PATHS = (29, 15)  # the second where there is not the first
+_RUN_PATH, _OLD_RUN_PATH = 29, 15  # the second where there is not the first
 _START = 1 << 14  # bytes; headers and names of most extensions lie there
 _MOST = 1 << 16  # of what is counted or read in one piece
 _MOST_FILES = 256
@@ -158,11 +158,12 @@ def _namesake(path: str, needed: "tuple[str, ...]") -> str:
     """Return a library of its own folders that is there from elsewhere, and has other needs."""
     if loader.takes_all:
         why_mapped("")
-    folders, names, looked_at = run_path(path), list(needed), set()
+    names, looked_at = list(needed), set()
+    folders = run_path(path) if "-" in "".join(names) else ()
     for name in names:  # which grows
         for folder in folders if "-" in name else ():  # auditwheel has named it
             own = f"{folder}/{name}"
-            if own not in loader.looked_at:
+            if own not in loader.looked_at and own not in looked_at:
                 looked_at.add(own)
                 try:
                     mine, there = _read(own)[1] or [], loader.names.get(name)
@@ -178,16 +179,13 @@ def _namesake(path: str, needed: "tuple[str, ...]") -> str:
 
 def run_path(path: str) -> "list[str]":
     """Return the folders that a library names, in which what it needs is looked for."""
-    for tag in _RUN_PATHS:
-        try:
-            _, found = _read(path, tag)
-        except failures():
-            break
-        if found:
-            folder = path.rpartition("/")[0]
-            text = found[0].replace("$ORIGIN", folder).replace("${ORIGIN}", folder)
-            return [one or "." for one in text.split(":")]  # as the loader
-    return []
+    try:
+        _, found = _read(path, _RUN_PATH)
+    except failures():
+        return []
+    folder = path.rpartition("/")[0]
+    texts = (text.replace("$ORIGIN", folder).replace("${ORIGIN}", folder) for text in found or ())
+    return [one or "." for text in texts for one in text.split(":")]  # as the loader
 
 
 def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[str] | None]":
@@ -222,6 +220,7 @@ def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[str] | None]":
             tags, values, at = section[::16], memoryview(section).cast("Q"), 0
         address, size = values[at + 2 * tags.index(5) + 1], values[at + 2 * tags.index(10) + 1]
         places: Any = []
+        tag = _OLD_RUN_PATH if tag == _RUN_PATH and tag not in tags else tag
         number = -1
         while tag in tags[number + 1 :]:  # quick, where most have no more
             number = tags.find(tag, number + 1)
@@ -231,6 +230,8 @@ def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[str] | None]":
             offset = address - words[first + 2]
             if kind == 1 and 0 <= offset < words[first + 4]:
                 place = words[first + 1] + offset
+                if tag != _NEEDED:  # of all names only this one
+                    place, size, places = place + sum(places[:1]), _PAGE, places and [0]
                 names = start[place : place + size]
                 if place + size > there:
                     names = _pread(file, min(size, _MOST << 8), place)
@@ -250,27 +251,24 @@ def _is_in_environment(name: str, path: str) -> bool:
         return False
     if copies_in_packages(name):
         return True
-    for folder in (f"{sys.prefix}/lib", f"{sys.base_prefix}/lib", *run_path(path)):
-        try:
-            if any(one.startswith(name) for one in _listdir(folder)):
-                return True
-        except failures():
-            continue
-    return False
+    folders = {f"{sys.prefix}/lib", f"{sys.base_prefix}/lib", *run_path(path)}
+    return any(one.startswith(name) for folder in folders for one in _names_in(folder))
 
 
 def copies_in_packages(name: str) -> "list[str]":
     """Return the files of that name which installed packages have in their folders."""
-    if name not in _copies:
-        found = _copies[name] = []
-        for folder in sys.path:
-            try:
-                if folder.endswith("-packages"):
-                    files = [f"{folder}/{one}/{name}" for one in _listdir(folder) if "." not in one]
-                    found += [file for file in files if _access(file, 0)]
-            except failures():
-                continue
+    if name not in _copies:  # one call of the system for each package, once
+        sites = [one for one in sys.path if isinstance(one, str) and one.endswith("-packages")]
+        files = (f"{f}/{one}/{name}" for f in sites for one in _names_in(f) if "." not in one)
+        _copies[name] = [file for file in files if _access(file, 0)]
     return _copies[name]
+
+
+def _names_in(folder: str) -> "list[str]":
+    try:
+        return list(_listdir(folder))
+    except failures():
+        return []
 
 
 def is_absent(error: OSError, name: str) -> bool:

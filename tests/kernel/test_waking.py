@@ -267,6 +267,14 @@ def test_kernel_sleeps_through_what_concerns_nobody(run, libraries, code):
         assert (by, found) == ("cudaguard.status", [])
 
 
+@pytest.mark.parametrize("name", ["libgcc_s.so.1", "./libtaker.so"])
+def test_detectors_look_after_a_global_load_only_if_one_knows_the_library(run, libraries, name):
+    look = "\nprint('cudaguard.core.detection' in sys.modules)"
+    load = f"ctypes.CDLL({name!r}, {GLOBAL})"
+    lines, by, _ = run(begin(libraries), "cudaguard.install()\n", load, look, SHOW)
+    assert (lines[-1], by) == (str("taker" in name), f"{name}, which ctypes makes global")
+
+
 @pytest.mark.parametrize(
     ("code", "by"),
     [

@@ -93,16 +93,21 @@ def check_calls(request: Request) -> None:
     for action in actions_of(request.rule, "check_call"):
         pattern = action.get("sharing", "")
         if pattern not in is_meant:
-            from cudaguard.system.preload import all_installed
-
-            own = all_installed(pattern)
-            others = all_installed(f"*.libs/{os.path.basename(pattern)}") if own else ()
-            names = {os.path.basename(file) for file in own}
-            is_meant[pattern] = any(
-                os.path.basename(file) in names and file not in own for file in others
-            )
+            tops = {name.partition(".")[0] for name in texts_of(action["before"])}
+            there = (os.path.exists(f"{f or '.'}/{top}") for f in sys.path for top in tops)
+            is_meant[pattern] = any(there) and _is_doubled(pattern)
         if is_meant[pattern]:
             watch_calls(request, action["check_call"], functools.partial(_tell, request, action))
+
+
+def _is_doubled(pattern: str) -> bool:
+    """Return True if a package has bundled a file of the name of one that a pattern finds."""
+    from cudaguard.system.preload import all_installed
+
+    own = all_installed(pattern)
+    names = {os.path.basename(file) for file in own}
+    others = all_installed(f"*.libs/{os.path.basename(pattern)}") if own else ()
+    return any(os.path.basename(file) in names and file not in own for file in others)
 
 
 def _tell(request: Request, action: Mapping[str, Any], *_: object) -> bool:

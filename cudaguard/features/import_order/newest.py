@@ -70,8 +70,8 @@ def _in_next_packages(soname: str, watched: str) -> list[str]:
     """Return the copies in the folders of packages that the program imports later."""
     from cudaguard.kernel.loads import copies_in_packages
 
-    found = {file: file.rpartition("-packages/")[2] for file in copies_in_packages(soname)}
-    of = {file: inside.partition("/")[0] for file, inside in found.items()}
+    found = copies_in_packages(soname)
+    of = {file: file.rpartition("-packages/")[2].partition("/")[0] for file in found}
     if not of:
         return []
     from cudaguard.core.import_plan import upcoming

@@ -27,20 +27,10 @@ def add_plugin(program, value, *, name="target", folder="plug-1.0.dist-info", co
     program.write("plug.py", code)
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ("plug:RULE", "needed target"),
-        ("plug:BOTH", "needed other target"),
-        ("plug:Holder.rules", "needed target"),
-        ("plug:GENERATED", "needed target"),
-        ("plug:RULE [extra]", "needed target"),
-    ],
-)
-def test_value_is_a_rule_or_an_iterable_and_is_in_force_for_the_import_that_hit(
-    program, value, expected
-):
-    add_plugin(program, value)
+@pytest.mark.parametrize("value", ["RULE", "BOTH", "Holder.rules", "GENERATED", "RULE [extra]"])
+def test_value_is_a_rule_or_an_iterable_and_is_in_force_for_the_import_that_hit(program, value):
+    add_plugin(program, f"plug:{value}")
+    expected = "needed other target" if value == "BOTH" else "needed target"
     assert program.output("cudaguard.install(); import target; print(order(), found())") == [
         "plug-in imported",
         f"{expected} ",
@@ -161,25 +151,15 @@ def test_plugin_that_lies_beside_a_script(child, word, is_run):
 
 
 @pytest.mark.parametrize(
-    ("variable", "configuration", "expected"),
-    [
-        ("", "false", ["target"]),
-        ("1", "false", ["plug-in imported", "needed target"]),
-        ("0", "true", ["target"]),
-        ("", "true", ["plug-in imported", "needed target"]),
-    ],
+    ("variable", "configuration", "is_used"),
+    [("", "false", False), ("1", "false", True), ("0", "true", False), ("", "true", True)],
 )
-def test_variable_beats_configuration(program, variable, configuration, expected):
+def test_variable_beats_configuration(program, variable, configuration, is_used):
     add_plugin(program, "plug:RULE")
     path = program.write("c.toml", f"plugins = {configuration}\n")
-    assert (
-        program.output(
-            "cudaguard.install(config=sys.argv[1]); import target; print(order())",
-            path,
-            env={"CUDAGUARD_PLUGINS": variable},
-        )
-        == expected
-    )
+    code = "cudaguard.install(config=sys.argv[1]); import target; print(order())"
+    found = program.output(code, path, env={"CUDAGUARD_PLUGINS": variable})
+    assert found == (["plug-in imported", "needed target"] if is_used else ["target"])
 
 
 def test_plugins_are_not_looked_for_in_off(program):
@@ -192,6 +172,17 @@ def test_rule_of_a_plugin_can_be_disabled_by_id(program):
     assert program.output(
         "cudaguard.install(disable=['PLUG1']); import target; print(order())"
     ) == ["plug-in imported", "other target"]
+
+
+def test_folder_without_plugins_is_looked_through_once(program):
+    program.write("site/other-1.dist-info/entry_points.txt", "[console_scripts]\na = b:c\n")
+    code = """
+        read, _ = [], sys.path.append("site")
+        sys.addaudithook(lambda event, args: event == "open" and read.append(str(args[0])))
+        cudaguard.install()
+        print(bool(cudaguard.status().woken_by), sum("other-1" in file for file in read))
+        """
+    assert program.output(code) == ["True 1"]
 
 
 def test_plugin_on_a_path_that_is_added_later_is_found_at_the_first_watched_import(program):
