@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudaguard.core.findings import Kind
 from cudaguard.core.passing_errors import explainers
-from cudaguard.core.rule_check import KINDS, declared, toml_text, verb_of
+from cudaguard.core.rule_check import KINDS, declared, toml_text
 from cudaguard.core.table import table
 from cudaguard.features.array_interface.consumers import (
     CONSUMERS,
@@ -156,7 +156,11 @@ def _rule(rule: Rule) -> tuple[str, ...]:
     applies = [" or ".join(f"`{item}`" for item in rule.dist)] if rule.dist else []
     applies += [text for key, value in rule.when.items() for text in _condition(key, value)]
     does = [f"needs `{name}`" for name in rule.needs]
-    does += list(dict.fromkeys(f"`{verb_of(action)}`" for action in rule.actions))
+    does += list(
+        dict.fromkeys(
+            f"`{key}`" for action in rule.actions for key in action if key in table.index.VERBS
+        )
+    )
     state = "unproven" if rule.verified is None else "reproduced"
     return (
         rule.id, _code(rule.watch), "; ".join(applies) or "any", _names_as_code(rule.title),

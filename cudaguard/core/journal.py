@@ -41,7 +41,7 @@ class Journal:
         self._unwritable = unwritable
         self._asked = ""
         self._path = ""
-        self._record = ""
+        self.record = ""  # of ``cudaguard run``, which tells why the program has died
         self._written: dict[tuple[str, str], int] = {}  # kind and name: how often
         self._quoted: Callable[[str], str] = repr
 
@@ -59,13 +59,13 @@ class Journal:
     @property
     def is_written(self) -> bool:
         """True if events are copied to a file."""
-        return bool(self._path or self._record)
+        return bool(self._path or self.record)
 
     def note(self, kind: str, name: str, where: str = "", details: Details = None) -> None:
         """Record one event, in the files together with its details; never raises."""
         event = (kind, name, time(), get_ident(), where)
         self._seen.append(event)
-        if self._path or self._record:
+        if self._path or self.record:
             self._write(event, details)
 
     def write_to(self, path: str) -> None:
@@ -80,15 +80,10 @@ class Journal:
             except own_errors(OSError) as error:  # the working directory is gone
                 self._unwritable(path, error)
 
-    @property
-    def is_recorded(self) -> bool:
-        """True below ``cudaguard run``, which tells why the program has died."""
-        return bool(self._record)
-
     def record_to(self, path: str) -> None:
         """Copy every later event to a file as well, for ``cudaguard run``; an absolute path."""
         self._prepare()
-        self._record = path
+        self.record = path
 
     def _prepare(self) -> None:
         # Now, not at the first event: that may come in the middle of any import. It is what
@@ -111,15 +106,15 @@ class Journal:
                 line["details"] = details if isinstance(details, dict) else details.to_dict()
             data = f"{_json_of(line, self._quoted)}\n".encode()
         except own_errors(Exception) as error:
-            self._path = self._record = ""
+            self._path = self.record = ""
             if path:
                 self._unwritable(path, error)
             return
-        if self._record and self._is_news(event[:2]):
+        if self.record and self._is_news(event[:2]):
             try:
-                _append(self._record, data, os.O_APPEND)
+                _append(self.record, data, os.O_APPEND)
             except own_errors(Exception):  # a full disk; or the command's folder has gone before us
-                self._record = ""
+                self.record = ""
         if self._path:
             try:
                 _append(path, data, os.O_APPEND | os.O_CREAT)

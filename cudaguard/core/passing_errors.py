@@ -171,7 +171,7 @@ def _note(reporter: Reporter, error: BaseException, *, is_printed: bool) -> None
     finding = explain_error(error, with_context=False, is_guarded=reporter.mode != "off")
     if finding is None or finding.id in reporter.silenced:
         return
-    if finding.command.startswith("cudaguard run") and reporter.journal.is_recorded:
+    if finding.command.startswith("cudaguard run") and reporter.journal.record:
         return
     exact, is_found = in_this_process(finding)
     if exact is None:

@@ -198,34 +198,29 @@ def open_by_name(file: ElfFile, libraries: dict[str, str]) -> None:
     By its path, one without a soname would not be found by its name later. So a library for the
     machine of `file` is made in memory that needs them, from their folders. Source: ``elf(5)``.
     """
-    import _ctypes
     from struct import pack
 
     folders = ":".join(map(os.path.dirname, libraries.values()))
     texts = [b"", os.fsencode(folders), *map(os.fsencode, libraries)]
     _, runpath, *needed = [sum(len(text) + 1 for text in texts[:i]) for i in range(len(texts))]
     strings, begin = b"\0".join((*texts, b"")), 64 + 3 * 56
-    size = 16 * (len(needed) + 6)
+    size = 16 * (len(needed) + 5)
     tags = [(elf.DT_RUNPATH, runpath), *((elf.DT_NEEDED, start) for start in needed)]
     tags += [(elf.DT_STRTAB, begin + size), (elf.DT_SYMTAB, 0), (elf.DT_STRSZ, len(strings))]
-    tags += [(_DT_SYMENT, 24), (0, 0)]
     parts = [(1, 0, size + begin + len(strings)), (2, begin, size), (0x6474E551, 0, 0)]
     image = file.header[:24] + pack("<QQQ", 0, 64, 0) + file.header[48:52]
     image += pack("<6H", 64, 56, len(parts), 0, 0, 0)
     for kind, start, length in parts:  # PT_LOAD, PT_DYNAMIC, PT_GNU_STACK; to read and write
         image += pack("<IIQQQQQQ", kind, 6, start, start, start, length, length, 1 << 16)
     copy = os.memfd_create("names")
-    try:
-        os.pwrite(copy, image + b"".join(pack("<QQ", *tag) for tag in tags) + strings, 0)
-        _ctypes.dlopen(path_of_copy(copy), os.RTLD_NOW)
-    finally:
-        os.close(copy)
+    image += b"".join(pack("<QQ", *tag) for tag in (*tags, (0, 0)))
+    os.pwrite(copy, image + strings, 0)
+    open_copy(copy)
 
 
 # --- Copies in memory, of which some bytes are changed --------------------------------------------
 # Source: ``memfd_create(2)``.
 
-_DT_SYMENT = 11
 _LARGEST_COPY = 1 << 27  # bytes that are mapped of a library: they are copied, and stay
 # Who asks for these may look for files beside its own, and a copy lies nowhere.
 _ASKS_WHERE = frozenset((b"dladdr", b"dladdr1", b"dlinfo"))
@@ -277,6 +272,16 @@ def path_of_copy(copy: int) -> str:
 
 
 _numbers = iter(range(1 << 30))
+
+
+def open_copy(copy: int) -> None:
+    """Have the loader map a copy, and close it; an OSError says why it is refused."""
+    import _ctypes
+
+    try:
+        _ctypes.dlopen(path_of_copy(copy), os.RTLD_NOW)
+    finally:
+        os.close(copy)
 
 
 def needed_first(files: tuple[str, ...]) -> list[str]:

@@ -173,10 +173,12 @@ class RuntimeDetector:
                 key = library, state.st_ino, state.st_mtime_ns, state.st_size
                 if key in _paths:
                     return _paths[key], lambda _: None
-                copy = _copied(library)
+                with ElfFile(library) as file:
+                    why = _why_not(library, file)
+                    copy = -1 if why else _private(library, file)
             except own_errors(OSError, AttributeError, ImportError) as error:
                 why = str(error) or type(error).__name__
-            else:
+            if not why:
                 path = path_of_copy(copy)
 
                 def ended(is_mapped: bool) -> None:
@@ -221,20 +223,14 @@ class RuntimeDetector:
         return None
 
     def _keep_to_itself(self, library: str, runtime: str) -> None:
-        import _ctypes
-
         from cudaguard.features.symbol_scope.findings import STATIC_RUNTIME, renamed_runtime
-        from cudaguard.system.preload import path_of_copy
+        from cudaguard.system.preload import open_copy
 
         frame, why = caller_frame(), ""
         if self._core.permit().acts:
             try:
                 with ElfFile(runtime) as file:
-                    copy = _private(runtime, file)
-                try:  # by its name it is then found there
-                    _ctypes.dlopen(path_of_copy(copy), os.RTLD_NOW)
-                finally:
-                    os.close(copy)
+                    open_copy(_private(runtime, file))  # by its name it is then found there
             except own_errors(OSError) as error:
                 why = str(error)
             else:
@@ -316,15 +312,6 @@ def _bound_runtime(library: str) -> str:
         load.map_libraries()
         paths = (loaded.path for loaded in load.objects if loaded.is_new)
         return next((path for path in paths if os.path.basename(path) == CXX_RUNTIME), "")
-
-
-def _copied(library: str) -> int:
-    """Return the descriptor of a copy; an OSError says why there is none."""
-    with ElfFile(library) as file:
-        why = _why_not(library, file)
-        if why:
-            raise OSError(why)
-        return _private(library, file)
 
 
 def _private(library: str, file: ElfFile) -> int:
