@@ -128,15 +128,15 @@ class LibraryLoads:
         self, original: Any, library: object, name: Any, mode: Any, handle: Any, *how: Any
     ) -> None:
         """Load a library by the original function, with all that is to happen around it."""
-        instead, target = None, name
         try:
             loaded: tuple[Callable[[], None], ...] = ()
+            instead, target = None, name
             path = "" if name is None or handle is not None or is_ending() else _text(name)
         except BaseException as error:
             if not swallowed(self._host, "looking at the name of a library", error):
                 hide_frame(error)
                 raise
-            path, loaded = "", ()
+            path, loaded, instead, target = "", (), None, name
         host = self._host
         try:
             if path:
