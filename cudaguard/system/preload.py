@@ -212,7 +212,7 @@ def open_by_name(file: ElfFile, libraries: dict[str, str]) -> None:
     image += pack("<6H", 64, 56, len(parts), 0, 0, 0)
     for kind, start, length in parts:  # PT_LOAD, PT_DYNAMIC, PT_GNU_STACK; to read and write
         image += pack("<IIQQQQQQ", kind, 6, start, start, start, length, length, 1 << 16)
-    copy = os.memfd_create("names")
+    copy = os.memfd_create("cudaguard-names")
     image += b"".join(pack("<QQ", *tag) for tag in (*tags, (0, 0)))
     os.pwrite(copy, image + strings, 0)
     open_copy(copy)
