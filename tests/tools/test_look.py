@@ -9,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import termios
+import time
 
 import pytest
 
@@ -247,6 +248,7 @@ def test_interrupt_leaves_a_clean_terminal(child, screen, command, ready, status
     opened = screen.start(*CUDAGUARD, *command, PYTHONPATH=str(child.folder))
     before = termios.tcgetattr(opened.master)
     opened.expect(ready)
+    time.sleep(1)  # Python itself loses what comes in a callback of importlib's
     opened.type("\x03")
     text = opened.whole()
     assert opened.process.wait(20) in statuses
