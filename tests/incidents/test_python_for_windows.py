@@ -63,7 +63,7 @@ def windows(child, root):
             return Terminal(lambda *all, **how: start(all, cwd=child.folder, **how), *words)
         command = partial(child.command, *command, env=variables, check=check, timeout=300)
         done = command()
-        # Now and then, on a busy machine, wine ends like that before Python has begun.
+        # Seen on a busy machine: wine ends like that before Python has begun.
         return command() if done.returncode == 1 and not done.stdout + done.stderr else done
 
     return run
