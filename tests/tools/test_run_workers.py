@@ -170,7 +170,7 @@ def test_killed_below_a_program_that_tells_nobody(child, is_told):
         second, worker = start()
         os.system(f"kill -9 {{worker}}")
         print(worker, flush=True)
-        time.sleep(1.5)
+        time.sleep(1.5)  # so that its death is seen before its parent ends
         second.terminate()
     """
     short = "from cudaguard.system import processes; processes.oom_kills = iter(range(9)).__next__"
