@@ -44,13 +44,19 @@ def frame_outside(frame: FrameType | None) -> FrameType | None:
     return _outside(frame, (*_MODULES_BETWEEN, package)) if package else None
 
 
-def frame_outside_of(package: str) -> FrameType | None:
-    """Return the innermost frame of neither ours nor the import system's nor that package's.
+def frame_outside_of(module: str) -> FrameType | None:
+    """Return the frame that led into a module: of its import statement, if its code is running.
 
-    If there is only that package, its own.
+    Else the innermost that is neither ours nor the import system's nor of the module's package; if
+    there is none, the package's own.
     """
-    frame = caller_frame()
-    if module_of(frame).partition(".")[0] == package:
+    frame = running = caller_frame()
+    while running is not None:
+        if running.f_code.co_name == "<module>" and module_of(running) == module:
+            frame, running = running, None
+        else:
+            running = running.f_back
+    if module_of(frame).partition(".")[0] == module.partition(".")[0]:
         return frame_outside(frame) or frame
     return frame
 

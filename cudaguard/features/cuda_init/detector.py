@@ -22,7 +22,6 @@ from cudaguard.hooks.caller import (
     caller_frame,
     describe,
     describe_line,
-    frame_outside,
     frame_outside_of,
     may_look_at_threads,
     module_of,
@@ -186,9 +185,7 @@ class CudaDetector:
 
         last, self._last = self._last, state
         self._listen()
-        frame = caller_frame() if actor else None
-        if how == "import" and module_of(frame).partition(".")[0] == actor.partition(".")[0]:
-            frame = frame_outside(frame) or frame
+        frame = frame_outside_of(actor) if how == "import" else caller_frame() if actor else None
         if state.is_initialized and not last.is_initialized:
             change = self._record(_INITIALIZED, NOWHERE, actor, how, frame)
             self._latch()

@@ -57,6 +57,16 @@ def test_innermost_of_nested_imports_is_named_with_the_line_that_imports_it(prog
     assert ran.out == [f"CG814 info kaolin initialized CUDA at {where} while it was imported."]
 
 
+@on_both_drivers
+def test_library_that_another_module_loads_meanwhile_does_not_take_the_blame(program):
+    """As torch does with NVML's: it is asked once CUDA is initialized."""
+    program.module("helper", "import ctypes\ndef load():\n    ctypes.CDLL('libanl.so.1')")
+    program.module("kaolin", "import helper", INITIALIZE, "helper.load()")
+    ran = program.run(f"import ctypes\ncudaguard.install()\nimport kaolin  # here\n{TOLD}")
+    where = program.where("here")
+    assert ran.out == [f"CG814 info kaolin initialized CUDA at {where} while it was imported."]
+
+
 # --- outside of what is watched -----------------------------------------------------------------
 
 
