@@ -34,10 +34,9 @@ if TYPE_CHECKING:
 
 
 def finds_older(file: str) -> bool:
-    """Return True if the loader finds an older file of the name of this one."""
+    """Return True if ``LD_LIBRARY_PATH`` has an older file of the name of this one."""
     name = soname_of(file)
     found = [path for f in library_path() for path in glob(os.path.join(escape(f), f"{name}*"))]
-    found += filter(None, [SearchPath().find(name)])
     stem = stem_of(name)
     wheel = runtime_of(stem).wheel if stem else ""
     own = version_of(file, name, wheel)

@@ -31,7 +31,7 @@ def test_child_that_uses_torch_is_told_once_with_the_line_of_the_initializer(pro
     first, second, finding, parent = ran.out
     assert first.startswith(IN_TORCHS_WORDS)
     assert second == first
-    assert finding.startswith("warning in process ")
+    assert finding.startswith("warning in parent process ")
     assert f"kaolin initialized CUDA at {program.where('init')}" in finding
     assert parent == "parent 0 3.0"
 
@@ -40,7 +40,8 @@ def test_initialized_by_torch_in_the_program_itself(program):
     start = "cudaguard.install()\nimport torch\ntorch.cuda.init()\n"
     ran = program.run(start + WORK.format(touch=TOUCHES[1]))
     assert ran.warned == ["CG818"]
-    assert [line for line in ran.out if line.startswith("warning in process ")]
+    (told,) = [line for line in ran.out if line.startswith("warning in parent process ")]
+    assert told.endswith(": torch initialized CUDA")
     assert ran.out[-1] == "parent 0 3.0"
 
 

@@ -23,6 +23,7 @@ from cudaguard.hooks.caller import (
     describe,
     describe_line,
     frame_outside_of,
+    hide_frame,
     may_look_at_threads,
     module_of,
 )
@@ -187,7 +188,9 @@ class CudaDetector:
         self._listen()
         frame = frame_outside_of(actor) if how == "import" else caller_frame() if actor else None
         if state.is_initialized and not last.is_initialized:
-            change = self._record(_INITIALIZED, NOWHERE, actor, how, frame)
+            is_torchs = peek(sys.modules.get("torch.cuda"), "_initialized") is True
+            user = actor or (is_torchs and not how and "torch") or ""
+            change = self._record(_INITIALIZED, NOWHERE, user, how, frame)
             self._latch()
             link = facts.REPORTED.get(actor.partition(".")[0], "") if how == "import" else ""
             self._core.reporter.found(findings.initialized(change, link), frame)
@@ -406,7 +409,11 @@ class CudaDetector:
         @wraps(original)
         def replacement(*args: Any, **kwargs: Any) -> Any:
             self._quietly("telling of a fork", lambda: action(*args, **kwargs))
-            return original(*args, **kwargs)
+            try:
+                return original(*args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
 
         setattr(owner, name, replacement)
         self._replaced.append((owner, name, original, replacement))

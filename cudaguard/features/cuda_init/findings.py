@@ -212,11 +212,16 @@ def too_late_to_set(
     """A variable was set to a value, or unset (None), when nobody reads it any more."""
     action = "unset" if value is None else f"set to {value!r}"
     reader, _, event = moment.partition(" is ")
+    consequence = LATE_VARIABLE.consequence
+    if "backend:" in (value or ""):
+        consequence = "torch fails with 'Allocator backend parsed at runtime' if it initializes "
+        consequence += "CUDA after that; else the new value has no effect in this process."
     return LATE_VARIABLE.found(
         f"{name} was {action} after {reader} was {event} and had read it.",
         f"probably changed at {where}" if where else "",
         f"this process uses {used}",
         said(first, where=True) if first is not None else "",
+        consequence=consequence,
         command=f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}",
     )
 

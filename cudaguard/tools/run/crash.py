@@ -103,7 +103,7 @@ def write(document: dict[str, Any], page: Page) -> None:
     page.items("because", (*causes, *document["hints"]), _INDENT)
     page.labeled("fix", remedy, _INDENT)
     page.labeled("more", f"cudaguard explain {ids[0]}" if ids else "", _INDENT)
-    page.labeled("repaired", page.listed(document["repairs"]), _INDENT)
+    page.labeled("repaired", page.listed(_grouped(document["repairs"])), _INDENT)
     if document["debugger"]:
         page.add("", _INDENT, whole=f"C stack: {document['debugger']}")
     running = document["running"]
@@ -124,6 +124,18 @@ def _step(step: dict[str, Any]) -> str:
     file = f" from {short(step['file'])}" if step["file"] not in ("", step["name"]) else ""
     where = f" at {short(step['where'])}" if step["where"] else ""
     return f"{verb} {step['name']}{file}{where}"
+
+
+def _grouped(repairs: list[str]) -> list[str]:
+    """Return one item for what was done to several things: to the first one, and to how many."""
+    subjects: dict[str, list[str]] = {}
+    for words in repairs:
+        subject, _, done = words.rpartition(": ")
+        subjects.setdefault(done, []).append(subject)
+    return [
+        f"{first}{f' and {len(more)} more' if more else ''}: {done}"
+        for done, (first, *more) in subjects.items()
+    ]
 
 
 class Report:
@@ -424,8 +436,8 @@ class Report:
             )
         elif self._story.forked:
             hints.append(
-                "CUDA cannot be used in a forked process: start workers with spawn (CG818), or "
-                "initialize CUDA later"
+                "a forked process cannot use CUDA that its parent has initialized: if this one "
+                "did, start workers with spawn (CG818), or initialize CUDA later"
             )
         elif not (self._processes or self._missing or self._doing):
             hints.append(

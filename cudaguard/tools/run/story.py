@@ -268,7 +268,8 @@ def story_of(lines: Sequence[Line], pid: int, thread: int = 0) -> Story:
             mapped.append(line.file)
             lacking.pop(_stem(line.file), None)
         elif kind == "cuda" and line.text("kind") == "initialized":
-            cuda = f"; forked after CUDA was initialized, at {shown_place(line.where)}"
+            cuda = "; forked after CUDA was initialized"
+            cuda += f", at {shown_place(line.where)}" if line.where else ""
         elif kind == "end":
             last = f"{AT_EXIT}{last and ','}{last}"
         elif kind in ("install", "uninstall"):

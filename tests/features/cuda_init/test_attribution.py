@@ -70,15 +70,17 @@ def test_library_that_another_module_loads_meanwhile_does_not_take_the_blame(pro
 # --- outside of what is watched -----------------------------------------------------------------
 
 
-def test_what_happened_outside_of_any_import_is_not_blamed_on_the_next_one(program):
+@pytest.mark.parametrize("who", ["Code that cudaguard did not watch", "torch"])
+def test_what_happened_outside_of_any_import_is_not_blamed_on_the_next_one(program, who):
     program.module("kaolin")
     program.module("spconv", RETAIN.format(1))
     ran = program.run(
         f"""
-        import ctypes
+        import ctypes, types
         cudaguard.install()
         cu = driver()
         cu.cuInit(0)
+        sys.modules["torch.cuda"] = types.SimpleNamespace(_initialized={who == "torch"})
         cu.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), 0)
         import kaolin
         import spconv  # spconv
@@ -87,7 +89,7 @@ def test_what_happened_outside_of_any_import_is_not_blamed_on_the_next_one(progr
     )
     nobody = "Code that cudaguard did not watch"
     first, second, third = ran.out
-    assert first.startswith(f"CG814 info {nobody} initialized CUDA")
+    assert first.startswith(f"CG814 info {who} initialized CUDA since cudaguard last looked")
     assert second.startswith(f"CG815 info {nobody} created a context on device 0")
     where = program.where("spconv")
     assert third.startswith(f"CG815 info spconv created a context on device 1 at {where} while")

@@ -264,3 +264,12 @@ def test_library_of_one_package_or_of_several_is_let_be(scene, place):
         record(scene, "two", *(name.replace("one", "two") for name in names))
     done = scene.run(GUARD.format("fix"), "import consumer")
     assert done.stdout == f"ImportError {CUBLAS}\n"
+
+
+def test_older_library_counts_where_the_variable_names_its_folder(compiler, child, tmp_path):
+    """One that only the system has is found after the newer one's neighbors."""
+    newer = compiler.library("libz.so.1.9.9", "", "-Wl,-soname,libz.so.1")
+    ask = f"from cudaguard.system.newer_copies import finds_older as f; print(f({str(newer)!r}))"
+    for expected in ("False\n", "True\n"):
+        assert child.python(ask, env={"LD_LIBRARY_PATH": str(tmp_path)}).stdout == expected
+        (tmp_path / "libz.so.1.0").write_bytes(newer.read_bytes())
