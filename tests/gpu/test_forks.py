@@ -37,11 +37,11 @@ def test_child_that_uses_torch_is_told_once_with_the_line_of_the_initializer(pro
 
 
 def test_initialized_by_torch_in_the_program_itself(program):
-    start = "cudaguard.install()\nimport torch\ntorch.cuda.init()\n"
+    start = "cudaguard.install()\nimport torch\ntorch.cuda.init()  # init\n"
     ran = program.run(start + WORK.format(touch=TOUCHES[1]))
     assert ran.warned == ["CG818"]
     (told,) = [line for line in ran.out if line.startswith("warning in parent process ")]
-    assert told.endswith(": torch initialized CUDA")
+    assert told.endswith(f": torch initialized CUDA at {program.where('init')}")
     assert ran.out[-1] == "parent 0 3.0"
 
 
@@ -132,7 +132,7 @@ def test_forked_workers_that_use_cuda_are_warned_of_once_where_the_loader_is_use
     assert ran.out == ["RuntimeError True", "0 0 False"]
     assert ran.warned == ["CG818"]
     assert "ForkWarning: [CG818] " in ran.err
-    assert f"which kaolin had initialized at {program.where('init')}." in ran.err
+    assert f"but kaolin had initialized it at {program.where('init')}." in ran.err
     journal = program.journal()  # the workers have it as well, each of them once
     parent = next(line["pid"] for line in journal if line["kind"] == "fork")
     told = [

@@ -188,12 +188,13 @@ class CudaDetector:
         self._listen()
         frame = frame_outside_of(actor) if how == "import" else caller_frame() if actor else None
         if state.is_initialized and not last.is_initialized:
-            is_torchs = peek(sys.modules.get("torch.cuda"), "_initialized") is True
-            user = actor or (is_torchs and not how and "torch") or ""
-            change = self._record(_INITIALIZED, NOWHERE, user, how, frame)
+            user, line = actor, frame
+            if how in ("", "load"):
+                user, line = _torch_at_work() or (actor, frame)
+            change = self._record(_INITIALIZED, NOWHERE, user, how, line)
             self._latch()
             link = facts.REPORTED.get(actor.partition(".")[0], "") if how == "import" else ""
-            self._core.reporter.found(findings.initialized(change, link), frame)
+            self._core.reporter.found(findings.initialized(change, link), line)
             self._core.detection.publish("cuda_initialized")
         for device in state.active:
             if device not in last.active:
@@ -467,6 +468,20 @@ class CudaDetector:
                 frame, where = traceback.tb_frame, describe_line(traceback)
             traceback = traceback.tb_next
         self._tell_use("CUDA is used", frame, where, line)
+
+
+def _torch_at_work() -> tuple[str, FrameType | None] | None:
+    """Return torch, with the line that led into it, where it is what has initialized CUDA.
+
+    The loads that tell us of it are those of NVML, which it asks while it is at it.
+    """
+    frame = caller_frame()
+    while frame is not None:
+        if frame.f_code.co_name == "_lazy_init" and module_of(frame) == "torch.cuda":
+            return "torch", frame_outside_of("torch")
+        frame = frame.f_back
+    has_done = peek(sys.modules.get("torch.cuda"), "_initialized") is True
+    return ("torch", None) if has_done else None
 
 
 _listening: list[CudaDetector] = []  # the one that listens

@@ -95,6 +95,16 @@ def test_what_happened_outside_of_any_import_is_not_blamed_on_the_next_one(progr
     assert third.startswith(f"CG815 info spconv created a context on device 1 at {where} while")
 
 
+def test_torch_that_loads_a_library_as_it_initializes_cuda_is_named_with_the_user_s_line(program):
+    lazy = "import ctypes\ndef _lazy_init(cu):\n    cu.cuInit(0)\n    ctypes.CDLL('libanl.so.1')"
+    program.module("torch.cuda", lazy)
+    ran = program.run(
+        f"import torch.cuda\ncudaguard.install()\ntorch.cuda._lazy_init(driver())  # use\n{TOLD}"
+    )
+    said = f"torch initialized CUDA at {program.where('use')} since cudaguard last looked."
+    assert ran.out == [f"CG814 info {said}"]
+
+
 @on_both_drivers
 def test_initialized_before_the_guard(program):
     program.module("kaolin")
