@@ -367,6 +367,10 @@ def test_folder_of_the_variable_before_the_wheel(planted, build, tmp_path):
     assert f"alpha would load {soname} (cuDNN) from {old.parent}" in found["what"]
     assert "instead of nvidia-cudnn-cu13" in found["what"]
     assert "LD_LIBRARY_PATH" in found["remedy"]
+    torch(planted)  # containers have that variable: its folders need no cuDNN
+    for folder, is_told in ((tmp_path, False), (old.parent, True)):
+        _, findings = planted.one("CG901", env={"LD_LIBRARY_PATH": str(folder)})
+        assert ("CG035" in [one["rule"] for one in findings]) is is_told
 
 
 STACK = "int answer(void) { return 42; }"

@@ -134,8 +134,8 @@ def check_already_loaded(request: Request) -> Iterator[Outcome]:
     from cudaguard.system.preload import is_mapped
 
     actions = _at_import(request.rule)
-    files = [file for action in actions if _is_file(action) for file in _installed(action)]
-    needs = (action for action in actions if not _is_file(action))
+    files = [file for action in actions if names_file(action) for file in installed_for(action)]
+    needs = (action for action in actions if not names_file(action))
     if any(not is_mapped(file) for file in files) or any(map(_wanted, needs)):
         yield MISSED  # type: ignore[misc]  # a word of this moment alone
 
@@ -144,7 +144,7 @@ def _at_import(rule: Rule) -> list[Mapping[str, Any]]:
     return [action for action in actions_of(rule, "preload") if "at" not in action]
 
 
-def _is_file(action: Mapping[str, Any]) -> bool:
+def names_file(action: Mapping[str, Any]) -> bool:
     """Return True if it names the library to be opened, and False for what is looked for."""
     return "/" in action["preload"] and not action.get("dependencies")
 
@@ -153,8 +153,8 @@ def _wanted(action: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the files that an action would have opened."""
     from cudaguard.system.preload import has_driver, not_mapped, unfound, unmet_needs
 
-    if _is_file(action):
-        return not_mapped(_installed(action))
+    if names_file(action):
+        return not_mapped(installed_for(action))
     # Without a driver a plug-in that cannot be loaded is the lesser evil: some crash when they are.
     if not has_driver():
         return ()
@@ -162,7 +162,8 @@ def _wanted(action: Mapping[str, Any]) -> tuple[str, ...]:
     return unmet_needs(library) if action.get("dependencies") else unfound(library)
 
 
-def _installed(action: Mapping[str, Any]) -> tuple[str, ...]:
+def installed_for(action: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the files that an action opens; none where no older one would be found."""
     from cudaguard.system.newer_copies import finds_older
     from cudaguard.system.preload import installed_files
 

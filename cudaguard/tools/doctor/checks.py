@@ -153,7 +153,15 @@ def applying_here(site: Site) -> list[Rule]:
         for rule in all_rules().values()
         if any(folder_of(name.partition(".")[0]) for name in rule.watch)
     )
-    return decide.applying(there, site.facts)
+    return [rule for rule in decide.applying(there, site.facts) if _has_work(rule)]
+
+
+def _has_work(rule: Rule) -> bool:
+    """Return False if all that a rule would do is to open files, and there is none to open."""
+    from cudaguard.features.import_order.repair import installed_for, names_file
+
+    opens = (action for action in rule.actions if "preload" in action and names_file(action))
+    return sum(not installed_for(action) for action in opens) < max(1, len(rule.actions))
 
 
 def check_settings(site: Site) -> Result:
