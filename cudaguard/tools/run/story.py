@@ -250,8 +250,7 @@ def story_of(lines: Sequence[Line], pid: int, thread: int = 0) -> Story:
             imported.setdefault(line.module if is_import else line.module.partition(".")[0])
             kind = "import" if is_import else "load"
             step = Step(kind, line.module or line.file, line.file, line.where)
-            if line.where:
-                last = f" after {step.what}, at {shown_place(line.where)}"
+            last = f" after {step.what}, at {shown_place(line.where)}" if line.where else last
             stack.append((number, step))
         elif kind in OVER:
             for index in reversed(range(len(stack))):
@@ -268,8 +267,8 @@ def story_of(lines: Sequence[Line], pid: int, thread: int = 0) -> Story:
             mapped.append(line.file)
             lacking.pop(_stem(line.file), None)
         elif kind == "cuda" and line.text("kind") == "initialized":
-            cuda = "; forked after CUDA was initialized"
-            cuda += f", at {shown_place(line.where)}" if line.where else ""
+            place = line.where and f", at {shown_place(line.where)}"
+            cuda = f"; forked after CUDA was initialized{place}"
         elif kind == "end":
             last = f"{AT_EXIT}{last and ','}{last}"
         elif kind in ("install", "uninstall"):
