@@ -285,20 +285,22 @@ RULE = """
 def test_rule_that_fits(child, run, library, mode):
     """A library made global; then another one dies."""
     library("libglob", "")
+    library("libglob_too", "")
     library("broken", "abort()")
     config = child.write("cudaguard.toml", RULE)
-    child.write("globaliser.py", "import ctypes; ctypes.CDLL('./libglob.so', ctypes.RTLD_GLOBAL)")
+    load = "[ctypes.CDLL(f'./libglob{n}.so', ctypes.RTLD_GLOBAL) for n in ('', '_too')]"
+    child.write("globaliser.py", f"import ctypes\n{load}")
     script = child.write("train.py", "import ctypes, globaliser\nimport broken\n")
     env = {"CUDAGUARD_CONFIG": str(config)}
     done, text, document = run(script, options=("--mode", mode), env=env)
     assert done.returncode == -signal.SIGABRT
     if mode == "fix":  # it has acted, and it was something else
         assert (document["rules"], document["remedy"]) == ([], "")
-        assert "repaired: libglob.so: kept in local symbol scope by LOCAL001" in text
+        assert "repaired: libglob.so and 1 more: kept in local symbol scope by LOCAL001" in text
         return
     (rule,) = document["rules"]
     assert (rule["id"], rule["is_certain"]) == ("LOCAL001", False)
-    assert [os.path.basename(file) for file in rule["libraries"]] == ["libglob.so"]
+    assert [os.path.basename(file) for file in rule["libraries"]] == ["libglob.so", "libglob_too.so"]
     assert "because: LOCAL001 may fit: global takes over others" in text
     assert "fix: run it in mode fix, or put `import cudaguard; cudaguard.install()`" in text
     assert document["command"] == f"cudaguard bisect {script}"
