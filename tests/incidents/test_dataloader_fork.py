@@ -59,7 +59,7 @@ for _ in range(2):
             known.update(findings)
     except (AssertionError, RuntimeError) as error:
         frames = "".join(traceback.format_tb(error.__traceback__))
-        print(type(error).__name__, "CUDA" in str(error), "cudaguard" in frames)
+        print(type(error).__name__, "CUDA" in str(error), "cuda_init" in frames)
         break
     print(total, *sorted(known), sep="|")
 print(torch.cuda._lazy_init is lazy_init)

@@ -300,7 +300,8 @@ def test_rule_that_fits(child, run, library, mode):
         return
     (rule,) = document["rules"]
     assert (rule["id"], rule["is_certain"]) == ("LOCAL001", False)
-    assert [os.path.basename(file) for file in rule["libraries"]] == ["libglob.so", "libglob_too.so"]
+    names = [os.path.basename(file) for file in rule["libraries"]]
+    assert names == ["libglob.so", "libglob_too.so"]
     assert "because: LOCAL001 may fit: global takes over others" in text
     assert "fix: run it in mode fix, or put `import cudaguard; cudaguard.install()`" in text
     assert document["command"] == f"cudaguard bisect {script}"
