@@ -15,7 +15,7 @@ def test_opt_in_rule_is_off_until_it_is_enabled_by_id(program):
         OPT_IN
         + "cudaguard.install(rules=[opt], disable=['CG001'])"
         + SHOW
-        + "cudaguard.install(enable=['OPT1'])"
+        + "cudaguard.install(disable=['OPT1']); cudaguard.install(enable=['OPT1'])"
         + SHOW
         + "import target; print(order())"
     ) == ["[]", "['OPT1']", "needed target"]
