@@ -30,6 +30,24 @@ WITHOUT_GIL = {"PYTHON_GIL": "0"} if sysconfig.get_config_var("Py_GIL_DISABLED")
 NOBODY = {"USER": "root", "LOGNAME": "root", "SUDO_USER": ""}
 
 
+# A program that tells the modes of its children, however they are started.
+CHILDREN = """
+    import multiprocessing, subprocess, sys
+
+    def mode():
+        import cudaguard
+        return cudaguard.status().mode
+
+    if __name__ == "__main__":
+        for method in ("fork", "spawn", "forkserver"):
+            with multiprocessing.get_context(method).Pool(1) as pool:
+                print(method, pool.apply(mode))
+        code = "import cudaguard; print('subprocess', cudaguard.status().mode)"
+        subprocess.run([sys.executable, "-c", code], check=True)
+        subprocess.run([sys.executable, "-I", "-c", code.replace("subprocess", "isolated")])
+"""
+
+
 def clean_environment(**variables: str) -> dict[str, str]:
     """The environment without anything that would switch the guard on, plus `variables`."""
     # Ranks as well: under a launcher only local rank 0 warns.

@@ -105,30 +105,6 @@ def test_metadata_is_read_only_if_the_cheap_conditions_hold():
 # --- plans ------------------------------------------------------------------------------------
 
 
-def test_module_without_rules_has_an_empty_plan():
-    assert plan_of("target") == ((), (), ())
-
-
-@pytest.mark.parametrize(
-    ("grade", "needs", "told"),
-    [("automatic", (("a", "R1"), ("b", "R1")), 0), ("opt-in", (("a", "R1"), ("b", "R1")), 0),
-     ("report", (), 1)],
-)  # fmt: skip
-def test_grades(grade, needs, told):
-    # An opt-in rule is here only because it was enabled.
-    found = plan_of("target", rule(needs=("a", "b"), grade=grade))
-    assert found.needs == needs
-    assert len(found.reported) == told
-
-
-def test_rule_that_does_not_apply_is_in_no_part_of_the_plan():
-    off = {"platform": "win32"}
-    found = plan_of(
-        "target", rule("A", needs=("a",), when=off), rule("B", grade="report", when=off)
-    )
-    assert (found.needs, found.reported) == ((), ())
-
-
 def test_needs_keep_the_order_of_the_rule():
     assert [n for n, _ in plan_of("target", rule(needs=("z", "a", "m"))).needs] == ["z", "a", "m"]
 
@@ -236,20 +212,6 @@ def test_opposite_rules_are_ranked(winner, loser, users):
         assert (found.needs, found.problems) == ((("other", "WINNER"),), ())
         found = plan_of("other", *rules, users=(users,), facts=facts)
         assert (found.needs, found.problems) == ((), ())
-
-
-@pytest.mark.parametrize("users", [(), ("ONE", "TWO")])
-def test_opposite_rules_of_equal_rank_are_a_contradiction(users):
-    found = plan_of(
-        "target",
-        rule("ONE", needs=("other",)),
-        rule("TWO", watch=("other",), needs=("target",)),
-        users=users,
-    )
-    assert found.needs == ()
-    (problem,) = found.problems
-    assert "ONE wants other before target" in problem
-    assert "TWO wants target before other" in problem
 
 
 # --- what may be done: the one gate -------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from cudaguard.core.registry import BUILT_IN, Registry, built_in, entry_of
 from cudaguard.core.rule import Rule
 from cudaguard.core.table import table
@@ -38,19 +36,6 @@ def test_later_rule_replaces_an_earlier_one_in_every_index():
     assert names(registry) == {"new": ["A"]}
     assert [one.does for one in registry.entries if one.does] == [(("load_local", "new*"),)]
     assert registry.is_users(new)
-
-
-@pytest.mark.parametrize(
-    ("grade", "switch", "on"),
-    [
-        ("automatic", None, True), ("report", None, True), ("opt-in", None, False),
-        ("automatic", False, False), ("report", False, False), ("opt-in", True, True),
-        ("automatic", True, True), ("opt-in", False, False),
-    ],
-)  # fmt: skip
-def test_grade_and_switch(grade, switch, on):
-    switches = {} if switch is None else {"A": switch}
-    assert bool(registry_of(rule("A", grade=grade), switches=switches).rules) is on
 
 
 def test_rules_of_ours_and_of_the_user():

@@ -30,7 +30,7 @@ env = {A = true, B = "x"}
 dists = {numpy = ""}
 
 [[rules]]
-id = "NEXT"
+id = "LAST"
 watch = ["x"]
 why = "w"
 """
@@ -55,13 +55,7 @@ def test_every_field_arrives_and_the_origin_is_the_file(tmp_path):
         needs=("numpy",), actions=({"load_local": "lib*.so"},), grade="opt-in",
         links=("https://example.org",), fixed_in="2.0", verified="2026-01-01",
     )  # fmt: skip
-    assert found[1][0].rule == Rule("NEXT", ("x",), "w")
-
-
-def test_rules_stand_in_the_order_of_the_file():
-    tables = [{**MINIMAL, "id": f"R{number}"} for number in (3, 1, 2)]
-    assert [rule.id for rule in rules_from_tables(tables, "f")] == ["R3", "R1", "R2"]
-    assert rules_from_tables([], "f") == ()
+    assert found[1][0].rule == Rule("LAST", ("x",), "w")
 
 
 @pytest.mark.parametrize("key", ["id", "watch", "why"])
@@ -91,11 +85,6 @@ def test_action_of_a_file_is_shown_and_corrected_in_toml():
         "'befor' is not a parameter of check_call, which takes only before, sharing; "
         'did you mean { check_call = "App", before = ["x"] }?'
     )
-
-
-def test_bad_rule_in_a_file_named_by_a_call_is_an_error(tmp_path):
-    with pytest.raises(RuleError, match=r"rules\.toml: \[\[rules\]\] number 1"):
-        rules_in(tmp_path, "[[rules]]\nid = 'x'\n")
 
 
 def test_unknown_built_in_id_in_a_file_named_by_a_call_is_an_error(tmp_path):

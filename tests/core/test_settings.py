@@ -7,7 +7,6 @@ import pytest
 from cudaguard.core.registry import built_in
 from cudaguard.core.rule import Rule
 from cudaguard.core.settings import Layer, combine, layer_of_call
-from cudaguard.errors import ConfigError
 from cudaguard.model import MODES
 
 RULE = Rule("MINE", ("torch",), "w")
@@ -51,24 +50,6 @@ def test_mode_of_every_combination(tmp_path, variable, argument, file, alone):
     assert bool(force.problems) == (variable == "nonsense")
 
 
-def test_newest_layer_with_a_mode_decides():
-    layers = [call("warn"), call("strict"), call()]
-    assert combine(layers, (), {}).mode == "strict"
-    assert combine(layers[:1], (), {}).mode == "warn"
-
-
-def test_layer_over_another_keeps_what_it_does_not_say_itself(tmp_path):
-    (tmp_path / "c.toml").write_text("mode = 'observe'\n", encoding="utf-8")
-    old = call("warn", enable=["A"], disable=["B"], rules=[RULE], path=tmp_path / "c.toml")
-    new = call(enable=["B"])
-    both = new.over(old)
-    assert both.mode == "warn"
-    assert both.switches == {"A": True, "B": True}
-    assert [entry.rule for entry, _ in both.rules] == [RULE]
-    assert both.file == old.file
-    assert call("strict").over(old).mode == "strict"
-
-
 def test_call_over_the_activation_by_variable_is_a_call():
     assert call().over(Layer(alone=True)).alone is False
 
@@ -98,9 +79,3 @@ def test_unusable_file_of_the_environment_is_one_problem_and_the_rest_counts():
     (problem,) = force.problems
     assert "/no/such/file" in problem
     assert (force.mode, force.switches) == ("fix", {"CG001": False})
-
-
-def test_detector_can_be_disabled_and_needs_no_enabling():
-    assert call(disable=["CG812"]).switches == {"CG812": False}
-    with pytest.raises(ConfigError, match="'CG812' is a detector: on, unless it is disabled"):
-        call(enable=["CG812"])

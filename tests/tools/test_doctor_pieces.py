@@ -13,7 +13,7 @@ from cudaguard.features.duplicate_libraries.checks import cuda_of_wheel, overlap
 from cudaguard.files.layout import Page
 from cudaguard.system.machine import look_at_driver
 from cudaguard.tools.doctor.checks import CHECKS, all_checks
-from cudaguard.tools.doctor.command import LEVELS, bundle, document, is_reached, lay_out
+from cudaguard.tools.doctor.command import bundle, document, lay_out
 from cudaguard.tools.explain import RULES
 
 
@@ -30,34 +30,6 @@ def test_ids_of_checks_are_in_their_range_and_each_is_declared():
         assert check.about.endswith(".")
         assert check.option in ("", "--deep")
         assert callable(check.run)
-
-
-@pytest.mark.parametrize(
-    ("severities", "status"),
-    [
-        ((), "ok"),
-        (("info",), "ok"),
-        (("info", "warning"), "warning"),
-        (("error", "warning"), "fail"),
-    ],
-)
-def test_status_is_that_of_the_worst_finding(severities, status):
-    assert status_of(map(finding, severities)) == status
-
-
-def test_gate():
-    reached = {
-        severity: [
-            level
-            for level in LEVELS
-            if is_reached([CheckResult("CG901", "t", "ok", findings=[finding(severity)])], level)
-        ]
-        for severity in ("info", "warning", "error")
-    }
-    assert reached == {
-        "info": ["info"], "warning": ["info", "warning"], "error": ["info", "warning", "error"],
-    }  # fmt: skip
-    assert not is_reached([], "info")
 
 
 @pytest.mark.parametrize(

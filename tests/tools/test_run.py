@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from ..processes import CHILDREN
+
 TELL = """
     import json, sys
     import __main__
@@ -167,23 +169,6 @@ def test_users_own_sitecustomize_still_runs(child):
     lines = done.stdout.splitlines()
     assert lines.count("own") == 2  # once for the launcher's interpreter, once for the program's
     assert lines[-1] == f"{child.folder / 'own' / 'sitecustomize.py'} True"
-
-
-CHILDREN = """
-    import multiprocessing, subprocess, sys
-
-    def mode():
-        import cudaguard
-        return cudaguard.status().mode
-
-    if __name__ == "__main__":
-        for method in ("fork", "spawn", "forkserver"):
-            with multiprocessing.get_context(method).Pool(1) as pool:
-                print(method, pool.apply(mode))
-        code = "import cudaguard; print('subprocess', cudaguard.status().mode)"
-        subprocess.run([sys.executable, "-c", code], check=True)
-        subprocess.run([sys.executable, "-I", "-c", code.replace("subprocess", "isolated")])
-"""
 
 
 def test_children_are_guarded(child):

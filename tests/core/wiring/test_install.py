@@ -149,11 +149,14 @@ def test_uninstall_restores_what_install_has_changed(program, how):
     ]
 
 
+MODES = "off, observe, warn, fix, strict (or 0, false, no for off; 1, on, true, yes for fix)"
+
+
 @pytest.mark.parametrize("call", ["install", "guard"])
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ({"mode": "loud"}, "ConfigError", ("unknown mode 'loud'", "off, observe, warn, fix")),
+        ({"mode": "loud"}, "ConfigError", ("unknown mode 'loud'", MODES)),
         ({"mode": ""}, "ConfigError", ("unknown mode ''",)),
         ({"mode": 3}, "ConfigError", ("unknown mode 3",)),
         ({"mode": True}, "ConfigError", ("unknown mode True",)),
@@ -161,8 +164,8 @@ def test_uninstall_restores_what_install_has_changed(program, how):
         ({"enable": ["CG802"]}, "ConfigError", ("is a detector: on, unless it is disabled",)),
         ({"enable": "CG001"}, "ConfigError", ("enable: expected a list of rule ids",)),
         ({"disable": None}, "ConfigError", ("disable: expected a list of rule ids",)),
-        ({"disable": [""]}, "ConfigError", ("disable: expected a rule id",)),
-        ({"enable": ["A"], "disable": ["A"]}, "ConfigError", ("both enabled and disabled",)),
+        ({"disable": ["  "]}, "ConfigError", ("disable: expected a rule id",)),
+        ({"enable": ["A "], "disable": [" A"]}, "ConfigError", ("both enabled and disabled",)),
         ({"rules": ["CG001"]}, "RuleError", ("rules: expected a cudaguard.Rule",)),
         ({"rules": "CG001"}, "RuleError", ("rules: expected a list",)),
         ({"rules": None}, "RuleError", ("rules: expected a list",)),

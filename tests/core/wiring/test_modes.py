@@ -71,7 +71,8 @@ def test_rule_graded_warn_without_an_order_tells_of_a_known_fault(program):
 def test_rule_that_does_not_apply_here_is_silent(program):
     assert program.output(
         """
-        cudaguard.install("warn", rules=[rule(when={"platform": "plan9"})])
+        off = {"platform": "plan9"}
+        cudaguard.install("warn", rules=[rule(when=off), rule("TWO", grade="report", when=off)])
         import target
         print(order(), found())
         """

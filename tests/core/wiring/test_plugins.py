@@ -157,7 +157,9 @@ def test_plugin_that_lies_beside_a_script(child, word, is_run):
 def test_variable_beats_configuration(program, variable, configuration, is_used):
     add_plugin(program, "plug:RULE")
     path = program.write("c.toml", f"plugins = {configuration}\n")
-    code = "cudaguard.install(config=sys.argv[1]); import target; print(order())"
+    code = (
+        "cudaguard.install(config=sys.argv[1]); cudaguard.install(); import target; print(order())"
+    )
     found = program.output(code, path, env={"CUDAGUARD_PLUGINS": variable})
     assert found == (["plug-in imported", "needed target"] if is_used else ["target"])
 

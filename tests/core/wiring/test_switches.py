@@ -15,7 +15,7 @@ def test_opt_in_rule_is_off_until_it_is_enabled_by_id(program):
         OPT_IN
         + "cudaguard.install(rules=[opt], disable=['CG001'])"
         + SHOW
-        + "cudaguard.install(enable=['OPT1'])"
+        + "cudaguard.install(disable=['OPT1']); cudaguard.install(enable=['OPT1'])"
         + SHOW
         + "import target; print(order())"
     ) == ["[]", "['OPT1']", "needed target"]
@@ -23,7 +23,8 @@ def test_opt_in_rule_is_off_until_it_is_enabled_by_id(program):
 
 def test_disabled_rule_does_nothing(program):
     assert program.output(
-        "cudaguard.install(rules=[rule()], disable=['ORDER1', 'CG001'])"
+        "told = rule('TOLD', needs=(), grade='report')\n"
+        "cudaguard.install(rules=[rule(), told], disable=['ORDER1', 'TOLD', 'CG001'])"
         + SHOW
         + "import target; print(order(), found())"
     ) == ["[]", "target "]
