@@ -48,10 +48,10 @@ def applying(rules: Iterable[Rule], facts: Facts) -> list[Rule]:
     return [rule for rule in rules if applies(rule, facts)]
 
 
-def named_versions(rule: Rule, facts: Facts) -> list[str]:
+def named_versions(rule: Rule, version_of: Callable[[str], str | None]) -> list[str]:
     """Return what is installed of the distributions that a rule names, as in ``torch 2.9.1``."""
     names = (*map(required_name, rule.dist), *rule.when.get("dists", {}))
-    found = ((name, facts.version(name)) for name in dict.fromkeys(names))
+    found = ((name, version_of(name)) for name in dict.fromkeys(names))
     return [f"{name} {version}" for name, version in found if version is not None]
 
 

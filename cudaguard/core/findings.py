@@ -457,14 +457,10 @@ def listed(names: Iterable[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def and_more(count: int, what: str) -> tuple[str, ...]:
-    """Return what stands for those that are not shown: ``and 3 more files``, if there are any."""
-    return (f"and {counted(count, f'more {what}')}",) if count > 0 else ()
-
-
 def first_few(items: Sequence[str], what: str) -> tuple[str, ...]:
-    """Return the first of some lines of evidence, and how many there are besides."""
-    return (*items[:SHOWN], *and_more(len(items) - SHOWN, what))
+    """Return the first of some lines of evidence, and what stands for the others, if any."""
+    left = len(items) - SHOWN
+    return (*items[:SHOWN], *([f"and {counted(left, f'more {what}')}"] if left > 0 else ()))
 
 
 def counted(count: int, what: str) -> str:

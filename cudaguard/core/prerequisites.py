@@ -151,7 +151,7 @@ class Prerequisites:
             for need in rule.needs:
                 self._tell_order(rule, need, watched, frame)
             if not rule.needs and not rule.actions:
-                versions = named_versions(rule, Facts())
+                versions = named_versions(rule, Facts().version)
                 finding = findings.known_fault(rule, watched, describe(frame), versions)
                 reporter.found(finding, frame)
         for need, id in plan.needs:
@@ -227,7 +227,8 @@ def _tell_late(core: Any, name: str, entry: RuleEntry, *, is_missed: bool, at_st
     if not applies(rule, Facts()):
         return
     if is_report_only:  # it would have changed nothing to come earlier
-        core.reporter.found(findings.known_fault(rule, name, "", named_versions(rule, Facts())))
+        versions = named_versions(rule, Facts().version)
+        core.reporter.found(findings.known_fault(rule, name, "", versions))
         return
     missing = core.prerequisites().missing_before(rule, name)
     if rule.grade == "report" and not is_missed:  # nor would it have repaired anything in time

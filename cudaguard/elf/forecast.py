@@ -347,7 +347,8 @@ class Load:
                 self._lacks[key] = self._symbols_of(server).lacks_version(need.version)
             if self._lacks[key]:
                 version = need.version.decode("utf-8", "replace")
-                found.append(Lack(version, one.path, self._file_of(server)))
+                file = self._resident.path(server) if isinstance(server, int) else server.path
+                found.append(Lack(version, one.path, file))
         return found
 
     def _missing_symbols(
@@ -402,9 +403,6 @@ class Load:
         if server not in self._symbols:
             self._symbols[server] = self._resident.object(server)
         return self._symbols[server]
-
-    def _file_of(self, one: int | LoadedObject) -> str:
-        return self._resident.path(one) if isinstance(one, int) else one.path
 
     def _identity(self, one: int | LoadedObject) -> object:
         return identity(self._resident.path(one)) if isinstance(one, int) else one.identity

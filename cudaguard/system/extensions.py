@@ -60,11 +60,8 @@ def library_of(symbol: str) -> str:
     """Return which of NVIDIA's libraries has a function, without ``.so``; often empty."""
     owner = name_owners.owner_of(symbol)
     # The runtime and the driver are linked in many ways: an older one is seldom what is wrong.
-    is_of_library = owner.kind == name_owners.NVIDIA and owner.library not in (
-        "libcudart",
-        "libcuda",
-    )
-    return owner.library if is_of_library else ""
+    is_linked = owner.library in ("libcudart", "libcuda")
+    return owner.library if owner.kind == name_owners.NVIDIA and not is_linked else ""
 
 
 def _of_libraries(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lack, ...]]:

@@ -15,7 +15,7 @@ from glob import glob
 from cudaguard.elf import reader as elf
 from cudaguard.elf.process import uses_glibc
 from cudaguard.elf.reader import BUDGET, Budget, ElfFile, read_elf
-from cudaguard.files import LARGEST, escape, os, own_errors, read_bytes, read_start
+from cudaguard.files import LARGEST, escape, names_in, os, own_errors, read_bytes, read_start
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import has_kernel_driver
 
@@ -120,11 +120,7 @@ def metadata_folders(folders: Iterable[str] | None = None) -> Iterator[tuple[str
     """Yield the folders of metadata: the folder, by default of sys.path, and the name."""
     entries = sys.path if folders is None else folders
     for folder in [entry for entry in entries if isinstance(entry, str) and entry]:
-        try:
-            names = sorted(os.listdir(folder))
-        except own_errors(OSError):  # a zip file, or none
-            continue
-        yield from ((folder, name) for name in names if name.endswith(".dist-info"))
+        yield from ((folder, name) for name in names_in(folder) if name.endswith(".dist-info"))
 
 
 def bytes_in(file: str) -> bytes:

@@ -18,16 +18,7 @@ from cudaguard.files.layout import Page
 from cudaguard.files.text import printable_data
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.processes import descendants, handles, state
-from cudaguard.tools.common import (
-    BROKEN,
-    OK,
-    UsageError,
-    add_format,
-    json_text,
-    note,
-    shareable,
-    show,
-)
+from cudaguard.tools import common
 from cudaguard.tools.run.launch import Launch, program_of
 from cudaguard.tools.run.record import FaultDump, Thread, read_faults
 from cudaguard.tools.run.supervise import IS_SUPPORTED, ProgramEnd
@@ -52,7 +43,7 @@ def configure(parser: ArgumentParser) -> None:
         "3 it could not be read."
     )
     parser.add_argument("pid", metavar="PID", type=int, help="the process")
-    add_format(parser)
+    common.add_format(parser)
 
 
 def execute(args: Namespace) -> int:
@@ -61,30 +52,31 @@ def execute(args: Namespace) -> int:
 
     pid: int = args.pid
     if not IS_SUPPORTED:
-        raise UsageError("it is done on Linux only")
+        raise common.UsageError("it is done on Linux only")
     known = (pid, *descendants(pid)) if pid > 0 else ()
     doing = {pid: state(pid) for pid in known if pid != os.getpid()}  # it may be our own shell
     if doing.get(pid, "") in ("", "Z", "X"):
-        raise UsageError(f"no process {pid} is running", command="pgrep -af python")
+        raise common.UsageError(f"no process {pid} is running", command="pgrep -af python")
     if os.geteuid() not in (0, os.stat(f"/proc/{pid}").st_uid):
+        what = f"process {pid} belongs to another user"
         command = f"(cd / && sudo {sys.executable} -m cudaguard attach {pid})"
-        raise UsageError(f"process {pid} belongs to another user", command=command, status=BROKEN)
+        raise common.UsageError(what, command=command, status=common.BROKEN)
     # The names of processes (setproctitle) may stand where their environment was.
     opened = ((pid, file) for pid in doing for file in _open_files(pid))
     files = {each: file for each, file in opened if os.path.basename(file) == f"{FAULTS}{each}"}
     dumps = _asked({each: file for each, file in files.items() if doing[each] not in "Tt"})
-    problem: UsageError | None = None
+    problem: common.UsageError | None = None
     for each in doing:
         if each not in dumps and _is_python(each):
             try:
                 dumps[each] = _spied(each)
-            except UsageError as error:
+            except common.UsageError as error:
                 problem = problem or error
     if not dumps:
         what = f"process {pid} ({_name(pid)}) is no Python process"
-        raise problem or UsageError(what, command="pgrep -af python")
+        raise problem or common.UsageError(what, command="pgrep -af python")
     if problem:
-        note("attach", str(problem), problem.command)
+        common.note("attach", str(problem), problem.command)
     about = next(pid for pid in doing if pid in dumps)
     words = _words(about, "cmdline") or [""]
     report = Report(
@@ -100,8 +92,8 @@ def execute(args: Namespace) -> int:
     document["ended"] = {**document["ended"], "kind": "running", "status": None}
     page = Page(sys.stdout, verbose=args.verbose)
     write(printable_data(document), page)
-    show(json_text(shareable(document)) if is_json else str(page))
-    return OK
+    common.show(common.json_text(common.shareable(document)) if is_json else str(page))
+    return common.OK
 
 
 def _asked(files: Mapping[int, str]) -> dict[int, FaultDump]:
@@ -133,7 +125,7 @@ def _spied(pid: int) -> FaultDump:
     if tool is None:
         why = f"process {pid} can only be read by py-spy, which is not installed"
         command = f"{sys.executable} -m pip install 'cudaguard[attach]'"
-        raise UsageError(why, command=command, status=BROKEN)
+        raise common.UsageError(why, command=command, status=common.BROKEN)
     try:
         asked = (tool, "dump", "--json", "--pid", str(pid))
         done = subprocess.run(asked, capture_output=True, timeout=_SPYING, check=False)
@@ -148,7 +140,7 @@ def _spied(pid: int) -> FaultDump:
         own = threads.pop(0)
     except (OSError, LookupError, TypeError, ValueError, subprocess.TimeoutExpired) as error:
         why = f"py-spy cannot read process {pid}: {error}"
-        raise UsageError(why, status=BROKEN) from error
+        raise common.UsageError(why, status=common.BROKEN) from error
     return FaultDump("", own.frames, (), own.id, tuple(threads), name=own.name)
 
 

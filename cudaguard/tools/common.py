@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from io import TextIOWrapper
 
 from cudaguard.files import open_to_write, write_text
@@ -200,19 +200,16 @@ def execute(args: Namespace) -> int:
     is_new = not os.path.lexists(path)
     with _reported_as_usage(path):
         os.close(open_to_write(path))  # now, not when minutes have been spent
-    shown, sys.stdout = sys.stdout, Document()
     try:
-        status = args.execute(args)
-        text = sys.stdout.getvalue()
+        with redirect_stdout(Document()) as written:
+            status = args.execute(args)
     except BaseException:
         if is_new:
             with suppress(OSError):
                 os.unlink(path)
         raise
-    finally:
-        sys.stdout = shown
     with _reported_as_usage(path):
-        write_text(path, text)
+        write_text(path, written.getvalue())
     return status
 
 

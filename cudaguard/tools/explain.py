@@ -8,15 +8,9 @@ import shlex
 import sys
 
 from cudaguard import api  # noqa: F401  # hands the features to the core
+from cudaguard.core import passing_errors
 from cudaguard.core.findings import Finding, of_rule, switch_off
 from cudaguard.core.lifecycle import activation
-from cudaguard.core.passing_errors import (
-    closest,
-    explain_error,
-    explain_text,
-    in_this_process,
-    known_errors,
-)
 from cudaguard.core.rule_check import toml_text
 from cudaguard.core.table import table
 from cudaguard.files import read_start
@@ -85,7 +79,7 @@ def execute(args: Namespace) -> int:
     finding = explain(text) or next(filter(None, map(explain, whole)), None)
     is_id, found = _ID.fullmatch(text.strip()), None
     if finding is None:
-        near = [(closest_id(text, ids()), "")] if is_id else closest(text)
+        near = [(closest_id(text, ids()), "")] if is_id else passing_errors.closest(text)
         command = f"cudaguard explain {near[0][0]}" if near and near[0][0] else ""
     else:
         command, programs = finding.command, _PROGRAM.findall(text)
@@ -126,22 +120,23 @@ def explain(about: BaseException | str) -> Finding | None:
     """
     is_guarded = activation.core.is_installed
     if isinstance(about, BaseException):
-        finding = explain_error(about, is_guarded=is_guarded)
-        return None if finding is None else in_this_process(finding)[0] or finding
+        finding = passing_errors.explain_error(about, is_guarded=is_guarded)
+        return None if finding is None else passing_errors.in_this_process(finding)[0] or finding
     if not isinstance(about, str):
         raise TypeError(f"explain() takes an error, a text or an id, not {type(about).__name__}")
     id = about.strip()
     if len(id) <= _LONGEST_ID:
-        linked = {link: one.id for one in known_errors() for link in one.links}
+        linked = {link: one.id for one in passing_errors.known_errors() for link in one.links}
         id = same_id(id, ids()) or linked.get(id, "")
         if id:
             return _explain_id(id)
-    return explain_text(about.replace("%20", " "), is_guarded=is_guarded)  # out of an address
+    text = about.replace("%20", " ")  # out of an address
+    return passing_errors.explain_text(text, is_guarded=is_guarded)
 
 
 def ids() -> tuple[str, ...]:
     """Return every id that can be explained."""
-    errors = (one.id for one in known_errors())
+    errors = (one.id for one in passing_errors.known_errors())
     return tuple(sorted({*all_rules(), *errors, *CHECKS, *table.index.IDS}))
 
 
@@ -159,7 +154,8 @@ def _explain_id(id: str) -> Finding | None:
             remedy="run the check on this machine",
             command=f"cudaguard doctor --only {id} -v",
         )
-    known = next((one for one in known_errors() if one.id == id), None) or table.kind(id)
+    errors = (one for one in passing_errors.known_errors() if one.id == id)
+    known = next(errors, None) or table.kind(id)
     return None if known is None else known.about()
 
 

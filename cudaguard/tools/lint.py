@@ -89,16 +89,13 @@ def execute(args: Namespace) -> int:
     files = list(dict.fromkeys(file for path in args.path for file in files_below(path)))
     project = Project(args.path, rules)
     found = list(project.findings(files))
-    unreadable = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of escapes that Python does not know
-        problems = [(file, project.problem(file)) for file in files]
-    for file, problem in problems:
-        if problem:
-            unreadable += 1
-            note("lint", f"{file}: {problem}")
+        problems = [f"{file}: {why}" for file in files if (why := project.problem(file))]
+    for problem in problems:
+        note("lint", problem)
     if args.format == "json":
-        counts = {"files": len(files), "unreadable": unreadable}
+        counts = {"files": len(files), "unreadable": len(problems)}
         show(json_text({"tool": "lint", **counts, "findings": found}))
     else:
         for finding in found:
@@ -112,7 +109,7 @@ def execute(args: Namespace) -> int:
             show(str(page))
         if not args.quiet:
             note("lint", f"{counted(len(found), 'findings')} in {counted(len(files), 'files')}")
-    return BROKEN if unreadable else FOUND if found else OK
+    return BROKEN if problems else FOUND if found else OK
 
 
 def files_below(path: str) -> list[str]:

@@ -48,8 +48,6 @@ MODULES = {
     name: f"{name}.command" if name in ("run", "doctor", "bisect") else name.replace("-", "_")
     for name in COMMANDS
 }
-
-
 _ID = re.compile(r"CG\d{3}", re.IGNORECASE)
 
 
@@ -152,9 +150,8 @@ def _run(words: list[str], own: list[str]) -> int:
     if own and not own[0].startswith("-") and own[0] not in MODULES:
         right = close_match(own[0].lower(), MODULES)
         expected = "" if right else f"; expected one of {', '.join(COMMANDS)}"
-        raise common.UsageError(
-            f"there is no command {own[0]!r}{expected}", wrong=own[0], right=right
-        )
+        what = f"there is no command {own[0]!r}{expected}"
+        raise common.UsageError(what, wrong=own[0], right=right)
     try:
         args, unknown = parser.parse_known_args(own)
     except SystemExit:  # after a help, say
@@ -195,9 +192,8 @@ def _refuse(words: Sequence[str], own: Sequence[str], tool: str, error: common.U
     common.note(tool, "; ".join(filter(None, (what, error.remedy))), command)
     if asks_for_json(own):
         said = {"what": what, "remedy": error.remedy, "command": command}
-        common.show(
-            common.json_text({"tool": tool or PROGRAM, "error": said, "status": error.status})
-        )
+        document = {"tool": tool or PROGRAM, "error": said, "status": error.status}
+        common.show(common.json_text(document))
     return error.status
 
 

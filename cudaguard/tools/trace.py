@@ -66,9 +66,7 @@ def configure(parser: ArgumentParser) -> None:
         "--mode", default="observe",
         help="of the guard meanwhile: observe (default) changes nothing, fix shows what it repairs",
     )  # fmt: skip
-    launch.configure(
-        parser, "trace", "end the program and what it has started after that time, with status 124"
-    )
+    launch.configure(parser, "trace")
     common.add_verbose(parser, "show all imports and libraries", config=True)
 
 

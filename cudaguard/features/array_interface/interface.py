@@ -302,9 +302,8 @@ def _check_fit(cai: Interface, consumer: Consumer) -> None:
         rule = f"{name} refuses masks, or takes masked elements for valid"
         raise EntryError("mask", cai["mask"], rule, "fill in the missing values first")
     if cai["data"][1] and not consumer.takes_read_only:
-        raise EntryError(
-            "data", cai["data"], f"{name} refuses read-only arrays", "hand over a copy"
-        )
+        rule = f"{name} refuses read-only arrays"
+        raise EntryError("data", cai["data"], rule, "hand over a copy")
     if strides is None or 0 in shape or consumer.strides == ANY:
         return
     steps = [

@@ -182,10 +182,8 @@ def _corrected_export(request: Request, export: Any, _: object, permit: Permit) 
             legal = canonical(cai, AS_EXPORTED, kind)
             changed = {} if legal is cai else _changes(cai, legal)
             if changed and _is_new((type_name(kind), *changed), reported):
-                what, words = (
-                    f"the array interface of {type_name(kind)}",
-                    "; ".join(changed.values()),
-                )
+                what = f"the array interface of {type_name(kind)}"
+                words = "; ".join(changed.values())
                 _tell(request, findings.corrected(what, words, request.rule.id))
         except EntryError:
             return cai  # whoever reads it will say so

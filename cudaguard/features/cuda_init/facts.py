@@ -140,10 +140,7 @@ _FORKED = (
 _FOUND = (
     "found a CUDA context that it had not created",
     "The worker keeps memory on that device, and may compute there instead of on its own.",
-    (
-        "https://github.com/rapidsai/dask-cuda/issues/719",
-        "https://github.com/rapidsai/dask-cuda/issues/867",
-    ),
+    github("rapidsai/dask-cuda/issues/719", "rapidsai/dask-cuda/issues/867"),
 )
 EXPECTATIONS = (
     Expectation(
@@ -158,9 +155,9 @@ EXPECTATIONS = (
             f"{package}.strategies.launchers.multiprocessing",
             "_check_bad_cuda_fork",
             *_FORKED,
-            (
-                "https://github.com/Lightning-AI/pytorch-lightning/issues/21389",
-                "https://github.com/Lightning-AI/pytorch-lightning/issues/18728",
+            github(
+                "Lightning-AI/pytorch-lightning/issues/21389",
+                "Lightning-AI/pytorch-lightning/issues/18728",
             ),
         )
         for package in ("lightning.fabric", "lightning_fabric")

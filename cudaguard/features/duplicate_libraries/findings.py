@@ -7,6 +7,7 @@ import site
 
 from cudaguard.core.findings import SHOWN, Finding, Kind, first_few, sentence
 from cudaguard.core.rule_check import rule_to_save
+from cudaguard.core.table import github
 from cudaguard.files import os
 from cudaguard.model import TYPE_CHECKING, NamedTuple
 
@@ -18,12 +19,7 @@ if TYPE_CHECKING:
     from cudaguard.system.runtimes import Copy, Runtime, Stray
 
 _OPENMP = "https://github.com/joblib/threadpoolctl/blob/master/multiple_openmp.md"
-_LINKS = {
-    "cuDNN": (
-        "https://github.com/pytorch/pytorch/issues/119989",
-        "https://github.com/pytorch/pytorch/issues/188892",
-    )
-}
+_LINKS = {"cuDNN": github("pytorch/pytorch/issues/119989", "pytorch/pytorch/issues/188892")}
 
 # --- in the process -------------------------------------------------------------------------------
 
@@ -40,10 +36,9 @@ OLDER = Kind(
     consequence="Packages that need the library may fail on the GPU, or run on the CPU.",
     remedy="install the version that the package requires; others usually work with it too",
     page="howto/extensions.md",
-    links=(
-        "https://github.com/jax-ml/jax/issues/15268",
-        "https://github.com/jax-ml/jax/issues/19004",
-        "https://github.com/conda-forge/jaxlib-feedstock/issues/329",
+    links=github(
+        *("jax-ml/jax/issues/15268", "jax-ml/jax/issues/19004"),
+        "conda-forge/jaxlib-feedstock/issues/329",
     ),
 )
 PAST_ENVIRONMENT = Kind(
@@ -53,7 +48,7 @@ PAST_ENVIRONMENT = Kind(
     consequence="Packages that use the library get an older version than the environment has.",
     remedy="upgrade cuda-pathfinder, or cuda-bindings: later versions search the environment first",
     page="howto/extensions.md",
-    links=("https://github.com/NVIDIA/cuda-python/issues/839",),
+    links=github("NVIDIA/cuda-python/issues/839"),
 )
 
 
@@ -286,7 +281,7 @@ def hidden(torch: Distribution, other: Distribution, users: Sequence[str]) -> Fi
         "symbol'.",
         remedy=f"{remedy}; or install {users[0]} in the same folder",
         command=command,
-        links=("https://github.com/NVIDIA/TransformerEngine/issues/1192",),
+        links=github("NVIDIA/TransformerEngine/issues/1192"),
     )
 
 

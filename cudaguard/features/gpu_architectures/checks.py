@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from cudaguard.core.checks import Check, Skipped
 from cudaguard.core.known_errors import Explainer, known_in
-from cudaguard.elf.library_facts import gpu_code
 from cudaguard.features.gpu_architectures import findings as wording
-from cudaguard.features.gpu_architectures.detector import look_at_torch
+from cudaguard.features.gpu_architectures.detector import code_of, look_at_torch
 from cudaguard.features.gpu_architectures.policy import code_for, dotted
 from cudaguard.files import own_errors
 from cudaguard.model import TYPE_CHECKING
@@ -98,10 +97,7 @@ def _code(site: Site) -> dict[str, dict[str, GpuCode]]:
     for file in site.shared_files:
         if file.dist == "torch" or file.dist.startswith("nvidia-"):
             continue
-        try:
-            code = gpu_code(file.path)
-        except (OSError, OverflowError, ValueError):
-            continue
+        code = code_of(file.path)
         if code.architectures:
             found.setdefault(file.dist, {})[file.path] = code
     if not found:

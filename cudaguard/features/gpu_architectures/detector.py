@@ -155,13 +155,13 @@ def without_code(paths: Iterable[str]) -> Iterator[Finding]:
     devices: dict[int, Pair] = {}
     for path in paths:
         folder, name = _package_of(path)
-        code = GpuCode() if name in _KNOWN else _code_of(path)
+        code = GpuCode() if name in _KNOWN else code_of(path)
         if code.architectures:  # only then is the driver asked
             devices = devices or dict(enumerate(Driver().capabilities()))
         if not _lacking({path: code}, devices):
             continue
         files = [path, *glob(f"{escape(folder)}/**/*.so*", recursive=True)] if folder else [path]
-        codes = {file: _code_of(file) for file in files[:_MOST_FILES]}
+        codes = {file: code_of(file) for file in files[:_MOST_FILES]}
         lacking = _lacking(codes, devices)
         if lacking:
             is_loud = (local_rank(os.environ) or 0) in lacking
@@ -183,7 +183,8 @@ def _package_of(path: str) -> tuple[str, str]:
     return "", "nvidia" if ".so." in name else name.partition(".")[0]
 
 
-def _code_of(path: str) -> GpuCode:
+def code_of(path: str) -> GpuCode:
+    """Return the GPU code of a file; of one that cannot be read, or is broken, none."""
     from cudaguard.elf.library_facts import GpuCode, gpu_code
 
     try:

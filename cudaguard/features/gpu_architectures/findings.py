@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 
-from cudaguard.core.findings import Finding, Kind, and_more, listed
+from cudaguard.core.findings import Finding, Kind, first_few, listed
 from cudaguard.core.table import github
 from cudaguard.features.gpu_architectures import policy
 from cudaguard.files import os
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from cudaguard.features.gpu_architectures.policy import Pair, Torch
     from cudaguard.system.torch_build import Nvrtc
 
-_SHOWN = 3
 _FAILS = "no kernel image is available for execution on the device"
 
 NO_GPU_CODE = Kind("CG918", "GPU code of installed packages")
@@ -146,8 +145,8 @@ def build_remedy(dist: str, devices: Sequence[Pair]) -> str:
 
 def _built_for(files: Mapping[str, GpuCode]) -> tuple[str, ...]:
     """Return what files have code for, in a line each."""
-    shown = [f"{path}: {' '.join(code.architectures)}" for path, code in files.items()]
-    return (*shown[:_SHOWN], *and_more(len(shown) - _SHOWN, "files"))
+    built = [f"{path}: {' '.join(code.architectures)}" for path, code in files.items()]
+    return first_few(built, "files")
 
 
 def in_words(device: Pair, code: GpuCode) -> str:

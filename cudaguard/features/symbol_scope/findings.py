@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cudaguard.core.findings import FIX, Kind, counted, have_it_repaired, listed, of_rule, sentence
 from cudaguard.core.rule_check import rule_to_save
+from cudaguard.core.table import github
 from cudaguard.files import matches, os
 from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system.facts import Packages
@@ -42,10 +43,7 @@ STATIC_RUNTIME = Kind(
     "runtimes. Texts then come out empty or cut, or the program crashes.",
     remedy=RELINK,
     page="howto/extensions.md",
-    links=(
-        "https://github.com/pytorch/pytorch/issues/109923",
-        "https://github.com/CVCUDA/CV-CUDA/issues/113",
-    ),
+    links=github("pytorch/pytorch/issues/109923", "CVCUDA/CV-CUDA/issues/113"),
 )
 # When it was that names moved and nobody saw by whom: what is said of that, and what to do.
 _NAMES_THE_LINE = "the message then names the line that does it"

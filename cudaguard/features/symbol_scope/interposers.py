@@ -48,6 +48,7 @@ def new_interposers(
     packages, facts = Packages(), Facts()
     files = [library.file for library in libraries]
     has_runtime = bool(runtime_among(files))
+    is_told = load is not None and load.is_global  # by a rule, where the scope was asked for
     frame = caller_frame() if load is not None else None
     line = module_of(frame), describe(frame), describe(frame_outside(frame))
     found = {}
@@ -55,8 +56,9 @@ def new_interposers(
         package = packages.of(file)
         rules = _rules_about(core, file, package, load)
         here = applying(rules, facts)
-        # Each is asked: what they do must not depend on what another one does.
-        known = [_is_known(core, rule, load, has_runtime=has_runtime) for rule in here]
+        # Each is asked: what they do must not depend on what another one does. A rule that should
+        # have kept the names out and did not must not silence what is seen.
+        known = [is_told and (has_runtime or not core.permit(rule).acts) for rule in here]
         is_let_be = bool(rules and not here)
         found[file] = Interposer(file, package, load, since, *line, any(known), is_let_be)
     return found
@@ -76,15 +78,6 @@ def _rules_about(core: Dispatch, file: str, package: str, load: NativeLoad | Non
         if not names.isdisjoint(packages_of(entry.rule))
         or any(names_library(entry.rule, library) for library in libraries)
     ]
-
-
-def _is_known(core: Dispatch, rule: Rule, load: NativeLoad | None, *, has_runtime: bool) -> bool:
-    """Return True if the rule has told of it where the scope was asked for.
-
-    A rule that should have kept the names out and did not must not silence what is seen.
-    """
-    is_reported = load is not None and load.is_global
-    return is_reported and (has_runtime or not core.permit(rule).acts)
 
 
 # --- When others come ---------------------------------------------------------------------------

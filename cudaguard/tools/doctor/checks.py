@@ -22,7 +22,6 @@ from cudaguard.features.gpu_architectures.detector import findings_of
 from cudaguard.features.gpu_architectures.policy import Torch
 from cudaguard.model import MODE_VARIABLE, MODES, TYPE_CHECKING
 from cudaguard.system.child import end_children, try_imports
-from cudaguard.system.facts import required_name
 from cudaguard.system.processes import cores
 from cudaguard.system.torch_build import architectures, copy_for, folder_of, look_around
 
@@ -119,10 +118,7 @@ def check_rules(site: Site) -> Result:
     findings, general = [], []
     for rule in sorted(here, key=lambda rule: rule.id):
         is_on = rule.id in active
-        # What is installed of what makes it apply, as in ``decord 0.6.0``.
-        names = dict.fromkeys((*map(required_name, rule.dist), *rule.when.get("dists", {})))
-        known = [(name, site.version(name)) for name in names]
-        versions = [f"{name} {version}" for name, version in known if version]
+        versions = decide.named_versions(rule, site.version)
         # What is only looked at when the program calls it is no fault of what is installed.
         if versions or not (install_call(rule) or rule.actions):
             findings.append(local_fault(rule, versions, is_on=is_on, is_guarded=is_guarded))

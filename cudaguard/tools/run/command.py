@@ -57,8 +57,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("--mode", help="off, observe, warn, fix or strict (default: as configured)")
     parser.add_argument("--report", metavar="FILE", help="write how it ended to FILE, as JSON")
-    late = "end the program and what it has started after that time, with status 124"
-    launch.configure(parser, "run", f"{late}; the report says where it was")
+    launch.configure(parser, "run", "; the report says where it was")
     add_verbose(parser, quiet="say nothing of what was repaired", config=True)
     parser.add_argument(
         "--exec", action="store_true",

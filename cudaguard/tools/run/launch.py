@@ -55,14 +55,15 @@ class Launch(NamedTuple):
     prefix: str
 
 
-def configure(parser: ArgumentParser, tool: str, timeout: str) -> None:
-    """Declare what the commands that run a program share; `timeout` is the help of that option."""
+def configure(parser: ArgumentParser, tool: str, told: str = "") -> None:
+    """Declare what the commands that run a program share; `told` is what else a timeout does."""
     python = "[OPTION OF PYTHON ...] "
     kinds = ("COMMAND", f"{python}SCRIPT", f"{python}-m MODULE", f"{python}-c CODE")
     parser.usage = "\n       ".join(
         f"cudaguard {tool} [OPTION ...] {kind} [ARG ...]" for kind in kinds
     )
-    parser.add_argument("--timeout", metavar="SECONDS", type=seconds, default=0, help=timeout)
+    late = f"end the program and what it has started after that time, with status 124{told}"
+    parser.add_argument("--timeout", metavar="SECONDS", type=seconds, default=0, help=late)
     add_with_arguments(parser)
 
 

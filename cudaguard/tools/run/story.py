@@ -246,9 +246,8 @@ def story_of(lines: Sequence[Line], pid: int, thread: int = 0) -> Story:
             for found in (stacks, imported, mapped, lacking, repairs, findings):
                 found.clear()
         elif kind in ("import", "mapping"):
-            is_import = kind == "import"
-            imported.setdefault(line.module if is_import else line.module.partition(".")[0])
-            kind = "import" if is_import else "load"
+            imported.setdefault(line.module if kind == "import" else line.module.partition(".")[0])
+            kind = "load" if kind == "mapping" else kind
             step = Step(kind, line.module or line.file, line.file, line.where)
             last = f" after {step.what}, at {shown_place(line.where)}" if line.where else last
             stack.append((number, step))

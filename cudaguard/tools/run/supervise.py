@@ -23,18 +23,7 @@ from cudaguard.core.journal import Journal
 from cudaguard.core.record import DUMP_SIGNAL, DUMP_TIME_VARIABLE, FAULTS, FOLDER_VARIABLE, JOURNAL
 from cudaguard.files import names_in
 from cudaguard.model import TYPE_CHECKING
-from cudaguard.system.processes import (
-    CANNOT_START,
-    PR_SET_CHILD_SUBREAPER,
-    close_files,
-    descendants,
-    end_with,
-    handles,
-    is_below,
-    load_prctl,
-    parent_of,
-    state,
-)
+from cudaguard.system import processes
 from cudaguard.tools.common import TIMEOUT, note
 from cudaguard.tools.run.record import pid_of
 
@@ -148,7 +137,7 @@ def _run_on_windows(
         program = job.start(command, environment)
     except OSError as error:
         note("run", f"{command[0]}: {error.strerror}")
-        return ProgramEnd(0, CANNOT_START)
+        return ProgramEnd(0, processes.CANNOT_START)
     while program.poll() is None:
         left = started + (timeout + _DUMPING if timeout else inf) - monotonic()
         if left <= 0:
@@ -187,7 +176,7 @@ class Supervisor:
         self._signals = set(signal.valid_signals()) - own - {signal.SIGKILL, signal.SIGSTOP}
         self._mask: set[int] = set()  # of signals that were blocked before
         self._on_child = signal.getsignal(signal.SIGCHLD)
-        self._prctl = load_prctl()
+        self._prctl = processes.load_prctl()
         self._sent: set[int] = set()
         self._pid = 0
         self._pause: Callable[[float], float] = float  # returns how much is left
@@ -197,7 +186,7 @@ class Supervisor:
         """Start the program and return how it has ended. Signals stay blocked."""
         start, parent = monotonic(), os.getpid()
         if self._timeout:  # what detaches itself is to be found as well
-            self._prctl(PR_SET_CHILD_SUBREAPER, 1)
+            self._prctl(processes.PR_SET_CHILD_SUBREAPER, 1)
         try:
             self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
             # Where whoever started us ignores it, children vanish without a status.
@@ -210,7 +199,7 @@ class Supervisor:
             raise NoProcessError(f"no process can be supervised: {error.strerror}") from error
         if not self._pid:
             self._start(environment, parent)
-        close_files(2, self._record.lock)  # a pipe ends when the program lets go of it
+        processes.close_files(2, self._record.lock)  # a pipe ends when the program lets go of it
         with suppress(Exception):  # no such call here, or a sandbox: then a parent tells, or nobody
             self._pause = Watch(self._record, self._signals).wait
         is_late = not self._wait(start + (self._timeout or inf))
@@ -218,7 +207,7 @@ class Supervisor:
         if is_late:
             self._pause = float  # what we end ourselves is nobody's death to be told
             self._end_all()
-        status = CANNOT_START if self._status is None else self._status
+        status = processes.CANNOT_START if self._status is None else self._status
         return ProgramEnd(self._pid, status, is_late, frozenset(self._sent), seconds)
 
     def become(self, environment: Mapping[str, str]) -> NoReturn:
@@ -232,12 +221,12 @@ class Supervisor:
         """Turn this fork into the program."""
         try:
             # kill -9 of the command that was started kills the program, as without us.
-            end_with(parent, self._prctl)
+            processes.end_with(parent, self._prctl)
             self.become(environment)
         except OSError as error:
             os.write(2, f"cudaguard run: {self._command[0]}: {error.strerror}\n".encode())
         finally:
-            os._exit(CANNOT_START)
+            os._exit(processes.CANNOT_START)
 
     def _wait(self, deadline: float) -> bool:
         """Hand on signals until the program has ended; False if that is not before a time."""
@@ -261,7 +250,7 @@ class Supervisor:
                 continue
             # The program has it where the kernel sends (the terminal does so to the whole process
             # group), or where it is the sender.
-            is_own = info.si_pid and is_below(info.si_pid, self._pid)
+            is_own = info.si_pid and processes.is_below(info.si_pid, self._pid)
             if info.si_code <= 0 and not is_own:
                 self._hand_on(info.si_signo)
         return True
@@ -300,14 +289,15 @@ class Supervisor:
         signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
         deadline = monotonic() + 0.1  # the shell continues the whole group, one by one
         while monotonic() < deadline:
-            if state(self._pid) not in "Tt":
+            if processes.state(self._pid) not in "Tt":
                 return
             sleep(0.01)
         self._hand_on(signal.SIGCONT)
 
     def _end_all(self) -> None:
         """Have everything write down where it is, then end it: politely first."""
-        asked = [pid for pid in _alive() if handles(pid, DUMP_SIGNAL)]  # others would die of it
+        # Others would die of it.
+        asked = [pid for pid in _alive() if processes.handles(pid, DUMP_SIGNAL)]
         for pid in asked:
             _kill(pid, DUMP_SIGNAL)
         if asked:
@@ -354,9 +344,9 @@ class Watch:
         end = monotonic() + seconds
         known = {pid for pid, _ in self._known.values()}
         for pid in {*map(pid_of, names_in(self._folder))} - {0, *known}:
-            parent = parent_of(pid)
+            parent = processes.parent_of(pid)
             # Else it is of a container, and its number another one's here.
-            if is_below(parent, os.getpid()) and len(known) < _MOST_WATCHED:
+            if processes.is_below(parent, os.getpid()) and len(known) < _MOST_WATCHED:
                 with suppress(OSError):
                     file = self._open(pid)
                     self._known[file] = pid, self._open(parent)
@@ -398,7 +388,8 @@ class Watch:
 
 def _alive() -> list[int]:
     """Return what is below this process, which inherits what has detached itself, and runs."""
-    return [pid for pid in descendants(os.getpid()) if state(pid) not in ("", "Z", "X")]
+    below = processes.descendants(os.getpid())
+    return [pid for pid in below if processes.state(pid) not in ("", "Z", "X")]
 
 
 def _kill(pid: int, number: int) -> None:
