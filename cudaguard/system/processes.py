@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 CANNOT_START = 127  # exit status, as of `env` and `timeout`
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-_STATE, _PARENT = 0, 1  # fields of /proc/PID/stat behind the name
+_STATE, _PARENT, _FAULTS_OF_CHILDREN = 0, 1, 8  # fields of /proc/PID/stat behind the name
 _HIGHEST = 1 << 16  # descriptors from here on are not closed
 _DEEPEST = 1000  # generations; ids that are used again while we look may go round in circles
 
@@ -53,8 +53,9 @@ def descendants(pid: int) -> tuple[int, ...]:
 
 def has_had_children() -> bool:
     """Return True if this process has started others, whether they run or have ended."""
-    times = os.times()
-    return bool(times.children_user + times.children_system or descendants(os.getpid()))
+    fields = _stat(os.getpid())  # the time of a child that has ended soon may be 0, its faults not
+    had = int(fields[_FAULTS_OF_CHILDREN]) if fields else sum(os.times()[2:4])
+    return bool(had or descendants(os.getpid()))
 
 
 def is_below(pid: int, top: int) -> bool:

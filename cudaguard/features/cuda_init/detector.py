@@ -26,6 +26,7 @@ from cudaguard.hooks.caller import (
     hide_frame,
     may_look_at_threads,
     module_of,
+    running,
 )
 from cudaguard.kernel import TRACEBACK, has_ctypes
 from cudaguard.model import TYPE_CHECKING
@@ -188,9 +189,8 @@ class CudaDetector:
         self._listen()
         frame = frame_outside_of(actor) if how == "import" else caller_frame() if actor else None
         if state.is_initialized and not last.is_initialized:
-            user, line = actor, frame
-            if how in ("", "load"):
-                user, line = _torch_at_work() or (actor, frame)
+            torchs = _torch_at_work() if how in ("", "load") else None
+            user, line = torchs or (actor, frame)
             change = self._record(_INITIALIZED, NOWHERE, user, how, line)
             self._latch()
             link = facts.REPORTED.get(actor.partition(".")[0], "") if how == "import" else ""
@@ -475,11 +475,8 @@ def _torch_at_work() -> tuple[str, FrameType | None] | None:
 
     The loads that tell us of it are those of NVML, which it asks while it is at it.
     """
-    frame = caller_frame()
-    while frame is not None:
-        if frame.f_code.co_name == "_lazy_init" and module_of(frame) == "torch.cuda":
-            return "torch", frame_outside_of("torch")
-        frame = frame.f_back
+    if running("torch.cuda", "_lazy_init") is not None:
+        return "torch", frame_outside_of("torch")
     has_done = peek(sys.modules.get("torch.cuda"), "_initialized") is True
     return ("torch", None) if has_done else None
 

@@ -175,12 +175,20 @@ def no_context(why: str, error: Exception) -> Finding:
     return NO_CONTEXT.found(f"cudaguard could not create the CUDA context {why}.", str(error))
 
 
+def _remedy(first: Change, how: str = "torch") -> str:
+    """Return what to do; where nobody was seen, it may have been a mere question to torch."""
+    asked = "; or, if only torch.cuda.is_available() or torch.compile() came before, set "
+    is_known = first.actor or not how.startswith("torch")
+    return FORK.remedy + ("" if is_known else f"{asked}PYTORCH_NVML_BASED_CUDA_CHECK=1")
+
+
 def used_after_fork(how: str, first: Change, where: str, error: str = "") -> Finding:
     """A forked child uses CUDA; `how` says what it does, as in "torch initializes CUDA"."""
     return FORK.found(
         f"{how}{_at(where)} in a process forked after CUDA was initialized.",
         f"in parent process {first.pid}: {said(first, where=True)}",
         error,
+        remedy=_remedy(first, how),
     )
 
 
@@ -190,6 +198,7 @@ def worker_failed(first: Change, error: str) -> Finding:
         f"A forked worker used CUDA, but {_actor(first)} had initialized it{_at(first.where)}.",
         f"the worker: {error}",
         consequence=f"Every CUDA call fails in a forked worker: {_FORKED}",
+        remedy=_remedy(first),
     )
 
 
