@@ -35,17 +35,19 @@ def shared_object(path, texts=b"", symbols=(), tables=(), tags=()):
     parts = {5: b"\0" + texts, 6: bytes(24) + b"".join(entries), **dict(tables)}
     body, dynamic = b"", [(10, 1 + len(texts)), *tags]
     for tag, content in parts.items():
-        dynamic.append((tag, 64 + 2 * 56 + len(body)))
+        dynamic.append((tag, 64 + 3 * 56 + len(body)))
         body += content + bytes(-len(content) % 8)
-    at = 64 + 2 * 56 + len(body)
+    at = 64 + 3 * 56 + len(body)
     section = b"".join(struct.pack("<QQ", *one) for one in (*dynamic, (0, 0)))
     end = at + len(section)
     header = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
     header += struct.pack(
-        "<HHIQQQIHHHHHH", 3, MACHINE[machine()], 1, 0, 64, 0, 0, 64, 56, 2, 0, 0, 0
+        "<HHIQQQIHHHHHH", 3, MACHINE[machine()], 1, 0, 64, 0, 0, 64, 56, 3, 0, 0, 0
     )
     header += struct.pack("<IIQQQQQQ", 1, 7, 0, 0, 0, end, end, 4096)
     header += struct.pack("<IIQQQQQQ", 2, 6, at, at, at, len(section), len(section), 8)
+    # Without this one it asks for an executable stack, which glibc 2.41 and later refuse.
+    header += struct.pack("<IIQQQQQQ", 0x6474E551, 6, 0, 0, 0, 0, 0, 16)
     path.write_bytes(header + body + section)
 
 

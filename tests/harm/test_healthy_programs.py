@@ -35,6 +35,8 @@ REFUSALS = {
         sys.meta_path.insert(0, Allowed())
     """,
     "None in sys.modules": """
+        if sys.version_info >= (3, 14):
+            import ctypes  # which needs some of them
         for name in ("typing", "ast", "glob", "fnmatch", "re", "errno", "functools", "collections",
                      "contextlib", "__future__", "shlex", "itertools", "operator", "json"):
             sys.modules[name] = None
