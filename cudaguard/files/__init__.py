@@ -258,7 +258,7 @@ def _raise(error: BaseException) -> None:
     raise error
 
 
-_RAISE = _raise.__code__.co_code[2 if sys.version_info < (3, 11) else 4]  # opcode of the statement
+_RAISE = _raise.__code__.co_code[2 if sys.version_info < (3, 10) else -2]  # opcode of the statement
 
 
 def must_propagate(error: BaseException) -> bool:
