@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.core.detection import Detection
-    from cudaguard.core.prerequisites import LazyFilter, Prerequisites
+    from cudaguard.core.prerequisites import Prerequisites
     from cudaguard.core.record import Recording
     from cudaguard.core.repairs import NativeRepairs, Repairs
     from cudaguard.core.replace import Replacements
@@ -111,13 +111,6 @@ class Dispatch:
     def ctypes(self) -> LibraryLoads:
         """The loads by ctypes."""
         return LibraryLoads(lambda asked: self.native.scope_of_library(asked), self)  # noqa: PLW0108
-
-    @made_once
-    def lazy(self) -> LazyFilter:
-        """The filter for lazy imports, of Python 3.15."""
-        from cudaguard.core.prerequisites import LazyFilter
-
-        return LazyFilter()
 
     @made_once
     def end(self) -> LastError:

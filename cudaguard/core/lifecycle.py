@@ -14,13 +14,13 @@ from cudaguard.core.registry import InForce, Layer, Registry, built_in, entry_of
 from cudaguard.core.reports import LATER, passes_through
 from cudaguard.core.rule import REPAIRING, Permit
 from cudaguard.core.table import table
-from cudaguard.files import os, program_errors
+from cudaguard.files import os, own_errors, program_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, ImportCallbacks
 from cudaguard.hooks.loader import is_imported
 from cudaguard.model import MODE_VARIABLE, TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from cudaguard.core.findings import Status
@@ -42,6 +42,7 @@ class Activation:
         self._added: tuple[Sourced, ...] = ()  # by add_rule() and by plug-ins that were hit
         self._plugins: dict[str, tuple[Entry, ...]] | None = None  # None: not looked for yet
         self._entries: frozenset[Entry] = frozenset()  # all that were ever found
+        self._lazy = LazyFilter()
         self._context = ""  # the setting by which a context was created, or is to be
         self._exported = ""  # the mode that was put into the environment, for children
         self._exported_over: str | None = None  # what stood there before
@@ -224,10 +225,10 @@ class Activation:
         has_filter = hasattr(sys, "set_lazy_imports_filter")
         if is_in_block and has_filter and wanted.mode in REPAIRING:
             watched = {name for entry in registry.entries for name in entry.watch}
-            core.lazy.roots = frozenset(name.partition(".")[0] for name in watched)
-            core.lazy.install()
-        elif core.made("lazy"):
-            core.lazy.uninstall()
+            self._lazy.roots = frozenset(name.partition(".")[0] for name in watched)
+            self._lazy.install()
+        else:
+            self._lazy.uninstall()
         if core.made("end") and core.end.is_wanted:
             core.end.install()
 
@@ -255,8 +256,9 @@ class Activation:
                 core.reporter.changed(passes_through(stand_in.what), stays=True)
         if core.made("replacements"):
             core.replacements.follow(Registry((), {}))  # what a call asked for holds until `clear`
-        for hook in filter(None, map(core.made, ("lazy", "end"))):
-            hook.uninstall()
+        self._lazy.uninstall()
+        if core.made("end"):
+            core.end.uninstall()
         if core.made("detection"):
             core.detection.forget()
         core.journal.write_to("")
@@ -271,7 +273,7 @@ class Activation:
             ("sys.meta_path: one finder", finders.place_of(core.kernel) >= 0),
             ("sys.meta_path: one place, until no import is under way", is_retired),
             *((stand_in.what, True) for stand_in in getattr(core.kernel, "stand_ins", ())),
-            ("sys.set_lazy_imports_filter", core.made("lazy") and core.lazy.is_installed),
+            ("sys.set_lazy_imports_filter", self._lazy.is_installed),
         )
         exported = (f"os.environ[{MODE_VARIABLE!r}]",) if self._exported else ()
         there = (words for words, is_there in parts if is_there)
@@ -396,6 +398,57 @@ class Activation:
             else:
                 rules += [(entry_of(rule), f"plug-in {entry.value}") for rule in loaded]
         self.add(*rules)
+
+
+# --- Lazy imports (PEP 810, Python 3.15) ----------------------------------------------------------
+
+
+class LazyFilter:
+    """Keeps watched modules eager inside `guard()` blocks: those whose package is in `roots`.
+
+    A lazy import comes to the finder at its first use, which may be behind the block. One that is
+    not installed is left to fail where the program uses it. The interpreter has room for one
+    filter, so the one that is there is asked as well. It is here, as a block may be entered while
+    a search of another thread holds the lock of imports.
+    """
+
+    def __init__(self) -> None:
+        self.roots: frozenset[str] = frozenset()
+        self._previous: Callable[..., bool] | None = None
+        self._ours: Callable[..., bool] | None = None
+
+    @property
+    def is_installed(self) -> bool:
+        """True if the filter is in force."""
+        return self._ours is not None
+
+    def install(self) -> None:
+        """Set the filter, where the interpreter has one."""
+        setter = getattr(sys, "set_lazy_imports_filter", None)
+        if setter is None or self.is_installed:
+            return
+        previous = self._previous = sys.get_lazy_imports_filter()  # type: ignore[attr-defined]  # 3.15
+
+        # A new function each time: a later filter may still call the older one.
+        def may_be_lazy(importer: str | None, name: str, fromlist: Any = None) -> bool:
+            try:
+                if self._ours is may_be_lazy and name.partition(".")[0] in self.roots:
+                    from cudaguard.core.prerequisites import is_installed
+
+                    if is_installed(name):
+                        return False
+            except own_errors(Exception):  # it may be lazy then, as without us
+                pass
+            return True if previous is None else previous(importer, name, fromlist)
+
+        self._ours = may_be_lazy
+        setter(may_be_lazy)
+
+    def uninstall(self) -> None:
+        """Put the previous filter back, unless someone else has set one since."""
+        if self._ours is not None and sys.get_lazy_imports_filter() is self._ours:  # type: ignore[attr-defined]  # 3.15
+            sys.set_lazy_imports_filter(self._previous)  # type: ignore[attr-defined]  # 3.15
+        self._ours = self._previous = None
 
 
 activation = Activation()  # that of this process

@@ -13,7 +13,7 @@ from cudaguard.core.decide import applies, named_versions, plan
 from cudaguard.core.reports import LATER, PREREQUISITE
 from cudaguard.core.rule import permit_for
 from cudaguard.errors import ImportOrderError
-from cudaguard.files import own_errors, program_errors
+from cudaguard.files import program_errors
 from cudaguard.hooks.caller import caller_frame, describe
 from cudaguard.hooks.loader import is_imported
 from cudaguard.model import TYPE_CHECKING
@@ -250,51 +250,3 @@ def record_bypassed(core: Any) -> None:
         known = name in core.seen or name in core.early
         if not known and is_imported(name) and not is_namespace:
             core.reporter.found(findings.past_the_guard(name))
-
-
-# --- Lazy imports (PEP 810, Python 3.15) ----------------------------------------------------------
-
-
-class LazyFilter:
-    """Keeps watched modules eager inside `guard()` blocks: those whose package is in `roots`.
-
-    A lazy import comes to the finder at its first use, which may be behind the block. One that is
-    not installed is left to fail where the program uses it. The interpreter has room for one
-    filter, so the one that is there is asked as well.
-    """
-
-    def __init__(self) -> None:
-        self.roots: frozenset[str] = frozenset()
-        self._previous: Callable[..., bool] | None = None
-        self._ours: Callable[..., bool] | None = None
-
-    @property
-    def is_installed(self) -> bool:
-        """True if the filter is in force."""
-        return self._ours is not None
-
-    def install(self) -> None:
-        """Set the filter, where the interpreter has one."""
-        setter = getattr(sys, "set_lazy_imports_filter", None)
-        if setter is None or self.is_installed:
-            return
-        previous = self._previous = sys.get_lazy_imports_filter()  # type: ignore[attr-defined]  # 3.15
-
-        # A new function each time: a later filter may still call the older one.
-        def may_be_lazy(importer: str | None, name: str, fromlist: Any = None) -> bool:
-            try:
-                is_meant = self._ours is may_be_lazy and name.partition(".")[0] in self.roots
-                if is_meant and is_installed(name):
-                    return False
-            except own_errors(Exception):  # it may be lazy then, as without us
-                pass
-            return True if previous is None else previous(importer, name, fromlist)
-
-        self._ours = may_be_lazy
-        setter(may_be_lazy)
-
-    def uninstall(self) -> None:
-        """Put the previous filter back, unless someone else has set one since."""
-        if self._ours is not None and sys.get_lazy_imports_filter() is self._ours:  # type: ignore[attr-defined]  # 3.15
-            sys.set_lazy_imports_filter(self._previous)  # type: ignore[attr-defined]  # 3.15
-        self._ours = self._previous = None
