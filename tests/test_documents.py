@@ -191,8 +191,7 @@ TOUCHES = re.compile(
     r"|modules\[name\] =|vars\(signals\)\[|\w\._bootstrap =|worker\.run =|spec\.loader = G"
 )
 TOUCHED = {
-    "core/lifecycle.py": (3, "`CUDAGUARD` in `os.environ`"),
-    "core/prerequisites.py": (1, "lazy-import filter"),
+    "core/lifecycle.py": (4, "`CUDAGUARD` in `os.environ`", "lazy-import filter"),
     "core/record.py": (12, "`faulthandler`, with", "`os.wait`", "finalizer", "`_set_worker_signal"),
     "core/replace.py": (
         2,
