@@ -50,13 +50,13 @@ def frame_outside_of(module: str) -> FrameType | None:
     Else the innermost that is neither ours nor the import system's nor of the module's package; if
     there is none, the package's own.
     """
-    frame = running(module) or caller_frame()
+    frame = frame_running(module) or caller_frame()
     if module_of(frame).partition(".")[0] == module.partition(".")[0]:
         return frame_outside(frame) or frame
     return frame
 
 
-def running(module: str, function: str = "<module>") -> FrameType | None:
+def frame_running(module: str, function: str = "<module>") -> FrameType | None:
     """Return the innermost frame that runs a function of a module, or the module's own code."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and (frame.f_code.co_name != function or module_of(frame) != module):

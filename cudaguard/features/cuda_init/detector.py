@@ -23,10 +23,10 @@ from cudaguard.hooks.caller import (
     describe,
     describe_line,
     frame_outside_of,
+    frame_running,
     hide_frame,
     may_look_at_threads,
     module_of,
-    running,
 )
 from cudaguard.kernel import TRACEBACK, has_ctypes
 from cudaguard.model import TYPE_CHECKING
@@ -471,11 +471,11 @@ class CudaDetector:
 
 
 def _torch_at_work() -> tuple[str, FrameType | None] | None:
-    """Return torch, with the line that led into it, where it is what has initialized CUDA.
+    """Return torch and the line that led into it, if torch has initialized CUDA; else None.
 
-    The loads that tell us of it are those of NVML, which it asks while it is at it.
+    torch loads NVML inside its initialization: at that load the line is still known.
     """
-    if running("torch.cuda", "_lazy_init") is not None:
+    if frame_running("torch.cuda", "_lazy_init") is not None:
         return "torch", frame_outside_of("torch")
     has_done = peek(sys.modules.get("torch.cuda"), "_initialized") is True
     return ("torch", None) if has_done else None
