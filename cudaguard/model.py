@@ -6,6 +6,8 @@ Classes of our own rather than dataclasses: they are imported on the first line 
 
 from __future__ import annotations
 
+from _operator import itemgetter  # light: `operator` is not
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import dataclasses
@@ -31,7 +33,7 @@ else:
             cls._fields = names = tuple(getattr(cls, "__annotations__", ()))
             cls._defaults = {name: vars(cls)[name] for name in names if name in vars(cls)}
             for place, name in enumerate(names):
-                setattr(cls, name, property(lambda self, place=place: self[place]))
+                setattr(cls, name, property(itemgetter(place)))
 
         def __new__(cls, *given, **named):
             """Return one with the fields as they are given, by place or by name."""

@@ -18,7 +18,7 @@ from cudaguard.files import open_file, os, own_errors
 from cudaguard.model import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
     from typing_extensions import Self
@@ -309,3 +309,46 @@ def _scope(memory: Memory, first: int, mark: list[int], segments: int) -> int:
 
 def _unknown() -> OSError:
     return OSError(errno.ENOSYS, "the dynamic loader's list of libraries cannot be found")
+
+
+class Scope(NamedTuple):
+    """The members of the global scope."""
+
+    program: tuple[Library, ...]  # the program, Python's library and what was preloaded
+    start: tuple[Library, ...]  # the other libraries that it was started with
+    meant: tuple[Library, ...]  # what belongs there, with what it needs
+    interposers: tuple[Library, ...]
+
+
+def read_scope(
+    memory: Memory, scope: bytes, preloaded: Iterable[str], belongs: Callable[[Library], bool]
+) -> Scope:
+    """Return the members of the global scope, which is as `cudaguard.system.loader_list` has it.
+
+    `preloaded` are files in LD_PRELOAD; what `belongs` is global on purpose.
+
+    Raises:
+        OSError: A member has been unloaded meanwhile.
+    """
+    # Name of a library that a member needs -> where that member is.
+    needed: dict[str, list[Library]] = {}
+    program: list[Library] = []
+    start: list[Library] = []
+    meant: list[Library] = []
+    interposers: list[Library] = []
+    for entry in words(scope):
+        library, _ = library_at(memory, entry)
+        image = Image(memory, library)
+        name = os.path.basename(library.path)
+        asked = needed.get(image.soname) or needed.get(name)
+        if not program or name in preloaded or (asked and name.startswith("libpython")):
+            group = program
+        elif asked is program or asked is start or os.sep not in library.path:  # or the vdso
+            group = start
+        else:
+            group = meant if asked is meant or belongs(library) else interposers
+        group.append(library)
+        if group is not interposers:
+            for soname in image.needed:
+                needed.setdefault(soname, group)
+    return Scope(tuple(program), tuple(start), tuple(meant), tuple(interposers))

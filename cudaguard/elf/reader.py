@@ -130,14 +130,14 @@ class ElfObject:
     def _take(self, section: bytes) -> bool:
         """Take a part of the dynamic section; return True if its end is there."""
         entries = words(section, 16)
-        for tag, value in zip(entries[::2], entries[1::2]):
-            if tag == _DT_NULL:
-                return True
-            if tag == DT_NEEDED:
-                self._starts.append(value)
-            else:
-                self.tags[tag] = value
-        return False
+        tags, values = entries[::2], entries[1::2]
+        is_whole = _DT_NULL in tags
+        if is_whole:
+            tags = tags[: tags.index(_DT_NULL)]
+        self.tags.update(zip(tags, values))
+        if self.tags.pop(DT_NEEDED, None) is not None:
+            self._starts += [value for tag, value in zip(tags, values) if tag == DT_NEEDED]
+        return is_whole
 
     def value(self, tag: int) -> int:
         """Return the number that a tag gives, 0 where there is no such tag."""

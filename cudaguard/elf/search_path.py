@@ -45,13 +45,15 @@ class Place:
 
     def expanded(self, text: str) -> list[str]:
         """Return what a text with `$ORIGIN`, `$LIB` or `$PLATFORM` may stand for."""
+        for word in ("$ORIGIN", "${ORIGIN}"):
+            text = text.replace(word, self._origin)
         if "$" not in text:
             return [text]
         found = []
         machine = os.uname().machine
         for lib in _lib_folders():
             result = text
-            for word, value in (("ORIGIN", self._origin), ("LIB", lib), ("PLATFORM", machine)):
+            for word, value in (("LIB", lib), ("PLATFORM", machine)):
                 result = result.replace(f"${{{word}}}", value).replace(f"${word}", value)
             found.append(result)
         return list(dict.fromkeys(found))

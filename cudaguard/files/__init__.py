@@ -150,13 +150,27 @@ def names_in(folder: str) -> list[str]:
 def matches(name: str, patterns: Iterable[str]) -> bool:
     """Return True if a file name matches one of the patterns."""
     for pattern in patterns:
-        # The fixed part first: nearly no library has it, and a pattern is costly to compile.
-        if name.startswith(fixed_part(pattern)):
+        first, *parts = pattern.split("*")
+        if not name.startswith(fixed_part(pattern)):
+            continue
+        if "?" in pattern or "[" in pattern:
             from fnmatch import fnmatchcase
 
             if fnmatchcase(name, pattern):
                 return True
+        elif name == pattern or (parts and _has_in_order(name[len(first) :], *parts)):
+            return True
     return False
+
+
+def _has_in_order(text: str, *parts: str) -> bool:
+    """Return True if a text has all parts, one after the other, and the last one at its end."""
+    for part in parts[:-1]:
+        place = text.find(part)
+        if place < 0:
+            return False
+        text = text[place + len(part) :]
+    return text.endswith(parts[-1])
 
 
 def fixed_part(pattern: str) -> str:

@@ -9,12 +9,9 @@ import sys
 from contextlib import ExitStack
 from glob import glob
 
-from cudaguard.elf.forecast import forecast
-from cudaguard.elf.library_facts import version_of
 from cudaguard.elf.process import library_path
 from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import Place, SearchPath
-from cudaguard.elf.symbols import SharedObject, Wanted
 from cudaguard.files import escape, os, own_errors
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.preload import (
@@ -35,6 +32,8 @@ if TYPE_CHECKING:
 
 def finds_older(file: str) -> bool:
     """Return True if ``LD_LIBRARY_PATH`` has an older file of the name of this one."""
+    from cudaguard.elf.library_facts import version_of
+
     name = soname_of(file)
     found = [path for f in library_path() for path in glob(os.path.join(escape(f), f"{name}*"))]
     stem = stem_of(name)
@@ -49,6 +48,9 @@ def newer_than_found(path: str) -> tuple[str, ...]:
 
     None where an older one is mapped: it stays, and a second one would help nobody.
     """
+    from cudaguard.elf.forecast import forecast
+    from cudaguard.elf.library_facts import version_of
+
     found = forecast(path)
     lacking = {*found.versions, *found.symbols}
     chosen: dict[str, str] = {}
@@ -86,6 +88,8 @@ def needed_by_others(name: str, asking: str) -> tuple[tuple[str, ...], str, froz
             found = os.path.realpath(SearchPath().find(name, place)) if copies else ""
             if found in copies or not os.path.isfile(found):
                 return None
+            from cudaguard.elf.symbols import SharedObject
+
             taken = SharedObject(opened.enter_context(ElfFile(found)))
             for real, path in copies.items():
                 other = SharedObject(opened.enter_context(ElfFile(real)))
@@ -152,6 +156,8 @@ def _copies_of(name: str, needed_by: str) -> list[str]:
 
 def _had(file: str, lacks: Iterable[Lack]) -> set[Lack]:
     """Return which of some missing symbols and versions a library has."""
+    from cudaguard.elf.symbols import SharedObject, Wanted
+
     try:
         with ElfFile(file) as opened:
             symbols, name = SharedObject(opened), opened.soname
@@ -182,6 +188,8 @@ def newer_in_environment(soname: str, files: Iterable[str], asking: str) -> str:
     one. The environment has the `files`, and the system may have one; who is `asking`, if no
     library, names no folders.
     """
+    from cudaguard.elf.library_facts import version_of
+
     is_wanted = any(os.path.exists(os.path.join(folder, soname)) for folder in library_path())
     if is_wanted or is_mapped(soname):
         return ""
@@ -204,6 +212,8 @@ def newer_in_environment(soname: str, files: Iterable[str], asking: str) -> str:
 
 def has_all(file: str, other: str) -> bool:
     """Return True if a library has all names of another one, as the versions of names tell."""
+    from cudaguard.elf.symbols import SharedObject
+
     try:
         with ElfFile(file) as first, ElfFile(other) as second:
             one, two = SharedObject(first), SharedObject(second)

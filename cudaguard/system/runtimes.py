@@ -145,6 +145,16 @@ class Stray(Record):
     is_part: bool = False  # True if it asks for a part of the same library
 
 
+class CudnnRequirement(Record):
+    """A release of cuDNN that a package was built for."""
+
+    package: str
+    by: str  # the distribution that says so, with its version
+    said: str  # how it says it, as in ``nvidia-cudnn-cu12>=9.8``
+    wheel: str  # the distribution that has the library, empty if it names none
+    least: tuple[int, ...]  # the earliest release that will do: major and minor
+
+
 def first_of_each(copies: Iterable[Copy]) -> dict[str, Copy]:
     """Return for each name the copy that all get who ask by it: the one that was mapped first."""
     found: dict[str, Copy] = {}

@@ -13,7 +13,6 @@ import atexit
 import sys
 from _thread import _local
 
-from cudaguard.config import local_rank
 from cudaguard.features import cuda_init
 from cudaguard.features.cuda_init import facts
 from cudaguard.files import os, own_errors, read_bytes
@@ -199,6 +198,8 @@ class CudaDetector:
         for device in state.active:
             if device not in last.active:
                 change = self._record(_CONTEXT, device, actor, how, frame)
+                from cudaguard.config import local_rank
+
                 finding = findings.context_created(change, state.devices, local_rank(os.environ))
                 self._core.reporter.found(finding, frame)
 

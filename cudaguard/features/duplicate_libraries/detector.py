@@ -61,8 +61,7 @@ class DuplicateDetector:
 
     def imported(self, _: str) -> None:
         """Look whether cuDNN is as new as those want that were imported."""
-        # Installed, it is opened later only where there is a driver.
-        if has_kernel_driver() or any(copy.stem in IN_PARTS for copy in self._copies.values()):
+        if has_kernel_driver():  # nothing opens it elsewhere
             from cudaguard.features.duplicate_libraries.judgement import CudnnRequirements
 
             if self._requirements is None:
@@ -128,7 +127,7 @@ class DuplicateDetector:
                 by, how = who = who or _loaded_by(self._core, load, since)
                 # Without the detours by which the loader came there: `cv2/../opencv.libs/`.
                 folder, name = os.path.split(lib.path)
-                path = os.path.join(os.path.realpath(folder), name)
+                path = f"{os.path.realpath(folder)}/{name}" if "/." in folder else lib.path
                 yield (lib.path, lib.dynamic), Copy(path, stem, soname, identity(path), by, how)
 
     def _strays_among(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from cudaguard.model import Severity
     from cudaguard.system.packages import Distribution
-    from cudaguard.system.runtimes import Copy, Runtime, Stray
+    from cudaguard.system.runtimes import Copy, CudnnRequirement, Runtime, Stray
 
 _OPENMP = "https://github.com/joblib/threadpoolctl/blob/master/multiple_openmp.md"
 _LINKS = {"cuDNN": github("pytorch/pytorch/issues/119989", "pytorch/pytorch/issues/188892")}
@@ -157,16 +157,6 @@ def past_environment(copy: Copy, later: str) -> Finding:
         "environment first",
         command=f"python -m pip show {dist}; conda list {dist}",
     )
-
-
-class CudnnRequirement(NamedTuple):
-    """A release of cuDNN that a package was built for."""
-
-    package: str
-    by: str  # the distribution that says so, with its version
-    said: str  # how it says it, as in ``nvidia-cudnn-cu12>=9.8``
-    wheel: str  # the distribution that has the library, empty if it names none
-    least: tuple[int, ...]  # the earliest release that will do: major and minor
 
 
 def older_than_wanted(

@@ -9,15 +9,13 @@ from cudaguard.core.reports import LATER
 from cudaguard.elf.library_facts import is_same_build, numbers_of, version_of
 from cudaguard.elf.process import at_start, library_path
 from cudaguard.errors import ImportOrderError
-from cudaguard.features.duplicate_libraries import findings
-from cudaguard.features.duplicate_libraries.findings import CudnnRequirement, older_than_wanted
 from cudaguard.files import escape, names_in, os, own_errors
 from cudaguard.hooks.caller import caller_frame, frame_outside, is_importing
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import peek
 from cudaguard.system.facts import Facts, requires_of
 from cudaguard.system.preload import has_driver
-from cudaguard.system.runtimes import LIBRARY_PATH, first_of_each, stem_of
+from cudaguard.system.runtimes import LIBRARY_PATH, CudnnRequirement, first_of_each, stem_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -77,6 +75,8 @@ def _fault_of(first: Copy, second: Copy) -> Finding | None:
     """Return what is wrong with two files of one library, of which the first was mapped first."""
     if first.identity == second.identity:
         return None
+    from cudaguard.features.duplicate_libraries import findings
+
     rival = first.runtime.rival
     if rival and rival == second.runtime.rival:
         is_allowed = os.environ.get("KMP_DUPLICATE_LIB_OK", "").lower() in _YES
@@ -112,6 +112,8 @@ def _is_preloaded(copy: Copy) -> bool:
 
 
 def _mixtures(copies: list[Copy], new: list[Copy]) -> Iterator[tuple[Finding, Copy, Copy]]:
+    from cudaguard.features.duplicate_libraries import findings
+
     used = first_of_each(copies)
     reported = set()
     for copy in new:
@@ -140,6 +142,8 @@ def _parts_beside(copy: Copy, used: dict[str, Copy]) -> list[Copy]:
 
 
 def _astray(strays: list[Stray]) -> Iterator[tuple[Finding, Copy, Copy]]:
+    from cudaguard.features.duplicate_libraries import findings
+
     first: dict[tuple[Copy, Copy], Stray] = {}
     for stray in strays:
         first.setdefault((stray.used, stray.meant), stray)
@@ -155,6 +159,8 @@ def _astray(strays: list[Stray]) -> Iterator[tuple[Finding, Copy, Copy]]:
 
 def _remedy(wanted: Copy, other: Copy, by: str) -> str:
     """Return how a file comes before another one, which `by` was the first to load."""
+    from cudaguard.features.duplicate_libraries import findings
+
     package = by.partition(".")[0]
     folder, name = os.path.split(os.path.abspath(wanted.path))
     part_of = wanted.runtime.part_of
@@ -188,6 +194,8 @@ def judge_searches(core: Dispatch, copies: Iterable[Copy]) -> None:
         if f"{copy.by}.".startswith(_SEARCHES):
             later = _later_in_environment(copy)
             if later:
+                from cudaguard.features.duplicate_libraries import findings
+
                 frame = frame_outside(caller_frame())
                 core.reporter.found(findings.past_environment(copy, later), frame)
 
@@ -296,7 +304,9 @@ class CudnnRequirements:
                 release = version_of(os.path.join(sys.prefix, "lib", soname), soname)
             if is_older(release, want.least):
                 self._reported.add(want.by)
-                finding = older_than_wanted(want, release, loaded, conda=is_condas)
+                from cudaguard.features.duplicate_libraries import findings
+
+                finding = findings.older_than_wanted(want, release, loaded, conda=is_condas)
                 self._core.reporter.found(finding, caller_frame())
 
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from cudaguard.elf.process import Memory, at_start, uses_glibc
+from cudaguard.elf.process import Memory, at_start, read_scope, uses_glibc
 from cudaguard.elf.reader import CXX_RUNTIME, SYMBOL_KIND, ElfFile, is_runtime_id
 from cudaguard.errors import ImportOrderError
-from cudaguard.files import names_in, os, own_errors
+from cudaguard.files import matches, names_in, os, own_errors
 from cudaguard.hooks.barrier import NOTHING, ImportCallbacks
 from cudaguard.hooks.caller import caller_frame, describe
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.loader_list import LoaderNews
+from cudaguard.system.runtimes import GLOBAL_ON_PURPOSE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
 
     from cudaguard.core.detection import NativeLoad
     from cudaguard.core.dispatch import Dispatch
-    from cudaguard.elf.interposition import Scope
-    from cudaguard.elf.process import Library
+    from cudaguard.elf.process import Library, Scope
     from cudaguard.features.symbol_scope.findings import Interposer
     from cudaguard.features.symbol_scope.interposers import ScopeJudge
+    from cudaguard.system.facts import Packages
 
 
 class ScopeDetector:
@@ -103,11 +104,6 @@ class ScopeDetector:
         self.mapping(spec.origin or "", spec.name)
 
     def _read(self, scope: bytes, since: str) -> Scope:
-        from cudaguard.elf.interposition import read_scope
-        from cudaguard.files import matches
-        from cudaguard.system.facts import Packages
-        from cudaguard.system.runtimes import GLOBAL_ON_PURPOSE
-
         packages: list[Packages] = []
 
         def belongs(library: Library) -> bool:
@@ -116,6 +112,8 @@ class ScopeDetector:
                 return True
             # There from the start and in no package: it came with the program around Python.
             if since == "guard":
+                from cudaguard.system.facts import Packages
+
                 packages[:] = packages or [Packages()]
                 if not packages[0].of(library.file):
                     self._belongs.add(library)

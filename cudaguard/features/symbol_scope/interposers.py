@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.core.reports import Later
     from cudaguard.core.rule import Rule
-    from cudaguard.elf.interposition import Interposed, Scope
-    from cudaguard.elf.process import Library
+    from cudaguard.elf.interposition import Interposed
+    from cudaguard.elf.process import Library, Scope
 
 
 # --- When they come -----------------------------------------------------------------------------

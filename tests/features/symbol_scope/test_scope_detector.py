@@ -307,7 +307,7 @@ own._find_and_load = find
 
 @pytest.mark.parametrize(
     ("module", "function"),
-    [("elf.interposition", "read_scope"), ("features.symbol_scope.interposers", "new_interposers")],
+    [("elf.process", "read_scope"), ("features.symbol_scope.interposers", "new_interposers")],
 )
 @pytest.mark.parametrize("early", [True, False], ids=["ctypes-first", "guard-first"])
 def test_failure_of_the_look_is_told_and_breaks_nothing(scene, module, function, early):
