@@ -102,26 +102,27 @@ class DuplicateDetector:
         if not new or not (self._copies or any(stem_of(os.path.basename(lib.path)) for lib in new)):
             return [], [], [], []
         with Memory() as memory:
-            related = dict(self._copies_among(new, memory, load, since))
+            images = list(_images(new, memory))
+            related = dict(self._copies_among(images, load, since))
             self._copies.update(related)
             loaded = list(related.values())
             if any(_has_related(copy, self._copies.values()) for copy in loaded):
                 self._forget_unloaded(memory)
             else:
                 related = {}
-            strays = list(self._strays_among(new, memory, load, since)) if self._copies else []
+            strays = list(self._strays_among(images, load, since)) if self._copies else []
         related = {key: copy for key, copy in related.items() if key in self._copies}
         return list(self._copies.values()), loaded, list(related.values()), strays
 
     def _copies_among(
-        self, new: list[Library], memory: Memory, load: NativeLoad | None, since: str
+        self, images: list[tuple[Library, Image]], load: NativeLoad | None, since: str
     ) -> Iterator[tuple[tuple[str, int], Copy]]:
         who: tuple[str, str] | None = None
-        for lib in new:
+        for lib, image in images:
             stem = stem_of(lib.path[lib.path.rfind("/") + 1 :])
             if stem:
                 try:
-                    soname = Image(memory, lib).soname or os.path.basename(lib.path)
+                    soname = image.soname or os.path.basename(lib.path)
                 except own_errors(OSError):  # unloaded meanwhile
                     continue
                 by, how = who = who or _loaded_by(self._core, load, since)
@@ -131,12 +132,11 @@ class DuplicateDetector:
                 yield (lib.path, lib.dynamic), Copy(path, stem, soname, identity(path), by, how)
 
     def _strays_among(
-        self, new: list[Library], memory: Memory, load: NativeLoad | None, since: str
+        self, images: list[tuple[Library, Image]], load: NativeLoad | None, since: str
     ) -> Iterator[Stray]:
         first = first_of_each(self._copies.values())
-        for lib in new:
+        for lib, image in images:
             try:
-                image = Image(memory, lib)
                 own = self._copies.get((lib.path, lib.dynamic))
                 if (
                     own
@@ -184,6 +184,14 @@ class DuplicateDetector:
         }
         self._known &= there
         self._copies = {key: copy for key, copy in list(self._copies.items()) if key in there}
+
+
+def _images(libraries: list[Library], memory: Memory) -> Iterator[tuple[Library, Image]]:
+    for library in libraries:
+        try:
+            yield library, Image(memory, library)
+        except own_errors(OSError):  # unloaded meanwhile, or no library as others are
+            continue
 
 
 def _has_related(copy: Copy, copies: Iterable[Copy]) -> bool:
