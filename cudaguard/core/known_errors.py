@@ -19,7 +19,7 @@ or ``likely``, ``vague`` or ``noise`` (harmless), and has::
     leads     ``yes`` if a native library prints it, and something else fails for it later
     symptom   what a reader sees: the heading of docs/troubleshooting.md that it stands under; that
               of the entry before it, if there is none
-    links     evidence
+    links     evidence; ``links.name`` that of messages with this name alone, maybe none
 
 and what stands for each name where there is no message. What it does not have is that of the kind
 of finding with its id.
@@ -107,7 +107,7 @@ class KnownError(Record):
             consequence=self.consequence,
             remedy=self.remedy.format_map(words),
             command=self.command.format_map(words),
-            links=self.links,
+            links=(*words["links"].split(),) if "links" in words else self.links,
         )
 
     def hit_in(self, text: str, begin: int, end: int, finding: Finding) -> Hit:

@@ -271,8 +271,11 @@ def _named(section: str, text: str) -> tuple[str, str] | None:
 
 def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None:
     """Return what an act means; None where the line tells of no error, or names none who speaks."""
-    text, thing = match.string, (match.groupdict().get("thing") or "").strip(" .:'\"")
+    text, thing = match.string, (match.groupdict().get("thing") or "").strip(" .:,!'\"")
     line, is_said = line_at(text, match.end() - 1), section in ("said", "advised")
+    frames = _FRAME.findall(text[max(0, match.start() - _BEFORE) : match.start()])
+    if match[0].startswith("rror") and frames and not _has("field", frames[-1]):
+        return None  # it is the program's own error
     rest = line.replace(thing, "") if is_said else line
     is_loud = not is_quiet(text, match.end()) or (is_said and _has("errors", text))
     is_own = not thing or re.search(r"[ (]|_[fb]wd|_cuda", thing)
@@ -300,6 +303,7 @@ def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None
     )
 
 
+_FRAME = re.compile(r'File "([^"\n]{1,300})", line')
 # What there is, where a version is wanted; what pip can install.
 _FOUND = re.compile(
     r"(?i)\b(?:found|got|have|has|installed|is)[ :]{1,3}([\w.-]{0,30}[ =v]{0,3}\d{1,9}(?:\.\w+)+)"

@@ -22,8 +22,8 @@ INITIALIZED = Kind(
     "CG814",
     "CUDA was initialized",
     "ContextWarning",
-    consequence="Changes of CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER have no effect from here "
-    "on. Processes forked from this one cannot use CUDA.",
+    consequence="CUDA ignores changes of CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER from here on. "
+    "Processes forked from this one cannot use CUDA.",
     remedy="set these variables before that line, and start CUDA workers with 'spawn' or "
     "'forkserver'",
     page=_PAGE,
@@ -215,16 +215,23 @@ def not_untouched(expected: Expectation, changes: Sequence[Change], where: str) 
     )
 
 
+# Variables that somebody reads after all.
+_AFTER_ALL = {
+    "CUDA_VISIBLE_DEVICES": "CUDA keeps its devices; only processes started later get the new "
+    "value. torch.cuda.device_count() may still follow it (it asks NVML), and then miscounts.",
+    "backend:": "torch fails with 'Allocator backend parsed at runtime' if it initializes CUDA "
+    "after that; else the new value has no effect in this process.",
+}
+
+
 def too_late_to_set(
     name: str, value: str | None, used: str, moment: str, where: str, first: Change | None
 ) -> Finding:
     """A variable was set to a value, or unset (None), when nobody reads it any more."""
     action = "unset" if value is None else f"set to {value!r}"
     reader, _, event = moment.partition(" is ")
-    consequence = LATE_VARIABLE.consequence
-    if "backend:" in (value or ""):
-        consequence = "torch fails with 'Allocator backend parsed at runtime' if it initializes "
-        consequence += "CUDA after that; else the new value has no effect in this process."
+    is_backend = "backend:" in (value or "")
+    consequence = _AFTER_ALL.get("backend:" if is_backend else name, LATE_VARIABLE.consequence)
     return LATE_VARIABLE.found(
         f"{name} was {action} after {reader} was {event} and had read it.",
         f"probably changed at {where}" if where else "",

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from cudaguard.system.packages import Distribution
     from cudaguard.system.runtimes import Copy, CudnnRequirement, Runtime, Stray
 
-_OPENMP = "https://github.com/joblib/threadpoolctl/blob/master/multiple_openmp.md"
-_LINKS = {"cuDNN": github("pytorch/pytorch/issues/119989", "pytorch/pytorch/issues/188892")}
+_LINKS = {
+    "cuDNN": github("pytorch/pytorch/issues/119989", "pytorch/pytorch/issues/188892"),
+    "OpenMP": ("https://github.com/joblib/threadpoolctl/blob/master/multiple_openmp.md",),
+}
 
 # --- in the process -------------------------------------------------------------------------------
 
@@ -73,11 +75,10 @@ def rivals(first: Copy, second: Copy) -> Finding:
         f"{what} of {first.runtime.rival} are loaded: {names}.",
         _loaded(first),
         _loaded(second),
-        consequence="The second one to initialize ends the process: 'OMP: Error #15'. With "
-        "KMP_DUPLICATE_LIB_OK set it may hang, crash or compute wrong numbers instead.",
+        consequence=f"{first.runtime.danger}.",
         remedy="install both packages from one source (all by conda, or all by pip), or make one "
         "file a symbolic link to the other",
-        links=(_OPENMP,),
+        links=_LINKS.get(first.runtime.title, ()),
     )
 
 

@@ -79,7 +79,7 @@ def _fault_of(first: Copy, second: Copy) -> Finding | None:
 
     rival = first.runtime.rival
     if rival and rival == second.runtime.rival:
-        is_allowed = os.environ.get("KMP_DUPLICATE_LIB_OK", "").lower() in _YES
+        is_allowed = os.environ.get(first.runtime.allowed_by, "").lower() in _YES
         return None if is_allowed else findings.rivals(first, second)
     # Under names of their own each package has its copy.
     if first.soname != second.soname or not _is_older(first, second):
