@@ -273,8 +273,10 @@ def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None
     """Return what an act means; None where the line tells of no error, or names none who speaks."""
     text, thing = match.string, (match.groupdict().get("thing") or "").strip(" .:,!'\"")
     line, is_said = line_at(text, match.end() - 1), section in ("said", "advised")
-    frames = _FRAME.findall(text[max(0, match.start() - _BEFORE) : match.start()])
-    if match[0].startswith("rror") and frames and not _has("field", frames[-1]):
+    before = text[max(0, match.end() - _BEFORE) : match.end()]
+    if match[0][:4] == "rror" and not all(
+        _has("field", one) for one in _FRAME.findall(before)[-1:]
+    ):
         return None  # it is the program's own error
     rest = line.replace(thing, "") if is_said else line
     is_loud = not is_quiet(text, match.end()) or (is_said and _has("errors", text))
@@ -289,8 +291,7 @@ def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None
     if not (is_said or actor or package) or not any(advice):
         return None
     who, run = package or actor or ("this program", "")
-    before = "" if package else text[max(0, match.end() - _BEFORE) : match.end()]
-    owners = re.findall(_parts()["texts"]["owners"][0], before)
+    owners = [] if package else re.findall(_parts()["texts"]["owners"][0], before)
     said = act.title.format(who=[who, *owners][-1], thing=thing)
     found, wanted = _FOUND.search(line), _REQUIREMENT.fullmatch(thing)
     install = wanted and f"python -m pip install '{thing.replace(' ', '')}'"

@@ -33,12 +33,6 @@ class Runtime(Record):
     allowed_by: str = ""  # variable by which a program says that it wants them so
 
 
-_LLVMS = Runtime(
-    "OpenMP",
-    "The second one to initialize ends the process: 'OMP: Error #15'. With KMP_DUPLICATE_LIB_OK "
-    "set it may hang, crash or compute wrong numbers instead",
-    rival="LLVM's OpenMP", allowed_by="KMP_DUPLICATE_LIB_OK",
-)  # fmt: skip
 # By the name of the file up to ".so", without what auditwheel has put in.
 # Those whose symbols have versions, or whose releases have names of their own, are not here: the
 # loader refuses a copy that is too old (the C++ runtime, libgomp, LLVM, protobuf, FFmpeg).
@@ -64,8 +58,10 @@ RUNTIMES: dict[str, Runtime] = {
     "libcusparseLt": Runtime("cuSPARSELt", names="cusparseLt[A-Z]", wheel="cusparselt"),
     "libcusparse": Runtime("cuSPARSE", names="cusparse[A-Z]", wheel="cusparse"),
     "libcupti": Runtime("CUPTI", names="cupti[A-Z]", wheel="cuda_cupti"),
-    "libomp": _LLVMS,
-    "libiomp5": _LLVMS,
+    **dict.fromkeys(("libomp", "libiomp5"), Runtime("OpenMP",
+      "The second one to initialize ends the process: 'OMP: Error #15'. With KMP_DUPLICATE_LIB_OK "
+      "set it may hang, crash or compute wrong numbers instead", rival="LLVM's OpenMP",
+      allowed_by="KMP_DUPLICATE_LIB_OK")),
 }  # fmt: skip
 # Those that have parts in files of their own (libcudnn_ops.so.9), which they open by name when
 # they need them.

@@ -230,14 +230,13 @@ def too_late_to_set(
     """A variable was set to a value, or unset (None), when nobody reads it any more."""
     action = "unset" if value is None else f"set to {value!r}"
     reader, _, event = moment.partition(" is ")
-    is_backend = "backend:" in (value or "")
-    consequence = _AFTER_ALL.get("backend:" if is_backend else name, LATE_VARIABLE.consequence)
+    key = "backend:" if "backend:" in (value or "") else name
     return LATE_VARIABLE.found(
         f"{name} was {action} after {reader} was {event} and had read it.",
         f"probably changed at {where}" if where else "",
         f"this process uses {used}",
         said(first, where=True) if first is not None else "",
-        consequence=consequence,
+        consequence=_AFTER_ALL.get(key, LATE_VARIABLE.consequence),
         command=f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}",
     )
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _LINKS = {
     "cuDNN": github("pytorch/pytorch/issues/119989", "pytorch/pytorch/issues/188892"),
-    "OpenMP": ("https://github.com/joblib/threadpoolctl/blob/master/multiple_openmp.md",),
+    "OpenMP": github("joblib/threadpoolctl/blob/master/multiple_openmp.md"),
 }
 
 # --- in the process -------------------------------------------------------------------------------

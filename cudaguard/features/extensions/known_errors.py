@@ -53,10 +53,7 @@ def _of_nvidia(known: KnownError, library: str, soname: str) -> Finding:
         why = "what needs it has no copy of its own"
     package = owners.requirement_of(soname)
     if not package:
-        remedy = (
-            "install a build for the CUDA that torch.version.cuda names: for this one there is "
-        )
-        remedy += "no package"
+        remedy = "install a build for the CUDA of torch.version.cuda: for this one is no package"
         return known.with_words(library=library, why=why).replace(remedy=remedy, command="")
     other = "" if cuda or "-cu12" not in package else " (-cu13 or -cu11 for another CUDA)"
     found = known.with_words(library=library, why=why, package=shlex.quote(package), other=other)
@@ -101,10 +98,8 @@ def with_files(finding: Finding) -> Finding:
         mapped = sorted(file for file in mapped_files() if os.path.basename(file).startswith(stem))
         found = [file for file in found if os.path.realpath(file) not in mapped]
     elif found:  # then nothing is to be installed
-        remedy = (
-            f"load the installed {soname} by its path: import torch first if it uses this version, "
-        )
-        finding = finding.replace(remedy=f"{remedy}or have a rule open it (preload)", command="")
+        first = f"load the installed {soname} by its path: import torch first if it uses this one"
+        finding = finding.replace(remedy=f"{first}, or have a rule open it (preload)", command="")
     more = (*(f"in this process: {file}" for file in mapped), *(f"installed: {f}" for f in found))
     return finding.replace(evidence=(*finding.evidence, *more))
 
@@ -117,8 +112,11 @@ OLDER_COPY, OTHER_CUDA, OTHER_TORCH, OTHER_PYTHON, NO_OWNER, NOT_LINKED = IDS = 
 _EXTENSION = re.compile(r"\.cpython-|\.abi3\.so$|\.pypy|(?:^|/)_[A-Za-z]\w*\.so$|\.pyd$")
 _PACKAGE = re.compile(r"-packages/([A-Za-z]\w*?)(?:(?:_\d)?_(?:cuda|C)\b[^/]*$|/)")
 _OF_WHEELS = re.compile(r"lib(?:cu|nv|nccl|torch|c10|caffe2)")
-_INTERFACE = re.compile(r"(?:aoti_)?torch_")
 _TYPES = re.compile(r"_ZT[VISC]")
+# Why torch lacks a name, as the texts call it.
+_OF_TORCH = {
+    "stable": re.compile(r"(?:aoti_)?torch_"), "type": _TYPES, "cuda": re.compile(r"(?i).*cuda"),
+}  # fmt: skip
 _DEVICE_CODE = ("__cudaRegisterLinkedBinary_", "__fatbinwrap_")
 # Of glibc, in a message of musl: see CG759.
 _OF_GLIBC = re.compile(r"__\w+_chk$|__cxa_|gnu_get_libc_version|backtrace$|mallinfo")
@@ -145,10 +143,8 @@ def of_symbol(id: str, known: KnownError, match: re.Match[str]) -> Finding | Non
     named = f" {package[1]}" if package else ", with its name"
     found, remedy = known.with_words(**words, package=named), ""
     if id == OLDER_COPY and owner.kind != owners.NVIDIA:
-        remedy = (
-            f"import the package with the newer {words['owner']} first (cudaguard bisect finds the "
-        )
-        remedy += "order that works), or take both from one source: all from conda, or all from pip"
+        remedy = f"import the package with the newer {words['owner']} first (cudaguard bisect finds"
+        remedy += " the order), or take both from one source: all from conda, or all from pip"
         found = found.replace(command="cudaguard doctor --only CG903")
     elif id == OLDER_COPY:
         wheel = owners.requirement_of(version)
@@ -185,7 +181,8 @@ def _judged(needer: str, name: str, version: str, owner: NameOwner) -> tuple[str
     if owner.kind == owners.PYTHON:
         return OTHER_PYTHON, {**words, "why": f"calls {name}, which this Python does not have"}
     if owner.kind == owners.TORCH:
-        return OTHER_TORCH, {**words, "why": _why_other_torch(name)}
+        group = next((group for group, names in _OF_TORCH.items() if names.match(name)), "abi")
+        return OTHER_TORCH, {**words, group: name}
     if owner.library == "libcuda":
         group = "triton" if "/.triton/" in needer else "driver"
         return OTHER_CUDA, {**words, "symbol": name, "owner": owner.title, group: name}
@@ -208,8 +205,7 @@ def _judged(needer: str, name: str, version: str, owner: NameOwner) -> tuple[str
         why = "it was probably linked without the object file that has it. A build without nvcc "
         why += "leaves out CUDA sources"
     else:
-        why = "another version of a library that it needs was loaded first, or it was built for "
-        why += "another one"
+        why = "another version of a library that it needs was loaded first, or it wants another"
     return NO_OWNER, {**words, "why": why}
 
 
@@ -223,16 +219,6 @@ def _short(name: str) -> str:
     if _TYPES.match(name):
         return f"the type {in_short(f'_Z{name[4:]}').partition('(')[0]}"
     return in_short(name)
-
-
-def _why_other_torch(name: str) -> str:
-    if _INTERFACE.match(name):
-        return "it is part of torch's stable interface, and probably newer than the installed torch"
-    if _TYPES.match(name):
-        return "it was built for another torch, or without linking torch's libraries"
-    if name.startswith("_ZN3c104cuda") or "cuda" in name.lower():
-        return "it was built for another torch, or needs one with CUDA, and this one is CPU-only"
-    return "it was built for another torch, or with the other C++ ABI"
 
 
 KNOWN = known_in(
