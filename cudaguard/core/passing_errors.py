@@ -256,7 +256,7 @@ def general_in(text: str, streams: list[str], *, acts_alone: bool = False) -> Hi
 
 
 def _has(kind: str, text: str) -> bool:
-    return re.search(_parts()["texts"][kind][0], text) is not None
+    return any(re.search(one, text) for one in _parts()["texts"][kind])
 
 
 def _named(section: str, text: str) -> tuple[str, str] | None:

@@ -114,8 +114,8 @@ def test_what_was_found_is_named():
     # A name that only begins like one of torch or GLib is the project's own.
     for name in ("torch_my_kernel", "g_my_state", "gzap"):
         found = cudaguard.explain(f"ImportError: /x/_ext.so: undefined symbol: {name}")
-        assert found.id == "CG871"
-        assert "linked without the object file" in found.what
+        assert (found.id, "linked without the object file" in found.what) == ("CG871", True)
+    assert [len(cudaguard.explain(one).links) for one in ERRORS["CG878"]] == [2, 0, 0, 1]
     opencv = cudaguard.explain("ImportError: /x/_ext.so: undefined symbol: _ZN2cv3MatC1Ev")
     assert opencv.remedy.startswith("install OpenCV")
     assert "GLIBCXX_3.4.30" in cudaguard.explain(MESSAGES["CG870"]).what
