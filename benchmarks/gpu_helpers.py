@@ -131,8 +131,6 @@ def state():
     from cudaguard.system.driver import Driver
 
     seen = Driver().state()
-    if seen.error:
-        return f"error {seen.error}"
     if not seen.is_initialized:
         return "loaded" if seen.is_mapped else "not loaded"
     return f"initialized, contexts {list(seen.active)}, current {seen.current}"

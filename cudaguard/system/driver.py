@@ -29,10 +29,6 @@ class DriverState(Record):
 
     is_mapped: bool = False  # True if libcuda is in the process
     is_initialized: bool = False  # True if ``cuInit`` was called
-    # True if the parent of this process called it: CUDA cannot be used here
-    is_forked: bool = False
-    # What ``cuDeviceGetCount`` answers, if neither success nor that it is not initialized
-    error: int = SUCCESS
     devices: int = 0  # how many devices are visible, once it is initialized
     active: tuple[int, ...] = ()  # ordinals of the devices whose primary context is active
     # Device of the context that is current in the calling thread, -1 for none
@@ -40,7 +36,6 @@ class DriverState(Record):
 
 
 ABSENT, LOADED = DriverState(), DriverState(is_mapped=True)
-FORKED = DriverState(is_mapped=True, is_forked=True)
 
 
 class Driver:
@@ -53,7 +48,6 @@ class Driver:
         # Had nobody initialized it when this process was forked, and was no other thread there?
         self.may_be_asked_in_child = False
         self._found_in = 0  # the process in which libcuda was found
-        self._initialized_in = 0  # the process in which an initialized driver was last seen
         # May ctypes be imported, if that is not there? Otherwise there is no driver for us.
         self.may_ask = True
 
@@ -61,8 +55,7 @@ class Driver:
         """Return what the driver says now.
 
         In a forked process it is asked only where that is known to be safe: a thread of the parent
-        may have been inside it, and its locks are held for ever then. What was known before the
-        fork is the answer.
+        may have been inside it, and its locks are held for ever then.
         """
         if not self._handle and not self._find():
             return ABSENT
@@ -70,15 +63,11 @@ class Driver:
 
         if self._found_in != os.getpid():
             if not self.may_be_asked_in_child:
-                return FORKED if self._initialized_in else LOADED
+                return LOADED
             self._found_in, self.may_be_asked_in_child = os.getpid(), False
         number = ctypes.c_int()
-        status = self.call("cuDeviceGetCount", ctypes.byref(number))
-        if status == NOT_INITIALIZED:
+        if self.call("cuDeviceGetCount", ctypes.byref(number)) != SUCCESS:
             return LOADED
-        if status:
-            return DriverState(is_mapped=True, error=status)
-        self._initialized_in = os.getpid()
         flags, active, current = ctypes.c_uint(), ctypes.c_int(), ctypes.c_int()
         devices = []
         for device in range(number.value):
