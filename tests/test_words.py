@@ -34,7 +34,7 @@ SPELLING = re.compile(rf"\b_*(?:{'|'.join(BRITISH)})\b", re.IGNORECASE)
 
 
 # Commands whose words stand beside what uses them.
-ONE_MODULE = {("main",), ("lint",), ("check_extension",), ("doctor", "inventory"),
+ONE_MODULE = {("main",), ("lint",), ("check_extension",),
               ("doctor", "command"), ("doctor", "checks"), ("bisect", "command"),
               ("run", "crash")}  # fmt: skip
 

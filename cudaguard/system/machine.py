@@ -9,65 +9,14 @@ Source: NVML API reference, ``nvmlReturn_t``; NVIDIA container toolkit; Windows 
 
 from __future__ import annotations
 
-import re
-from glob import glob
-
-from cudaguard.elf.reader import ElfFile
-from cudaguard.elf.search_path import Place, SearchPath
-from cudaguard.files import os, own_errors, program_errors, text_in
-from cudaguard.model import TYPE_CHECKING, NamedTuple
+from cudaguard.files import os, program_errors
+from cudaguard.model import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
     Capability = tuple[int, int]
-
-# --- What files tell of the NVIDIA driver: nothing is loaded, and NVML is not asked ---------------
-# Source: the driver's README ("The /proc interface"), and how its installers lay it out.
-
-LIBRARY = "libcuda.so.1"
-_SAID = re.compile(r"Kernel Module\b.{0,100}?\s(\d+\.\d+(?:\.\d+)?)\s")
-_NVIDIA, _DISPLAY = "0x10de", "0x03"  # PCI vendor, and class of a GPU
-
-
-class DriverFiles(NamedTuple):
-    """The driver, as far as files tell."""
-
-    kernel: str  # version of the kernel module, empty if it is not loaded
-    library: str  # the libcuda.so.1 that the loader would find, empty if none
-    library_version: str  # its version, as far as its name tells
-    devices: int  # NVIDIA GPUs on the PCI bus
-
-
-def look_at_driver(root: str = "/") -> DriverFiles:
-    """Return what files tell of the driver."""
-    library = library_file(LIBRARY)
-    said = _SAID.search(text_in(root, "proc/driver/nvidia/version"))
-    return DriverFiles(
-        said[1] if said else "",
-        library,
-        os.path.basename(os.path.realpath(library)).partition(".so.")[2] if library else "",
-        sum(map(_is_gpu, glob(os.path.join(root, "sys/bus/pci/devices/*")))),
-    )
-
-
-def library_file(name: str) -> str:
-    """Return the file that the loader would take for a library of this process; empty if none."""
-    try:
-        with ElfFile("/proc/self/exe") as file:
-            place = Place(os.path.realpath("/proc/self/exe"), file, None)
-            return SearchPath((place,)).find(name, place)
-    except own_errors(OSError, ValueError):
-        return ""
-
-
-def _is_gpu(device: str) -> bool:
-    vendor, kind = (text_in(device, name) for name in ("vendor", "class"))
-    return vendor.strip() == _NVIDIA and kind.startswith(_DISPLAY)
-
-
-# --- NVML, and what is wrong with the machine -----------------------------------------------------
 
 # Where driver libraries lie that the loader may not have in its cache.
 DRIVER_PLACES = (

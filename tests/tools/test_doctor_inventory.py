@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from cudaguard.system.packages import Site
-from cudaguard.tools.doctor import inventory
+from cudaguard.tools.doctor.command import gpus_by_files, inventory_of
 
 from .doctor import planted as planted
 
@@ -33,12 +33,7 @@ Bus Location: \t 0000:{bus}:00.0
 def look(planted, monkeypatch):
     """Looks at this environment, with what is planted."""
     monkeypatch.syspath_prepend(str(planted.folder))
-    return lambda: inventory.inventory(Site())
-
-
-def named(packages, name):
-    (found,) = (one for one in packages if one["name"] == name)
-    return found
+    return lambda: inventory_of(Site())
 
 
 def test_system_and_python_are_these(look):
@@ -81,6 +76,11 @@ def test_gpus_as_the_kernel_module_lists_them(tmp_path):
     (tmp_path / "proc/driver/nvidia/version").write_text(
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27 07:11:47 UTC 2026\n"
     )
-    found = inventory.gpus(str(tmp_path))
-    assert found["driver"] == "580.65.06"
+    for function, kind in ((0, "0x030200"), (1, "0x040300")):
+        device = tmp_path / f"sys/bus/pci/devices/0000:1b:00.{function}"
+        device.mkdir(parents=True)
+        (device / "vendor").write_text("0x10de\n")
+        (device / "class").write_text(f"{kind}\n")
+    found = gpus_by_files(str(tmp_path))
+    assert (found["driver"], found["pci_devices"]) == ("580.65.06", 1)
     assert found["models"] == ["NVIDIA H100 80GB HBM3"] * 2

@@ -11,7 +11,6 @@ from cudaguard.core.findings import Finding
 from cudaguard.features._index import IDS as DETECTORS
 from cudaguard.features.duplicate_libraries.checks import cuda_of_wheel, overlaps
 from cudaguard.files.layout import Page
-from cudaguard.system.machine import look_at_driver
 from cudaguard.tools.doctor.checks import CHECKS, all_checks
 from cudaguard.tools.doctor.command import bundle, document, lay_out
 from cudaguard.tools.explain import RULES
@@ -50,23 +49,6 @@ def test_overlaps():
     listed = [("a", "1", "x"), ("b", "1", "x"), ("c", "", "x"), ("a", "2", "y"), ("b", "1", "y"),
               ("c", "9", "y"), ("a", "1", "z")]  # fmt: skip
     assert overlaps(listed) == {("x", "y"): ["a"]}
-
-
-def test_driver_is_read_from_files(tmp_path):
-    said = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\n"
-    for name, content in (
-        ("proc/driver/nvidia/version", said),
-        ("sys/bus/pci/devices/0000:3b:00.0/vendor", "0x10de\n"),
-        ("sys/bus/pci/devices/0000:3b:00.0/class", "0x030200\n"),
-        ("sys/bus/pci/devices/0000:3b:00.1/vendor", "0x10de\n"),
-        ("sys/bus/pci/devices/0000:3b:00.1/class", "0x040300\n"),
-    ):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(content)
-    driver = look_at_driver(str(tmp_path))
-    assert (driver.kernel, driver.devices) == ("580.65.06", 1)
-    nothing = look_at_driver(str(tmp_path / "nowhere"))
-    assert (nothing.kernel, nothing.devices) == ("", 0)
 
 
 def told(report, *, verbose=False):

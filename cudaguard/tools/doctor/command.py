@@ -13,13 +13,21 @@ import shlex
 import shutil
 import sys
 import sysconfig
+from contextlib import suppress
+from glob import glob
 
 from cudaguard.core import checks as core
 from cudaguard.core.checks import FAIL, FAILED_ITSELF, SKIPPED, STATUSES, WARNING
 from cudaguard.core.findings import counted
+from cudaguard.elf.reader import ElfFile
+from cudaguard.elf.search_path import Place, SearchPath
+from cudaguard.files import text_in
 from cudaguard.files.layout import COLOR, Page
 from cudaguard.files.text import printable_data, printable_lines
 from cudaguard.model import SEVERITIES, TYPE_CHECKING
+from cudaguard.system.machine import kinds_of_machine
+from cudaguard.system.packages import Site, documents
+from cudaguard.system.processes import cores
 from cudaguard.system.torch_build import folder_of
 from cudaguard.tools import common
 from cudaguard.tools.run import launch
@@ -30,7 +38,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.core.checks import Check, CheckResult
-    from cudaguard.system.packages import Site
 
     Part = Mapping[str, Any]
 
@@ -82,8 +89,6 @@ def execute(args: Namespace) -> int:
     """Examine, print, and return the exit status."""
     import signal
 
-    from cudaguard.system.packages import Site
-    from cudaguard.tools.doctor import inventory
     from cudaguard.tools.doctor.checks import CHECKS, all_checks
 
     args.only, args.skip = ([_check_id(id, CHECKS) for id in ids] for ids in (args.only, args.skip))
@@ -103,7 +108,7 @@ def execute(args: Namespace) -> int:
 
     def inspect(site: Site) -> tuple[str, dict[str, Any] | None]:
         torch = site.version("torch") or "none"
-        return torch, inventory.inventory(site) if args.bundle else None
+        return torch, inventory_of(site) if args.bundle else None
 
     try:
         limit = args.timeout or READING_LIMIT
@@ -306,3 +311,108 @@ def _counts(findings: Iterable[Part]) -> str:
     found = [finding["severity"] for finding in findings]
     counts = ((found.count(severity), _MARK[severity]) for severity in reversed(SEVERITIES))
     return ", ".join(counted(count, f"{mark}s") for count, mark in counts if count)
+
+
+# --- what is installed, for --bundle: by files, without NVML, and nothing is loaded ---------------
+# Source: ``os-release(5)``, ``proc(5)``; the NVIDIA driver's README ("The /proc interface");
+# PEP 427 (WHEEL); conda's ``conda-meta``.
+
+_OS_NAME = re.compile(r'^PRETTY_NAME="?([^"\n]+)', re.MULTILINE)
+_CPU = re.compile(r"^model name[ \t]*:[ \t]*(.+)$", re.MULTILINE)
+_TAG = re.compile(r"^Tag:[ \t]*([^\s]+)", re.MULTILINE)
+_DRIVER = re.compile(r"Kernel Module\b.{0,100}?\s(\d+\.\d+(?:\.\d+)?)\s")
+_LIBRARY = "libcuda.so.1"
+_NVIDIA, _DISPLAY = "0x10de", "0x03"  # PCI vendor, and class of a GPU
+
+
+def inventory_of(site: Site) -> dict[str, Any]:
+    """Return what an issue report has to say of an environment."""
+    packages = {
+        dist.name: f"{dist.version} {_found(_TAG, text_in(dist.metadata, 'WHEEL'))}".rstrip()
+        for dist in sorted(site.installed.found, key=lambda dist: dist.key)
+    }
+    packages.update((os.path.basename(path), "unreadable") for path, _ in site.installed.unreadable)
+    return {
+        "system": _system(),
+        "python": _python(),
+        "gpu": gpus_by_files(),
+        "torch": _torch(site.version("torch") or ""),
+        "variables": common.variables(site.environ),
+        "packages": packages,
+        "conda": {name: f"{version} {build}" for name, version, build, _ in documents(sys.prefix)},
+    }
+
+
+def _system() -> dict[str, str | int]:
+    """Return what is below Python."""
+    release = platform.uname()
+    try:
+        libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (AttributeError, OSError, ValueError):  # musl
+        libc = " ".join(platform.libc_ver()).strip()
+    return {
+        "os": _found(_OS_NAME, text_in("/etc/os-release")) or release.system,
+        "kernel": release.release,
+        "machine": release.machine,
+        "libc": libc,
+        "kind": ", ".join(kinds_of_machine()),
+        "cpu": _found(_CPU, text_in("/proc/cpuinfo")).strip(),
+        "cpus": cores(),
+    }
+
+
+def _python() -> dict[str, str]:
+    """Return what interpreter this is."""
+    kind = "venv" if sys.prefix != sys.base_prefix else "system"
+    if os.path.isdir(os.path.join(sys.prefix, "conda-meta")):
+        kind = "conda"
+    return {
+        "version": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "threads": "GIL" if getattr(sys, "_is_gil_enabled", lambda: True)() else "free-threaded",
+        "kind": kind,
+        "prefix": sys.prefix,
+    }
+
+
+def gpus_by_files(root: str = "/") -> dict[str, str | int | list[str]]:
+    """Return the driver, the libcuda that the loader would find, and the GPUs."""
+    library = version = ""
+    with suppress(OSError, ValueError), ElfFile("/proc/self/exe") as file:
+        place = Place(os.path.realpath("/proc/self/exe"), file, None)
+        library = SearchPath((place,)).find(_LIBRARY, place)
+    if library:
+        version = os.path.basename(os.path.realpath(library)).partition(".so.")[2]
+    files = sorted(glob(os.path.join(root, "proc/driver/nvidia/gpus/*/information")))
+    lines = "\n".join(map(text_in, files)).splitlines()
+    devices = glob(os.path.join(root, "sys/bus/pci/devices/*"))
+    return {
+        "driver": _found(_DRIVER, text_in(root, "proc/driver/nvidia/version")),
+        "library": library,
+        "library_version": version,
+        "models": [line.partition(":")[2].strip() for line in lines if "Model:" in line[:6]],
+        "pci_devices": sum(
+            text_in(device, "vendor").strip() == _NVIDIA
+            and text_in(device, "class").startswith(_DISPLAY)
+            for device in devices
+        ),
+    }
+
+
+def _torch(version: str) -> dict[str, str]:
+    """Return how torch was built, by its own file; nothing where there is none."""
+    folder = folder_of("torch")
+    if not version and not folder:
+        return {}
+    said = re.findall(
+        r"^(cuda|hip|xpu|debug|git_version)\b[^=\n]*=\s*['\"]?([^'\"\n#]+)",
+        text_in(folder, "version.py"),
+        re.MULTILINE,
+    )
+    built = {key: value.strip() for key, value in said if value.strip() != "None"}
+    return {"version": version, "folder": folder, **built}
+
+
+def _found(pattern: re.Pattern[str], text: str) -> str:
+    match = pattern.search(text)
+    return match[1] if match else ""
