@@ -105,21 +105,14 @@ def combine(
     )
 
 
-def mode_for_child(asked: str | None, environ: Mapping[str, str]) -> config.Mode:
+def mode_for_child(asked: str | None, environ: Mapping[str, str]) -> str:
     """Return the mode of a program that is to be started under the guard.
 
     ``CUDAGUARD=off`` in its environment beats the mode `asked` on the command line, of which a
     ConfigError says that there is none.
     """
-    variables, _ = config.read_environment(environ)
-    chosen = None if asked is None else config.parse_mode(asked, "--mode")
-    chosen = "off" if variables.mode == "off" else chosen or variables.mode
-    if chosen is None and variables.config:
-        try:
-            chosen = config.read_file(variables.config).mode
-        except (ConfigError, ImportError):  # the guard of the program tells of it
-            pass
-    return chosen or "fix"
+    mode = None if asked is None else config.parse_mode(asked, "--mode")
+    return combine((Layer(mode),), (), environ).mode
 
 
 def _known_switches(switches: Mapping[str, bool], source: str) -> Mapping[str, bool]:
