@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--cudaguard-mode",
         metavar="MODE",
-        type=_mode,
+        choices=("off", "observe", "warn", "fix", "strict"),
         help="the same in this mode: off, observe, warn, fix (default) or strict (what it finds "
         "fails the run)",
     )
@@ -53,19 +53,6 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     run = GuardedRun(mode, str(early_config.rootpath))
     early_config.pluginmanager.register(run, "cudaguard-run")
     early_config.add_cleanup(run.end)
-
-
-def _mode(word: str) -> Mode:
-    from argparse import ArgumentTypeError
-
-    from cudaguard.config import parse_mode
-    from cudaguard.errors import ConfigError
-
-    try:
-        return parse_mode(word, "--cudaguard-mode")
-    except ConfigError as error:
-        # argparse names the option itself
-        raise ArgumentTypeError(str(error).partition(": ")[2]) from None
 
 
 class GuardedRun:

@@ -225,7 +225,7 @@ def test_a_guard_that_such_filters_do_not_let_come_up_is_one_plain_error(suite):
 def test_wrong_mode_is_a_usage_error(suite):
     status, text = suite.run("--cudaguard-mode=fast")
     assert status == 4
-    assert "argument --cudaguard-mode: unknown mode 'fast'; expected one of" in text
+    assert "argument --cudaguard-mode: invalid choice: 'fast' (choose from" in text
     assert "line " not in text  # no traceback
 
 
