@@ -74,7 +74,7 @@ TABLES = (
 
 DETECTORS = (
     ('cudaguard.features.symbol_scope.detector:ScopeDetector', ('begin', 'unseen', 'mapping', 'mapped', 'forget')),
-    ('cudaguard.features.symbol_scope.detector:RuntimeDetector', ('runtime_exported', 'closer_look')),
+    ('cudaguard.features.symbol_scope.cxx_runtimes:RuntimeDetector', ('runtime_exported', 'closer_look')),
     ('cudaguard.features.import_order.calls:SearchPathDetector', ('not_found',)),
     ('cudaguard.features.duplicate_libraries.detector:DuplicateDetector', ('begin', 'unseen', 'mapped', 'imported:jax', 'imported:onnxruntime', 'imported:paddle', 'imported:tensorflow', 'imported:torch')),
     ('cudaguard.features.duplicate_libraries.soname_conflicts:SonameDetector', ('closer_look',)),

@@ -56,4 +56,4 @@ VERBS = (
     ),
 )
 CATEGORY = "SymbolScopeWarning"
-DETECTORS = {"detector:ScopeDetector": (), "detector:RuntimeDetector": ()}
+DETECTORS = {"detector:ScopeDetector": (), "cxx_runtimes:RuntimeDetector": ()}
