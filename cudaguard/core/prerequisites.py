@@ -210,7 +210,7 @@ def check_already_imported(core: Any, *, at_start: bool) -> None:
         if is_late:
             core.early.add(name)
         for entry in entries:
-            is_missed, number = core.repairs.late(name, entry, is_late=is_late, at_start=at_start)
+            is_missed, number = core.repairs.late(name, entry, is_late=is_late)
             done += number
             if is_late and (name, entry.id) not in _reported:
                 _reported.add((name, entry.id))

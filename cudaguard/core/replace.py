@@ -95,7 +95,7 @@ class Replacements:
     ) -> bool:
         """Replace something for a rule, or let the rule use what is replaced there.
 
-        What the request (see `cudaguard.core.request`) reports from now on concerns a call, and may
+        What the request (see `cudaguard.core.repairs`) reports from now on concerns a call, and may
         be raised from it; its permit is the one that is switched. The owner of a module that was
         loaded again is a new one. `make` returns the new attribute, and can raise.
         Return True if it was replaced now.

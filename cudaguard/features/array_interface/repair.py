@@ -13,7 +13,7 @@ import sys
 from operator import attrgetter
 from types import FunctionType
 
-from cudaguard.core.request import Done, Refused, WouldDo
+from cudaguard.core.repairs import Done, Refused, WouldDo
 from cudaguard.core.rule import actions_of
 from cudaguard.errors import ArrayInterfaceError
 from cudaguard.features.array_interface import findings
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.core.findings import Finding
-    from cudaguard.core.request import Outcome, Request
+    from cudaguard.core.repairs import Outcome, Request
     from cudaguard.core.rule import Permit
 
 

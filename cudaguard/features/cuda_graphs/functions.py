@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     F = TypeVar("F")
     Strategy = Literal["clone", "no-graphs"]
 
+    from cudaguard.core.repairs import Outcomes, Request
     from cudaguard.core.replace import ReplacedPlace
     from cudaguard.core.reports import Reporter
-    from cudaguard.core.request import Outcomes, Request
     from cudaguard.core.rule import Rule
 
 _STRATEGIES = ("clone", "no-graphs")

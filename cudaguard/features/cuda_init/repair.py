@@ -18,8 +18,8 @@ from cudaguard.config import LOCAL_RANK_VARIABLES, local_rank
 from cudaguard.core.findings import prerequisite_failed
 from cudaguard.core.import_plan import upcoming
 from cudaguard.core.prerequisites import import_first
+from cudaguard.core.repairs import Done, WouldDo
 from cudaguard.core.reports import Later
-from cudaguard.core.request import Done, WouldDo
 from cudaguard.core.rule import actions_of, values_of
 from cudaguard.errors import ContextError
 from cudaguard.features.cuda_init import findings
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cudaguard.core.dispatch import Dispatch
-    from cudaguard.core.request import Outcome, Request
+    from cudaguard.core.repairs import Outcome, Request
 
 _INSTANCE = " MIG "  # in the name of a part of a GPU: "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
 _KINDS = ("gpu-", "mig-")  # of UUIDs

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from cudaguard.core.request import Done, Refused
+from cudaguard.core.repairs import Done, Refused
 from cudaguard.files import os
 from cudaguard.model import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cudaguard.core.request import Outcome, Request
+    from cudaguard.core.repairs import Outcome, Request
     from cudaguard.features.gpu_architectures.policy import Pair
 
 _NVML = "libnvidia-ml.so.1"

@@ -10,8 +10,8 @@ import functools
 import sys
 from types import FunctionType, ModuleType
 
+from cudaguard.core.repairs import WouldDo
 from cudaguard.core.replace import FunctionStandIn
-from cudaguard.core.request import WouldDo
 from cudaguard.core.rule import actions_of, texts_of
 from cudaguard.files import os, own_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.core.dispatch import Dispatch
-    from cudaguard.core.request import Request
+    from cudaguard.core.repairs import Request
 
     # Of the arguments of a call: True if it was the one.
     CallCheck = Callable[[tuple[Any, ...], Mapping[str, Any]], bool]

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.request import Done
+from cudaguard.core.repairs import Done
 from cudaguard.files import names_in, os
 from cudaguard.model import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cudaguard.core.request import Outcome, Request
+    from cudaguard.core.repairs import Outcome, Request
 
 
 def preload_newest(request: Request, soname: str = "") -> Iterator[Outcome]:

@@ -8,7 +8,7 @@ from functools import partial
 from cudaguard.core.findings import not_preloaded, prerequisite_failed
 from cudaguard.core.import_plan import upcoming
 from cudaguard.core.prerequisites import import_first, is_installed
-from cudaguard.core.request import MISSED, Done, Refused, WouldDo
+from cudaguard.core.repairs import MISSED, Done, Refused, WouldDo
 from cudaguard.core.rule import actions_of, values_of
 from cudaguard.features.import_order import calls, findings
 from cudaguard.files import LARGEST, os, own_errors, read_bytes
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
     from typing import Any
 
-    from cudaguard.core.request import Outcome, Request
+    from cudaguard.core.repairs import Outcome, Request
     from cudaguard.core.rule import Rule
 
 _BUNDLED = ".libs"  # where auditwheel puts what a wheel brings along

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from cudaguard.core.detection import NativeLoad
     from cudaguard.core.findings import Finding
-    from cudaguard.core.request import Request
+    from cudaguard.core.repairs import Request
     from cudaguard.core.rule import Rule
     from cudaguard.elf.interposition import Interposed
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 
-from cudaguard.core.request import MISSED, Done, Refused, WouldDo
+from cudaguard.core.repairs import MISSED, Done, Refused, WouldDo
 from cudaguard.core.rule import values_of
 from cudaguard.elf.interposition import is_cxx_runtime, load_of
 from cudaguard.elf.process import mapped_libraries, serving_file
@@ -21,7 +21,7 @@ from cudaguard.system.runtimes import GLOBAL_ON_PURPOSE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from cudaguard.core.request import Outcome, Request
+    from cudaguard.core.repairs import Outcome, Request
     from cudaguard.core.rule import Rule
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.findings import not_preloaded
-from cudaguard.core.request import Done, Refused, WouldDo
+from cudaguard.core.repairs import Done, Refused, WouldDo
 from cudaguard.elf.process import mapped_files
 from cudaguard.features.windows_runtime import findings
 from cudaguard.features.windows_runtime.findings import RuntimeCopy
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.core.findings import Finding
-    from cudaguard.core.request import Outcome, Request
+    from cudaguard.core.repairs import Outcome, Request
 
 
 def load_newest(request: Request, *_: object) -> Iterator[Outcome]:

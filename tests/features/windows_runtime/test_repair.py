@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from cudaguard.core.registry import built_in
-from cudaguard.core.request import Done, Refused, WouldDo
+from cudaguard.core.repairs import Done, Refused, WouldDo
 from cudaguard.core.rule import permit_for
 from cudaguard.features.windows_runtime import repair
 from cudaguard.features.windows_runtime.checks import WINDOWS_DLLS
