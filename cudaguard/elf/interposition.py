@@ -134,11 +134,12 @@ def binding_of(
     shared: dict[str, set[int]] = {member.file: set() for member in used}
     asked = _Asked(new)
     program, start = members(memory, scope.program), members(memory, scope.start)
-    first = (*program, *start)
+    others = members(memory, scope.interposers)
     found: list[Interposed] = []
-    for interposer in members(memory, scope.interposers):
+    for place, interposer in enumerate(others):
         if interposer.file in files:
             continue
+        first = (*program, *start, *others[:place])  # what these define never resolves to it
         theirs = codes_of(interposer)
         taken = {}
         for owner in own:
@@ -188,9 +189,8 @@ def binding_of(
             if _is_of_c_library(mine.file) and member in c_library:
                 continue
             # Such as the libgomp of two wheels: a copy that was bundled for nobody else.
-            if member in meant and _bundled(mine.file) == _bundled(member.file) != "":
-                continue
-            if member in meant and _may_be_beside(mine.file, member.file):
+            is_bundled = _bundled(mine.file) == _bundled(member.file) != ""
+            if member in meant and (is_bundled or _may_be_beside(mine.file, member.file)):
                 continue
             if member not in meant or mine.symbols.has_global(name.name):
                 what, other = name.name.decode("utf-8", "replace"), member.file or "Python"

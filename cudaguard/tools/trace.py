@@ -15,8 +15,9 @@ from cudaguard.core.findings import counted
 from cudaguard.core.record import JOURNAL, TRACE_VARIABLE
 from cudaguard.elf.library_facts import distributions_of, read_library, version_of
 from cudaguard.features.cuda_init.findings import CONTEXT, INITIALIZED
+from cudaguard.features.symbol_scope.findings import INTERPOSED
 from cudaguard.files import write_text
-from cudaguard.files.layout import Page
+from cudaguard.files.layout import MOST, Page
 from cudaguard.files.text import printable_data
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.facts import Facts
@@ -253,8 +254,7 @@ class _Process:
             stack.append(self._step(kind, what, at, line, state="unfinished", **more))
         elif kind in record.OVER:
             kinds = [step for what in record.OVER[kind] for step in _STEPS[what]]
-            for index in reversed(range(len(stack))):
-                step = stack[index]
+            for index, step in reversed([*enumerate(stack)]):
                 if step["kind"] in kinds and line.name in (step["name"], step["file"]):
                     step["seconds"] = round(at - step["at"], 6)
                     step["state"] = "failed" if kind == "failed" else "done"
@@ -267,7 +267,7 @@ class _Process:
             self._step("cuda", line.name, at, line, **said, device=line.number("device"))
         elif kind == "finding":
             finding = line.finding()
-            keys = ("id", "severity", "consequence", "remedy")
+            keys = ("id", "severity", "evidence", "consequence", "remedy")
             details = {key: getattr(finding, key) for key in keys}
             self._step("finding", finding.what, at, line, **details)
         elif done is not None:
@@ -357,6 +357,9 @@ def write(document: Mapping[str, Any], page: Page) -> None:
             took = " " * 6 if row["seconds"] is None else f"{row['seconds']:6.3f}"
             lead = f"{row['at']:6.3f}  {took}  {'  ' * depth}"
             page.add(text, lead=lead, style=style, hanging=len(lead) + 2)
+        found = [step for step in process["steps"] if step.get("id") == INTERPOSED.id]
+        rows = dict.fromkeys(row for step in found for row in (step["name"], *step["evidence"]))
+        page.items("symbols", [*rows], 0, 2 * MOST)
     if not page.verbose:
         page.add("--verbose shows all imports and libraries", style="dim")
     summary = document["summary"]

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from ..conftest import clean_environment
-from ..features.cuda_init.program import SCENE, Ran, RealGPUs, RealProgram, look_for_gpus
+from ..features.cuda_init.conftest import gpus as gpus
+from ..features.cuda_init.program import SCENE, Ran, RealGPUs, RealProgram
 
 # What programs of this folder can use besides. torch is not imported by it.
 WITH_TORCH = '''
@@ -59,12 +60,6 @@ class RealTorch(NamedTuple):
 
     version: tuple[int, ...]  # (2, 11)
     cuda: str
-
-
-@pytest.fixture(scope="session")
-def gpus() -> RealGPUs:
-    """The GPUs of this machine."""
-    return look_for_gpus()
 
 
 @pytest.fixture(scope="session")

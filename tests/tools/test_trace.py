@@ -17,8 +17,7 @@ pytestmark = pytest.mark.skipif(
 )
 TRACE = (sys.executable, "-m", "cudaguard", "trace")
 CRASHING = "#include <stdlib.h>\n__attribute__((constructor)) static void die(void) { abort(); }\n"
-TAKER = "int which_copy(void) { return 1; }\n"
-USER = TAKER + "int use(void) { return which_copy(); }\n"
+LOADER = '#include <dlfcn.h>\nvoid *load(void) {{ return dlopen("{}", RTLD_NOW); }}\n'
 
 
 @pytest.fixture
@@ -147,16 +146,9 @@ def test_load_by_ctypes_has_its_line_its_modules_and_what_came_along(traced, chi
 
 def test_what_c_code_loads_is_put_to_the_import_around_it(traced, child, library):
     lib = library("libquiet.so")
-    loader = library(
-        "libloader.so",
-        f'#include <dlfcn.h>\nvoid *load(void) {{ return dlopen("{lib}", RTLD_NOW); }}\n',
-    )
+    loader = library("libloader.so", LOADER.format(lib))
     child.write("pack.py", f"import ctypes\nctypes.CDLL({str(loader)!r}).load()\n")
-    last = library("liblast.so")
-    more = library(
-        "libmore.so",
-        f'#include <dlfcn.h>\nvoid *load(void) {{ return dlopen("{last}", RTLD_NOW); }}\n',
-    )
+    more = library("libmore.so", LOADER.format(library("liblast.so")))
     child.write("later.py", "")
     program = f"import pack, ctypes\nctypes.CDLL({str(more)!r}).load()\nimport later\n"
     document, done = traced(program)
@@ -223,7 +215,7 @@ def test_processes_below_are_traced(traced, library):
     assert document["processes"][0]["pid"] in [process["parent"] for process in loading]
 
 
-# --- CUDA, and symbols taken over ---------------------------------------------------------
+# --- CUDA ---------------------------------------------------------------------------------
 
 
 def test_who_initialized_cuda(traced, child, driver_stubs):
@@ -244,19 +236,6 @@ def test_looking_calls_nothing_of_cuda(traced, driver_stubs, tmp_path):
     document, _ = traced(program, env=driver_stubs.environment(log=log))
     assert document["summary"]["initializer"] is None
     assert not any(call.name == "cuInit" for call in driver_stubs.calls(log))
-
-
-def test_library_that_takes_symbols_over_is_a_finding(traced, library):
-    lib, user = str(library("libtaker.so", TAKER)), str(library("libuser.so", USER))
-    document, done = traced(
-        f"import ctypes\nctypes.CDLL({lib!r}, ctypes.RTLD_GLOBAL)\nctypes.CDLL({user!r})\n"
-    )
-    (found,) = steps(document, "finding")
-    assert (found["id"], found["severity"]) == ("CG812", "warning")
-    assert "libtaker.so" in found["name"]
-    assert found["where"].endswith("main.py:3")
-    assert document["summary"]["findings"] == 1
-    assert done.stderr == ""  # it stands in the trace
 
 
 # --- crashes ------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from cudaguard.core.findings import FIX, Kind, counted, have_it_repaired, listed, of_rule, sentence
 from cudaguard.core.rule_check import rule_to_save
 from cudaguard.core.table import github
@@ -94,10 +96,10 @@ def interposed(
     All came with one load; `interposer` is the library of the first, `runtime` the file with a
     C++ runtime of its own, if any. `why` is empty where it was bound before it was seen.
     """
-    by_file: dict[str, list[Interposed]] = {}
+    pairs: dict[tuple[str, str], list[Interposed]] = {}
     for name in names:
-        by_file.setdefault(name.by, []).append(name)
-    files = list(by_file)
+        pairs.setdefault((name.by, name.own), []).append(name)
+    files = list(dict.fromkeys(by for by, _ in pairs))
     library = os.path.basename(files[0]) + (f" and {len(files) - 1} more" if files[1:] else "")
     were = "were" if files[1:] else "was"
     package, load = interposer.package, interposer.load
@@ -114,17 +116,17 @@ def interposed(
     return INTERPOSED.found(
         f"{bound} uses {_called(names)} of {library}{of} instead of its own.",
         *cause,
-        *(_taken(file, by_file[file]) for file in files[:_MOST_FILES]),
+        *map(_taken, islice(pairs.values(), _MOST_FILES)),
         own_runtime(runtime) or (f"not repaired: {why}" if why else ""),
         consequence=f"{sentence(dangers)}." if dangers else INTERPOSED.consequence,
         remedy=STAY_GLOBAL if runtime else remedy,
     )
 
 
-def _taken(file: str, names: Sequence[Interposed]) -> str:
+def _taken(names: Sequence[Interposed]) -> str:
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    several = "resolve" if names[1:] else "resolves"
-    return f"{', '.join(_shown(names[:_MOST_NAMES]))}{more} {several} to {file}, not {names[0].own}"
+    several, (_, by, own) = "resolve" if names[1:] else "resolves", names[0]
+    return f"{', '.join(_shown(names[:_MOST_NAMES]))}{more} {several} to {by}, not {own}"
 
 
 def _families(names: Sequence[Interposed]) -> tuple[str, ...]:
@@ -152,8 +154,7 @@ def _shown(names: Sequence[Interposed]) -> list[str]:
 
 def own_runtime(library: str) -> str:
     """Return the evidence that a library must stay as it is; empty for no library."""
-    words = "contains its own C++ runtime, and would break with local scope"
-    return library and f"{library} {words}"
+    return library and f"{library} contains its own C++ runtime, and would break with local scope"
 
 
 def _cause(load: NativeLoad, interposer: Interposer) -> tuple[str, str]:

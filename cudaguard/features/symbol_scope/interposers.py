@@ -89,7 +89,7 @@ class ScopeJudge:
     def __init__(self, core: Dispatch) -> None:
         self._core = core
         self._codes: dict[str, frozenset[int]] = {}  # see `binding_of`
-        self._reported: set[tuple[str, str]] = set()  # culprits that were warned of
+        self._reported: set[tuple[object, ...]] = set()  # culprits that were warned of
         self.judged: set[str] = set()  # files that were judged before they were mapped
 
     def before(self, path: str, name: str, scope: Scope, known: dict[str, Interposer]) -> None:
@@ -113,22 +113,21 @@ class ScopeJudge:
             except own_errors(OSError, AttributeError, ImportError):  # the loader has its own words
                 return
         self.judged.update(member.file for member in new)
+        name = name or os.path.basename(path)
         if not any(_matters(found, known[found.by]) for found in binding.interposed):
+            self._tell(binding, name, path, known)
             return
         if runtime_among(dict.fromkeys(found.by for found in binding.interposed)):
             # Its unique objects are the process's, whatever scope is asked first.
             binding = binding._replace(uncertain="it contains its own C++ runtime")
         if self._core.permit().acts and not binding.uncertain and open_deep(path):
-            how = bound_to_own(binding.interposed)
-            subject = name or os.path.basename(path)
-            frame = caller_frame()
-            self._core.reporter.repaired(INTERPOSED.id, "bind_own", subject, how, frame=frame)
+            how, frame = bound_to_own(binding.interposed), caller_frame()
+            self._core.reporter.repaired(INTERPOSED.id, "bind_own", name, how, frame=frame)
         else:
-            mode = self._core.reporter.mode
-            hint = f"mode {mode!r} changes nothing; {BY_FIX}"
+            hint = f"mode {self._core.reporter.mode!r} changes nothing; {BY_FIX}"
             if not (self._core.permit().acts or binding.uncertain):
                 binding = binding._replace(uncertain=hint)
-            self._tell(binding, name or os.path.basename(path), path, known)
+            self._tell(binding, name, path, known)
 
     def after(self, libraries: list[Library], scope: Scope, known: dict[str, Interposer]) -> None:
         """Tell of libraries that were mapped unseen, and are bound to interposers.
@@ -138,8 +137,6 @@ class ScopeJudge:
         """
         if INTERPOSED.id in self._core.reporter.silenced:
             return
-        unknown = [library for library in scope.interposers if not known[library.file].is_known]
-        scope = scope._replace(interposers=tuple(unknown))
         found: dict[str, Binding] = {}
         with ExitStack() as opened:
             try:
@@ -148,7 +145,7 @@ class ScopeJudge:
                 resident = opened.enter_context(Resident())
             except own_errors(AttributeError, ImportError):  # a Python without ctypes
                 return
-            for library in libraries if unknown else ():
+            for library in libraries:
                 file = library.file
                 to = _to(file, scope, known)
                 try:
@@ -158,42 +155,45 @@ class ScopeJudge:
                 except own_errors(OSError):  # unloaded meanwhile
                     continue
         for file, binding in found.items():
-            if binding.interposed:
-                self._tell(binding, os.path.basename(file), file, known)
+            self._tell(binding, os.path.basename(file), file, known)
 
     def _tell(self, binding: Binding, bound: str, path: str, known: dict[str, Interposer]) -> None:
-        for culprit, taken in _by_culprit(binding.interposed, known).items():
+        journal = self._core.journal
+        for (*culprit, is_judged), taken in _by_culprit(binding.interposed, known).items():
+            if is_judged and not journal.record:
+                continue
             runtime = runtime_among(dict.fromkeys(name.by for name in taken))
             finding = interposed(bound, taken, known[taken[0].by], runtime, binding.uncertain)
+            if is_judged:  # for the report of a crash, and for a trace
+                details = finding.replace(severity="info")
+                where = describe(caller_frame())
+                journal.note("finding", f"{finding.id} {finding.what}", where, details)
+                continue
             stop: ImportOrderError | Later = LATER
             if is_importing():
                 stop = ImportOrderError(finding.as_error(), name=bound, path=path)
-            is_first = culprit not in self._reported
-            self._reported.add(culprit)
+            is_first = tuple(culprit) not in self._reported
+            self._reported.add(tuple(culprit))
             self._core.reporter.found(finding, caller_frame(), stop=stop, only_logged=not is_first)
 
 
 def _to(file: str, scope: Scope, known: dict[str, Interposer]) -> Scope:
     """Return the scope without those interposers that are of the same package as a file."""
     # Parts of a package find one another by the global scope.
-    interposers = [lib for lib in scope.interposers if not _is_of(known[lib.file].package, file)]
+    packages = {folder.removesuffix(".libs") for folder in file.split(os.sep)[:-1]} - {""}
+    interposers = [lib for lib in scope.interposers if known[lib.file].package not in packages]
     return scope._replace(interposers=tuple(interposers))
-
-
-def _is_of(package: str, file: str) -> bool:
-    """Return True if a file lies in the folders of a package."""
-    return bool(package) and any(f"{os.sep}{package}{end}{os.sep}" in file for end in ("", ".libs"))
 
 
 def _by_culprit(
     names: Iterable[Interposed], known: dict[str, Interposer]
-) -> dict[tuple[str, str], list[Interposed]]:
-    """Return the names by the line and package that brought them, but those that a rule judges."""
-    found: dict[tuple[str, str], list[Interposed]] = {}
+) -> dict[tuple[str, str, bool], list[Interposed]]:
+    """Return the names by the line and package that brought them, and if a rule judges them."""
+    found: dict[tuple[str, str, bool], list[Interposed]] = {}
     for name in sorted(names, key=lambda name: list(known).index(name.by)):
         interposer = known[name.by]
-        if _matters(name, interposer) and not interposer.is_known:
-            found.setdefault((interposer.where, interposer.package), []).append(name)
+        is_judged = interposer.is_known or not _matters(name, interposer)
+        found.setdefault((interposer.where, interposer.package, is_judged), []).append(name)
     return found
 
 

@@ -83,7 +83,16 @@ def check_libraries_before(request: Request) -> Iterator[Outcome]:
 def runtime_in(library: str) -> str:
     """Return the file that a load by path or soname maps and that has to be global, or ""."""
     path = os.path.abspath(library) if os.sep in library else serving_file(library)
-    return _first_runtime(_mapped_by(path))
+    try:
+        from cudaguard.elf.resident import Resident
+
+        with ExitStack() as opened:
+            resident = opened.enter_context(Resident())
+            is_there = resident.handle(CXX_RUNTIME)
+            new = [] if is_there else load_of(path, resident, opened)[0]
+            return _first_runtime(member.file for member in new)
+    except own_errors(OSError, AttributeError, ImportError):
+        return ""
 
 
 def runtime_among(files: Iterable[str]) -> str:
@@ -99,19 +108,6 @@ def _first_runtime(files: Iterable[str]) -> str:
     """Return the first file that exports a runtime, "" if that is libstdc++.so.6 or none."""
     first = next((f for f in files if is_cxx_runtime(f) or read_elf(f).runtime), "")
     return "" if is_cxx_runtime(first) else first
-
-
-def _mapped_by(path: str) -> list[str]:
-    """Return what the loader would map for a library now, in its order; none beside libstdc++."""
-    try:
-        from cudaguard.elf.resident import Resident
-
-        with ExitStack() as opened:
-            resident = opened.enter_context(Resident())
-            is_there = resident.handle(CXX_RUNTIME)
-            return [] if is_there else [m.file for m in load_of(path, resident, opened)[0]]
-    except own_errors(OSError, AttributeError, ImportError):
-        return []
 
 
 # --- What a rule names ----------------------------------------------------------------------------

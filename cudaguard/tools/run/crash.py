@@ -14,6 +14,7 @@ from functools import cache
 from cudaguard import errors
 from cudaguard.api import active_rules
 from cudaguard.core.record import JOURNAL
+from cudaguard.features.symbol_scope.findings import INTERPOSED
 from cudaguard.files import read_bytes, write_text
 from cudaguard.files.layout import MOST, Page
 from cudaguard.files.text import printable_data
@@ -101,15 +102,16 @@ def write(document: dict[str, Any], page: Page) -> None:
         lacking.append(f"{lost['name']}{where}")
     causes += [f"not found: {page.listed(lacking)}"] if lacking else []
     page.items("because", (*causes, *document["hints"]), _INDENT)
+    found = [f for f in document["findings"] if (f["id"], f["severity"]) == (INTERPOSED.id, "info")]
+    rows = dict.fromkeys(row for f in reversed(found) for row in (f["what"], *f["evidence"]))
+    page.items("symbols", [_IN_PACKAGES.sub(r"\1", row) for row in rows], _INDENT, 2 * MOST)
     page.labeled("fix", remedy, _INDENT)
     page.labeled("more", f"cudaguard explain {ids[0]}" if ids else "", _INDENT)
     page.labeled("repaired", page.listed(_grouped(document["repairs"])), _INDENT)
     if document["debugger"]:
         page.add("", _INDENT, whole=f"C stack: {document['debugger']}")
-    running = document["running"]
-    page.labeled("running", ", and in it ".join(map(_step, running[-MOST:])), _INDENT)
-    is_above = document["error"] is not None and document["process"]["is_program"]
-    if not is_above:  # the program has printed its traceback
+    page.labeled("running", ", and in it ".join(map(_step, document["running"][-MOST:])), _INDENT)
+    if document["error"] is None or not document["process"]["is_program"]:  # else it printed that
         add_stacks(page, STACK, document)
     page.items("C frame", document["c_stack"], _INDENT)
     others, more = page.cut(document["others"])
@@ -334,9 +336,8 @@ class Report:
 
     def _fault_of(self, pid: int) -> FaultDump | None:
         """Return what a process has written down last: when it died, or when it was asked."""
-        dumps = self._faults.get(pid, ())
-        faults = [dump for dump in dumps if self._ended.is_late != bool(dump.what)]
-        return faults[-1] if faults else None
+        dumps = reversed(self._faults.get(pid, ()))
+        return next((dump for dump in dumps if self._ended.is_late != bool(dump.what)), None)
 
     def _frames(self) -> Frames:
         """Return where the process died, innermost first."""

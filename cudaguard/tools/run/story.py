@@ -252,8 +252,7 @@ def story_of(lines: Sequence[Line], pid: int, thread: int = 0) -> Story:
             last = f" after {step.what}, at {shown_place(line.where)}" if line.where else last
             stack.append((number, step))
         elif kind in OVER:
-            for index in reversed(range(len(stack))):
-                step = stack[index][1]
+            for index, (_, step) in reversed([*enumerate(stack)]):
                 if step.kind in OVER[kind] and line.name in (step.name, step.file):
                     del stack[index:]  # the innermost of that name, and what it has left open
                     break
@@ -266,8 +265,8 @@ def story_of(lines: Sequence[Line], pid: int, thread: int = 0) -> Story:
             mapped.append(line.file)
             lacking.pop(_stem(line.file), None)
         elif kind == "cuda" and line.text("kind") == "initialized":
-            place = line.where and f", at {shown_place(line.where)}"
-            cuda = f"; forked after CUDA was initialized{place}"
+            cuda = "; forked after CUDA was initialized"
+            cuda += line.where and f", at {shown_place(line.where)}"
         elif kind == "end":
             last = f"{AT_EXIT}{last and ','}{last}"
         elif kind in ("install", "uninstall"):
