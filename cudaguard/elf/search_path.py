@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from cudaguard.elf.process import library_path
-from cudaguard.elf.reader import DT_RPATH, DT_RUNPATH, LOOKUP
+from cudaguard.elf.reader import DT_RPATH, DT_RUNPATH, LOOKUP, ElfFile
 from cudaguard.files import LARGEST, os, own_errors, read_start
 from cudaguard.model import TYPE_CHECKING
 
@@ -57,6 +57,15 @@ class Place:
                 result = result.replace(f"${{{word}}}", value).replace(f"${word}", value)
             found.append(result)
         return list(dict.fromkeys(found))
+
+
+def read_place(path: str) -> Place | None:
+    """Return a file whose libraries are looked for; None for one that cannot be read."""
+    try:
+        with ElfFile(path) as file:
+            return Place(path, file, None)
+    except own_errors(OSError):
+        return None
 
 
 class SearchPath:

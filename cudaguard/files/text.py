@@ -79,9 +79,7 @@ def printable_data(data: T, make: Callable[[str], str] = printable) -> T:
             printable_data(key): printable_data(value, _LINES.get(key, printable))
             for key, value in data.items()
         }
-    if isinstance(data, (list, tuple)):
-        return type(data)(map(printable_data, data))
-    return data
+    return type(data)(map(printable_data, data)) if isinstance(data, (list, tuple)) else data
 
 
 def _escape(character: str) -> str:

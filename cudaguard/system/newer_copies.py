@@ -11,7 +11,7 @@ from glob import glob
 
 from cudaguard.elf.process import library_path
 from cudaguard.elf.reader import ElfFile, read_elf
-from cudaguard.elf.search_path import Place, SearchPath
+from cudaguard.elf.search_path import SearchPath, read_place
 from cudaguard.files import escape, os, own_errors
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.preload import (
@@ -82,9 +82,7 @@ def needed_by_others(name: str, asking: str) -> tuple[tuple[str, ...], str, froz
     copies = {os.path.realpath(file): file for file in wheels}
     try:
         with ExitStack() as opened:
-            place = None
-            if copies and asking:
-                place = Place(asking, opened.enter_context(ElfFile(asking)), None)
+            place = read_place(asking) if copies and asking else None
             found = os.path.realpath(SearchPath().find(name, place)) if copies else ""
             if found in copies or not os.path.isfile(found):
                 return None
@@ -98,12 +96,18 @@ def needed_by_others(name: str, asking: str) -> tuple[tuple[str, ...], str, froz
                     continue
                 if not taken.named(taken.codes() - other.codes()):  # it has all of these
                     for client, modules in _clients_of(path, name):
-                        needing = SharedObject(opened.enter_context(ElfFile(client)))
-                        if any(other.defines(w) and not taken.defines(w) for w in needing.wanted()):
+                        if lacking(taken, other, client):
                             return files, os.path.basename(client), modules
     except own_errors(OSError):
         pass
     return None
+
+
+def lacking(library: SharedObject, other: SharedObject, client: str) -> list[str]:
+    """Return the symbols that a file needs, and that another copy of a library defines alone."""
+    with ElfFile(client) as file:
+        wanted = SharedObject(file).wanted()
+    return [w.name.decode() for w in wanted if other.defines(w) and not library.defines(w)]
 
 
 def _with_its_set(file: str) -> tuple[str, ...]:
@@ -142,12 +146,9 @@ def _clients_of(file: str, name: str) -> Iterator[tuple[str, frozenset[str]]]:
 
 def _copies_of(name: str, needed_by: str) -> list[str]:
     """Return the files of that name in all places where a library or the environment has them."""
-    try:
-        with ElfFile(needed_by) as file:
-            place = Place(needed_by, file, None)
-    except own_errors(OSError):
-        return []
-    folders = [os.path.dirname(needed_by), *place.runpath, *place.rpath, *library_path()]
+    place = read_place(needed_by)
+    own = (*place.runpath, *place.rpath) if place else ()
+    folders = [os.path.dirname(needed_by), *own, *library_path()]
     folders += [f"{sys.prefix}/lib", f"{sys.base_prefix}/lib"]
     files = [f"{folder}/{name}" for folder in folders] + [SearchPath().find(name)]
     files += below(os.path.join(CUDA_FOLDERS, escape(name)))
@@ -193,12 +194,7 @@ def newer_in_environment(soname: str, files: Iterable[str], asking: str) -> str:
     is_wanted = any(os.path.exists(os.path.join(folder, soname)) for folder in library_path())
     if is_wanted or is_mapped(soname):
         return ""
-    found = of_system = SearchPath().find(soname)
-    try:
-        with ElfFile(asking) as file:
-            found = SearchPath().find(soname, Place(asking, file, None))
-    except own_errors(OSError):
-        pass
+    found, of_system = (SearchPath().find(soname, place) for place in (read_place(asking), None))
     own = [(version_of(file, soname), file) for file in files if read_elf(file).soname == soname]
     if of_system and of_system != found:
         own.append((version_of(of_system, soname), of_system))
@@ -228,11 +224,7 @@ def led_to(soname: str, libraries: Iterable[str]) -> list[str]:
     """Return the files of that name in the folders that some libraries name, which need it."""
     found: list[str] = []
     for library in libraries:
-        try:
-            with ElfFile(library) as file:
-                place = Place(library, file, None) if soname in file.needed else None
-        except own_errors(OSError):
-            continue
+        place = read_place(library) if soname in read_elf(library).needed else None
         if place is not None:
             found += [f"{folder}/{soname}" for folder in place.runpath or place.rpath]
     return list(dict.fromkeys(os.path.realpath(file) for file in found if os.path.exists(file)))

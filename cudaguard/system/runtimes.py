@@ -44,11 +44,8 @@ RUNTIMES: dict[str, Runtime] = {
       "the process can die with 'Could not load symbol ...', or convolutions fail with "
       "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH",
       names="cudnn[A-Z]|_ZNK?5cudnn", wheel="cudnn", part_of="cudnn"),
-    "libnccl": Runtime("NCCL", "`import torch` can fail with 'undefined symbol: ncclCommRegister'",
-      names="p?nccl[A-Z]", wheel="nccl"),
-    "libnvJitLink": Runtime("nvJitLink",
-      "libcusparse and torch can fail to load: 'undefined symbol: __nvJitLinkComplete_12_4'",
-      names="(?:__)?nvJitLink[A-Z]", wheel="nvjitlink"),
+    "libnccl": Runtime("NCCL", names="p?nccl[A-Z]", wheel="nccl"),
+    "libnvJitLink": Runtime("nvJitLink", names="(?:__)?nvJitLink[A-Z]", wheel="nvjitlink"),
     "libnvrtc": Runtime("NVRTC",
       "kernels compiled at run time can fail on newer GPUs with 'invalid value for "
       "--gpu-architecture'", names="nvrtc[A-Z]", wheel="cuda_nvrtc"),

@@ -10,7 +10,7 @@ from mmap import ACCESS_READ, mmap
 from cudaguard.elf.forecast import Surroundings
 from cudaguard.elf.process import mapped_libraries
 from cudaguard.elf.reader import ElfFile, read_elf
-from cudaguard.elf.search_path import Place, SearchPath, fits
+from cudaguard.elf.search_path import SearchPath, fits, read_place
 from cudaguard.elf.symbols import SharedObject, Wanted
 from cudaguard.files import escape, names_in, open_to_read, os, own_errors, program_errors, text_in
 from cudaguard.model import TYPE_CHECKING, NamedTuple
@@ -206,8 +206,7 @@ def copy_for(torch: str) -> Nvrtc | None:
     if served is not None:
         return served
     # torch asks for the plain name first.
-    with ElfFile(asking) as file:
-        place, search = Place(asking, file, None), SearchPath(())
+    place, search = read_place(asking), SearchPath(())
     path = search.find(plain, place) or search.find(name, place)
     return _copy(path) if path else None
 

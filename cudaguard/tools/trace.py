@@ -86,8 +86,7 @@ def execute(args: Namespace) -> int:
     kept = record.RunRecord()
 
     def tell(ended: ProgramEnd) -> None:
-        missing = kept.problem()
-        if missing:
+        if missing := kept.problem():
             common.note("trace", f"libraries may be missing from this trace: {missing}")
         is_whole = args.with_arguments or not args.output
         document = document_of(found, ended, kept.folder, with_arguments=is_whole)

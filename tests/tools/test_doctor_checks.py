@@ -319,16 +319,18 @@ def test_rules_about_arrays_are_notes(planted):
 # --- CG903: libraries --------------------------------------------------------------------
 
 
-def shared_twice(planted, build, first="9.1.0", second="9.5.0", name="libcudnn"):
-    """Two packages, each with a copy of one library of its own."""
+def shared_twice(planted, build, first="9.1.0", second="9.5.0", name="libcudnn", added=""):
+    """Two packages, each with a copy of one library; the second uses a function `added` to it."""
     soname = f"{name}.so.9"
     for package, version in (("alpha", first), ("beta", second)):
         folder = planted.folder / package / "lib"
-        source = f"int version = {version.replace('.', '')};"
+        own = f"void {added}(void)" if package == "beta" and added else ""
+        source = f"int version = {version.replace('.', '')}; {own and f'{own} {{}}'}"
         library = build(f"{package}/lib/{name}.so.{version}", source, f"-Wl,-soname,{soname}")
         (folder / soname).symlink_to(library.name)
         build(
-            f"{package}/_native.so", "extern int version; int *v = &version;",
+            f"{package}/_native.so",
+            f"extern int version; int *v = &version; {own and f'{own}; void *use = {added};'}",
             library, "-Wl,-rpath,$ORIGIN/lib",
         )  # fmt: skip
         files = (f"{package}/_native.so", f"{package}/lib/{soname}")
@@ -337,8 +339,7 @@ def shared_twice(planted, build, first="9.1.0", second="9.5.0", name="libcudnn")
 
 def test_one_name_that_leads_to_two_files(planted, build):
     shared_twice(planted, build)
-    status, findings = planted.one("CG903")
-    (found,) = findings
+    status, (found,) = planted.one("CG903")
     assert status == "warning"
     assert found["what"].startswith(
         "alpha and beta would load different files of libcudnn.so.9 (cuDNN)"
@@ -349,6 +350,15 @@ def test_one_name_that_leads_to_two_files(planted, build):
     ]
     assert "With alpha imported first, beta gets the older one" in found["consequence"]
     assert found["command"] == "cudaguard bisect --imports alpha,beta"
+
+
+@pytest.mark.parametrize("added", ["ncclCommWindowRegister", ""])
+def test_what_the_older_file_lacks_is_read_from_both(planted, build, added):
+    shared_twice(planted, build, "2.28.3", "2.28.9", "libnccl", added)
+    status, found = planted.one("CG903")
+    said = f"older one: importing beta probably fails with 'undefined symbol: {added}'"
+    assert (status, len(found)) == (("warning", 1) if added else ("ok", 0))
+    assert all(said in one["consequence"] for one in found)
 
 
 def test_folder_of_the_variable_before_the_wheel(planted, build, tmp_path):

@@ -130,9 +130,7 @@ def _normalizer(request: Request, permit: Permit) -> Callable[[Any], Any]:
                 cai = array.__cuda_array_interface__
             except program_errors(Exception):
                 return array  # there may be another way to read it
-            if cai is None or is_canonical(cai, consumer):
-                return array
-            return normalized(array, cai)
+            return array if cai is None or is_canonical(cai, consumer) else normalized(array, cai)
         except ON_PURPOSE:
             raise
         except own_errors(Exception) as error:

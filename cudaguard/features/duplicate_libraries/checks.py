@@ -13,14 +13,16 @@ from cudaguard.core.checks import Check, Skipped
 from cudaguard.elf.library_facts import is_same_build, version_of
 from cudaguard.elf.process import identity
 from cudaguard.elf.reader import ElfFile
-from cudaguard.elf.search_path import Place, SearchPath
+from cudaguard.elf.search_path import SearchPath, read_place
+from cudaguard.elf.symbols import SharedObject
 from cudaguard.features.duplicate_libraries import findings as wording
 from cudaguard.features.duplicate_libraries.findings import Served
 from cudaguard.features.duplicate_libraries.judgement import is_older_release
 from cudaguard.files import open_file
 from cudaguard.model import TYPE_CHECKING
+from cudaguard.system.newer_copies import lacking
 from cudaguard.system.packages import documents, is_shared_object, key_of, listed_files
-from cudaguard.system.runtimes import LIBRARY_PATH, runtime_of, stem_of
+from cudaguard.system.runtimes import LIBRARY_PATH, Runtime, runtime_of, stem_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -205,16 +207,14 @@ def check_libraries(site: Site) -> Result:
     for asking in site.shared_files:
         for name in asking.needed:
             runtime = runtime_of(stem_of(name)) if stem_of(name) else None
-            if runtime is None or runtime.rival:
-                continue
-            path = _found(asking, name)
-            if not path:  # somebody has to have loaded it before
+            path = _found(asking, name) if runtime and not runtime.rival else ""
+            if not (runtime and path):  # somebody has to have loaded it before
                 continue
             files = names.setdefault(name, {})
             if path not in files:
                 version = version_of(path, name, runtime.wheel)
                 files[path] = Served(path, {}, version, owners.get(identity(path), ""))
-            files[path].askers.setdefault(asking.dist, asking.path)
+            files[path].askers.setdefault(asking.dist, []).append(asking.path)
     if not names:
         raise Skipped("nothing that is installed asks for a library that may be there twice")
     findings: list[Finding] = []
@@ -225,26 +225,33 @@ def check_libraries(site: Site) -> Result:
 
 
 def _found(asking: SharedFile, name: str) -> str:
-    try:
-        with ElfFile(asking.path) as file:
-            path = SearchPath(()).find(name, Place(asking.path, file, None))
-    except (OSError, ValueError, OverflowError):
-        return ""
+    place = read_place(asking.path)
+    path = SearchPath(()).find(name, place) if place else ""
     return os.path.realpath(path) if path else ""
 
 
-def _is_older(first: Served, second: Served) -> bool:
-    """Return True if a file is older than another."""
-    is_older = is_older_release(first.version, second.version)
-    return is_older and not is_same_build(first.path, second.path)
+def _danger(older: Served, newer: Served, askers: dict[str, list[str]], runtime: Runtime) -> str:
+    """Return what those who ask may miss in a file that is older; empty for nothing."""
+    if not is_older_release(older.version, newer.version) or is_same_build(older.path, newer.path):
+        return ""
+    try:
+        with ElfFile(older.path) as first, ElfFile(newer.path) as second:
+            both = SharedObject(first), SharedObject(second)
+            for dist, path in ((dist, path) for dist, paths in askers.items() for path in paths):
+                if symbols := lacking(*both, path):
+                    return wording.undefined(dist, symbols)
+    except (OSError, ValueError):
+        pass
+    return "" if runtime.danger == Runtime.danger else runtime.danger
 
 
 def _of_one_name(name: str, first: Served, others: list[Served]) -> Iterator[Finding]:
     """Tell of a name that leads to several files, once."""
     for other in others:
         older, newer = sorted((first, other), key=lambda served: served.version)
-        if _is_older(older, newer):
-            yield wording.two_files(name, older, newer, runtime_of(stem_of(name)))
+        runtime = runtime_of(stem_of(name))
+        if danger := _danger(older, newer, newer.askers, runtime):
+            yield wording.two_files(name, older, newer, runtime.title, danger)
             return
 
 
@@ -260,17 +267,17 @@ def _astray(site: Site, name: str, served: Served) -> Iterator[Finding]:
         return  # conda's own, which those meant who ask
     runtime, path = runtime_of(stem_of(name)), os.path.realpath(wheel.path)
     meant = Served(path, {}, version_of(path, name, runtime.wheel), wheel.dist)
-    if _is_older(served, meant):
+    if danger := _danger(served, meant, served.askers, runtime):
         named = site.environ.get(LIBRARY_PATH, "").replace(";", ":").split(":")
         is_named = os.path.dirname(served.path) in map(os.path.realpath, filter(None, named))
-        yield wording.astray(name, served, meant, runtime, is_named=is_named)
+        yield wording.astray(name, served, meant, runtime.title, danger, is_named=is_named)
 
 
 SHARED_LIBRARIES = Check(
     wording.SHARED_NAME,
     "A process has one file per library name: the first package to ask for libcudnn.so.9 decides "
-    "for all. Shows where packages would get different files, and where a folder of "
-    "LD_LIBRARY_PATH or the system comes before the one a package was built with. Copies that no "
-    "package would load do not count.",
+    "for all. Shows where a package would get an older file than the one it was built "
+    "with, from another package, a folder of LD_LIBRARY_PATH or the system, if that lacks symbols "
+    "that it needs, or is known to fail. Copies that no package would load do not count.",
     check_libraries,
 )

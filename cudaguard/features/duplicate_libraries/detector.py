@@ -138,11 +138,8 @@ class DuplicateDetector:
         for lib, image in images:
             try:
                 own = self._copies.get((lib.path, lib.dynamic))
-                if (
-                    own
-                    and own.stem in IN_PARTS
-                    and (DT_RPATH not in image.tags or DT_RUNPATH in image.tags)
-                ):
+                is_after_variable = DT_RPATH not in image.tags or DT_RUNPATH in image.tags
+                if own and own.stem in IN_PARTS and is_after_variable:
                     yield from self._parts_to_come(own)
                 asked = [first[name] for name in image.needed if name in first]
                 place = Place(lib.path, image, None) if asked else None
@@ -177,11 +174,8 @@ class DuplicateDetector:
                     return
 
     def _forget_unloaded(self, memory: Memory) -> None:
-        there = {
-            (library.path, library.dynamic)
-            for _, library in entries(memory, first_entry())
-            if library.path
-        }
+        libraries = (library for _, library in entries(memory, first_entry()))
+        there = {(library.path, library.dynamic) for library in libraries if library.path}
         self._known &= there
         self._copies = {key: copy for key, copy in list(self._copies.items()) if key in there}
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from cudaguard.model import Severity
     from cudaguard.system.packages import Distribution
-    from cudaguard.system.runtimes import Copy, CudnnRequirement, Runtime, Stray
+    from cudaguard.system.runtimes import Copy, CudnnRequirement, Stray
 
 _LINKS = {
     "cuDNN": github("pytorch/pytorch/issues/119989", "pytorch/pytorch/issues/188892"),
@@ -283,37 +283,43 @@ class Served(NamedTuple):
     """A file that packages would get for a library."""
 
     path: str  # the file, links resolved
-    askers: dict[str, str]  # distributions that would get it -> one of their files that asks
+    askers: dict[str, list[str]]  # distributions that would get it -> their files that ask
     version: tuple[int, ...]  # its version, empty if names do not tell
     dist: str  # the distribution that contains it, empty if none does
 
 
-def two_files(name: str, older: Served, newer: Served, runtime: Runtime) -> Finding:
+def undefined(dist: str, symbols: Sequence[str]) -> str:
+    """Return what becomes of a distribution with a library that lacks what it needs."""
+    more = f" and {len(symbols) - 1} more" if symbols[1:] else ""
+    return f"importing {dist} probably fails with 'undefined symbol: {symbols[0]}'{more}"
+
+
+def two_files(name: str, older: Served, newer: Served, title: str, danger: str) -> Finding:
     """One name leads to different files, depending on who asks first."""
     first, then = next(iter(older.askers)), next(iter(newer.askers))
     modules = ",".join(dist.replace("-", "_").lower() for dist in (first, then))
     return SHARED_NAME.found(
-        f"{first} and {then} would load different files of {name} ({runtime.title}).",
+        f"{first} and {then} would load different files of {name} ({title}).",
         *(_served(older), _served(newer)),
         consequence=f"The first import decides for both. With {first} imported first, {then} gets "
-        f"the older one: {runtime.danger}.",
+        f"the older one: {danger}.",
         remedy=f"import {then} before {first}, or install versions that use the same wheel",
         command=f"cudaguard bisect --imports {shlex.quote(modules)}",
     )
 
 
 def astray(
-    name: str, served: Served, meant: Served, runtime: Runtime, *, is_named: bool
+    name: str, served: Served, meant: Served, title: str, danger: str, *, is_named: bool
 ) -> Finding:
     """An older file from elsewhere comes before NVIDIA's wheel; is_named by LD_LIBRARY_PATH."""
     folder, askers = os.path.dirname(served.path), _askers(served)
     return SHARED_NAME.found(
-        f"{askers} would load {name} ({runtime.title}) from {folder} instead of {meant.dist}.",
+        f"{askers} would load {name} ({title}) from {folder} instead of {meant.dist}.",
         *(_served(served), _served(meant)),
-        consequence=f"{sentence(runtime.danger)}.",
+        consequence=f"{sentence(danger)}.",
         remedy=f"remove {folder} from LD_LIBRARY_PATH"
         if is_named
-        else f"update or remove the {runtime.title} in {folder}, or install a {askers} that uses "
+        else f"update or remove the {title} in {folder}, or install a {askers} that uses "
         f"{meant.dist}",
         command=f'echo "$LD_LIBRARY_PATH"; ls -l {shlex.quote(f"{folder}/{name}")}*',
     )
@@ -326,5 +332,5 @@ def _askers(served: Served) -> str:
 
 def _served(served: Served) -> str:
     version = ".".join(map(str, served.version)) or "of unknown version"
-    asked = next(iter(served.askers.values()), "")
+    asked = next(iter(served.askers.values()), [""])[0]
     return f"{served.path}: {version}" + (f", for {_askers(served)} ({asked})" if asked else "")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cudaguard.core.dispatch import Dispatch
+    from cudaguard.elf.forecast import LoadedObject
 
 _PRIVATE = "mapped from a copy in memory, in which its C++ runtime is its own"
 _REFUSED = "the loader refuses a copy of it"
@@ -150,17 +151,22 @@ class RuntimeDetector:
 
 def _renamed_runtimes(library: str) -> list[str]:
     """Return the C++ runtimes of other names that will be mapped with a library."""
-    from cudaguard.elf.forecast import Load
-    from cudaguard.elf.resident import Resident
-
     with ExitStack() as opened:
         file = opened.enter_context(ElfFile(library))
         if not (file.unique_ids() or any(map(_is_renamed, file.needed))):
             return []
-        load = Load(library, file, opened.enter_context(Resident()), opened)
-        load.map_libraries()
-        new = [found for found in load.objects if found.is_new and _is_renamed(found.path)]
+        new = [found for found in _brought(library, file, opened) if _is_renamed(found.path)]
         return [found.path for found in new if found.file.unique_ids()]
+
+
+def _brought(library: str, file: ElfFile, opened: ExitStack) -> list[LoadedObject]:
+    """Return what the load of a library would map."""
+    from cudaguard.elf.forecast import Load
+    from cudaguard.elf.resident import Resident  # maps a library: not without a reason
+
+    load = Load(library, file, opened.enter_context(Resident()), opened)
+    load.map_libraries()
+    return [found for found in load.objects if found.is_new]
 
 
 def _is_renamed(library: str) -> bool:
@@ -183,7 +189,6 @@ def _mapped_runtime() -> str:
 
 def _bound_runtime(library: str) -> str:
     """Return the libstdc++ that the loader would map with a library, and bind to parts of that."""
-    from cudaguard.elf.forecast import Load
     from cudaguard.elf.symbols import SharedObject, Wanted
     from cudaguard.system.preload import is_mapped
 
@@ -196,11 +201,7 @@ def _bound_runtime(library: str) -> str:
             return ""
         if is_mapped(CXX_RUNTIME):
             return ""
-        from cudaguard.elf.resident import Resident  # maps a library: not without a reason
-
-        load = Load(library, file, opened.enter_context(Resident()), opened)
-        load.map_libraries()
-        paths = (loaded.path for loaded in load.objects if loaded.is_new)
+        paths = (found.path for found in _brought(library, file, opened))
         return next((path for path in paths if os.path.basename(path) == CXX_RUNTIME), "")
 
 

@@ -92,6 +92,12 @@ class Scene:
         (self.folder / "site").mkdir(exist_ok=True)
         shutil.copy(self.compiler.asking("consumer", "release", *flags), self.folder / "site")
 
+    def both(self, *old, how: str = "runpath") -> Path:
+        """Put both, and an extension that is led to the wheel's; returns the old one."""
+        self.wheel()
+        self.consumer(how)
+        return self.old(*old)
+
     def taker(self, path: str = f"old/{CUDART}", package: str = "taker") -> str:
         """Write a package that opens a library by its path; returns the line that does."""
         file = self.folder / path
@@ -130,9 +136,7 @@ def strayed(request, scene):
 
     Returns the scene, the code that leads there, and the variables.
     """
-    scene.old()
-    scene.wheel()
-    scene.consumer()
+    scene.both()
     if request.param == "by a package":
         scene.line = scene.taker()
         return scene, "import taker\n", {}
@@ -140,9 +144,7 @@ def strayed(request, scene):
 
 
 def test_extension_alone_gets_what_it_leads_to(scene):
-    scene.old()
-    scene.wheel()
-    scene.consumer()
+    scene.both()
     assert scene.run(ASK).stdout == "consumer 12080\n"
     ran = scene.told(ASK, mode="strict")
     assert (ran.lines, ran.findings, ran.errors) == (["consumer 12080"], [], "")
@@ -201,9 +203,7 @@ def test_strict_raises_from_the_import(strayed):
 
 @pytest.mark.parametrize("how", PATHS)
 def test_both_kinds_of_folders_count(scene, how):
-    scene.old()
-    scene.wheel()
-    scene.consumer(how)
+    scene.both(how=how)
     scene.taker()
     assert scene.told("import taker", ASK).ids == [("CG843", "warning")]
 
@@ -221,18 +221,14 @@ def test_same_file_elsewhere_is_as_good(scene, same):
 
 
 def test_newer_one_in_its_place_is_no_fault(scene):
-    scene.old(13000, "12.9.79")
-    scene.wheel()
-    scene.consumer()
+    scene.both(13000, "12.9.79")
     scene.taker()
     ran = scene.told("import taker", ASK, mode="strict")
     assert (ran.findings, ran.errors) == ([], "")
 
 
 def test_what_somebody_has_preloaded_is_there_on_purpose(scene):
-    old = scene.old()
-    scene.wheel()
-    scene.consumer()
+    old = scene.both()
     ran = scene.told(ASK, mode="strict", LD_PRELOAD=str(old))
     assert (ran.lines, ran.findings, ran.errors) == (["consumer 12010"], [], "")
     ran = scene.told(opened(scene.folder / WHEEL), mode="strict", LD_PRELOAD=str(old))
@@ -240,9 +236,7 @@ def test_what_somebody_has_preloaded_is_there_on_purpose(scene):
 
 
 def test_guard_that_comes_late_says_so(scene):
-    scene.old()
-    scene.wheel()
-    scene.consumer()
+    scene.both()
     scene.taker()
     done = scene.run("import taker", ASK, GUARD.format("fix"), SAID)
     ran = Ran(done)
@@ -252,9 +246,7 @@ def test_guard_that_comes_late_says_so(scene):
 
 
 def test_library_that_came_past_us_is_known_too(scene):
-    old = scene.old()
-    scene.wheel()
-    scene.consumer()
+    old = scene.both()
     ran = scene.told(f"import _ctypes; _ctypes.dlopen({str(old)!r}, 2)", ASK)
     assert ran.ids == [("CG843", "warning")]
     assert "was loaded past Python's importer" in ran.only["evidence"][0]
@@ -408,9 +400,7 @@ def test_parts_that_will_fit(scene, flags, version):
 
 def test_looking_loads_nothing(scene):
     """Not even the library that was meant."""
-    scene.old()
-    scene.wheel()
-    scene.consumer()
+    scene.both()
     scene.taker()
     maps = "print(open('/proc/self/maps').read().count('nvidia/cuda_runtime'))"
     ran = scene.told("import taker", ASK, maps)
