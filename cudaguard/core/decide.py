@@ -86,7 +86,7 @@ def plan(
     """Return what the rules ask for around the import of `name`."""
     own = [rule for rule in rules_of(name) if applies(rule, facts)]
     reported = tuple(rule for rule in own if rule.grade == "report")
-    if not any(rule.needs and rule.grade != "report" for rule in own):
+    if not any(rule.needs for rule in own):
         return Plan(reported=reported)
     from cudaguard.core.findings import PYTHON_ITSELF
 
@@ -109,7 +109,7 @@ def plan(
                 rank = _rank(rule, is_users(rule))
                 chain = (*rule.needs, module)
                 edges.extend(Before(a, b, rule.id, rank) for a, b in zip(chain, chain[1:]))
-                edges.extend(Before(a, module, rule.id, rank) for a in rule.needs[:-1])
+                edges.extend(Before(a, module, rule.id, rank) for a in rule.needs)
                 todo.extend(rule.needs)
     order, honored, problems = in_order(without_opposites(edges))
     left = {(edge.first, edge.then) for edge in honored}

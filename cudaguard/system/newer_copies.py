@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from cudaguard.elf.forecast import Lack
+    from cudaguard.elf.symbols import SharedObject
 
 
 def finds_older(file: str) -> bool:
@@ -105,6 +106,8 @@ def needed_by_others(name: str, asking: str) -> tuple[tuple[str, ...], str, froz
 
 def lacking(library: SharedObject, other: SharedObject, client: str) -> list[str]:
     """Return the symbols that a file needs, and that another copy of a library defines alone."""
+    from cudaguard.elf.symbols import SharedObject
+
     with ElfFile(client) as file:
         wanted = SharedObject(file).wanted()
     return [w.name.decode() for w in wanted if other.defines(w) and not library.defines(w)]

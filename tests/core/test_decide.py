@@ -106,7 +106,8 @@ def test_metadata_is_read_only_if_the_cheap_conditions_hold():
 
 
 def test_needs_keep_the_order_of_the_rule():
-    assert [n for n, _ in plan_of("target", rule(needs=("z", "a", "m"))).needs] == ["z", "a", "m"]
+    found = plan_of("target", rule("R2", needs=("m",)), rule(needs=("z", "a", "m")))
+    assert [name for name, _ in found.needs] == ["z", "a", "m"]
 
 
 def test_needs_of_several_rules_are_merged_and_name_the_first_rule_that_asks():
@@ -145,11 +146,13 @@ def test_cycle_is_a_problem_and_the_rest_of_the_plan_stands():
     )
 
 
-def test_rule_graded_warn_takes_no_part_in_a_cycle():
-    found = plan_of(
-        "target", rule("R1", needs=("a",)), rule("R2", ("a",), needs=("target",), grade="report")
-    )
-    assert (found.needs, found.problems) == ((("a", "R1"),), ())
+def test_plan_is_of_rules_that_apply_and_names_the_one_that_acts():
+    facts, when, a = HandMade(), {"platform": "elsewhere"}, ("a",)
+    told, opposite = rule(needs=a, grade="report"), rule("R2", a, needs=("target",), grade="report")
+    rules = [told, told.replace(when=when), rule("R3", needs=a), rule("R4"), rule("R5", a, dist=a),
+             opposite, rule("R6", a, needs=("target",), when=when)]  # fmt: skip
+    assert plan_of("target", *rules, facts=facts) == ((("a", "R3"),), (told,), ())
+    assert facts.asked == []  # R5 orders nothing
 
 
 def test_part_of_a_package_cannot_come_before_the_package():
@@ -184,7 +187,7 @@ def test_part_of_another_package_is_an_ordinary_prerequisite():
 
 # --- two rules that say the opposite ------------------------------------------------------------
 
-DISTS = {"x": "1.0", "y": "1.0"}
+DISTS, LINUX = {"x": "1.0", "y": "1.0"}, {"platform": "linux"}
 
 
 @pytest.mark.parametrize(
@@ -197,11 +200,14 @@ DISTS = {"x": "1.0", "y": "1.0"}
         ({"dist": ("x==1.0",)}, {"dist": ("x<2,>0",)}, "LOSER"),
         ({"dist": ("x<2,>0",)}, {"dist": ("x<2",)}, "LOSER"),
         ({"dist": ("x<2",)}, {"dist": ("x<2", "y")}, "LOSER"),
+        ({"when": {"env": dict.fromkeys("ABC", False)}}, {"dist": ("x",), "when": LINUX}, "LOSER"),
         ({}, {}, "WINNER"),
         ({"dist": ("x<2",)}, {"dist": ("y<2",)}, "WINNER"),
+        ({"dist": ("x",)}, {"when": LINUX}, "WINNER"),
     ],
     ids=["a condition", "more conditions", "table entries", "conditions beat versions",
-         "exact version", "more clauses", "widest alternative counts", "user", "user in a tie"],
+         "exact version", "more clauses", "widest alternative counts", "entries and conditions",
+         "user", "user in a tie", "user and any version"],
 )  # fmt: skip
 def test_opposite_rules_are_ranked(winner, loser, users):
     facts = HandMade(dists=DISTS)

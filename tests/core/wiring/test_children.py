@@ -94,11 +94,7 @@ def test_variable_the_program_has_changed_since_is_left_alone(program, change):
 
 def test_installing_off_with_children_does_not_lock_the_guard_out(program):
     assert program.output(
-        """
-        cudaguard.install("off", children=True)
-        cudaguard.install("warn")
-        print(mode())
-        """
+        "cudaguard.install('off', children=True); cudaguard.install('warn'); print(mode())"
     ) == ["warn"]
 
 
@@ -110,13 +106,8 @@ def test_kill_switch_is_left_to_the_children_as_it_is(program):
 
 
 def test_block_inside_does_not_export_its_mode(program):
-    assert program.output(
-        """
-        cudaguard.install("warn")
-        with cudaguard.guard("strict"):
-            print("CUDAGUARD" in os.environ)
-        """
-    ) == ["False"]
+    block = "with cudaguard.guard('strict'): print('CUDAGUARD' in os.environ)"
+    assert program.output(f"cudaguard.install('warn')\n{block}") == ["False"]
 
 
 def test_forked_child_inherits_the_guard_and_its_changes_stay_its_own(program):

@@ -109,9 +109,8 @@ def test_error_inside_the_block_passes_and_the_guard_goes_down(program):
 
 
 def test_one_block_object_may_be_entered_again_and_inside_itself(program):
-    assert (
-        program.output(
-            """
+    lines = program.output(
+        """
         block = cudaguard.guard("warn")
         for _ in range(2):
             with block:
@@ -120,9 +119,8 @@ def test_one_block_object_may_be_entered_again_and_inside_itself(program):
                 print(mode())
             print(mode())
         """
-        )
-        == ["warn", "warn", "off"] * 2
     )
+    assert lines == ["warn", "warn", "off"] * 2
 
 
 def test_install_inside_a_block_survives_it(program):
