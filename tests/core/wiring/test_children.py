@@ -66,15 +66,9 @@ def test_uninstall_gives_the_variable_back(program):
         print("CUDAGUARD" in os.environ)
         """
     ) == ["warn os.environ['CUDAGUARD']", "False"]
-    assert program.output(
-        """
-        cudaguard.install("warn", children=True)
-        print(os.environ["CUDAGUARD"])
-        cudaguard.uninstall()
-        print(os.environ["CUDAGUARD"])
-        """,
-        env={"CUDAGUARD": "observe"},
-    ) == ["warn", "observe"]
+    show = "print(os.environ['CUDAGUARD'])"
+    code = f"cudaguard.install('warn', children=True); {show}; cudaguard.uninstall(); {show}"
+    assert program.output(code, env={"CUDAGUARD": "observe"}) == ["warn", "observe"]
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,10 @@ SHAPES = {
         TOLD, "import first\nimport third",
         {"site-packages/third": "import os\nos.environ['X'] = '1'\nimport second"},
     ),
+    "an installed package does, between the two": (
+        TOLD, "import third",
+        {"site-packages/third": "import first\nimport os\nos.environ['X'] = '1'\nimport second"},
+    ),
     "a function of the program is called in between": (
         TOLD, "def prepare(): pass\nimport first\nprepare()\nimport second",
     ),
@@ -146,6 +150,9 @@ SHAPES = {
         SILENT, "if len(__file__):\n    import first\nelse:\n    import second",
     ),
     "the program ends before": (SILENT, "import first\nraise SystemExit\nimport second"),
+    "the module with `first` ends the program": (
+        SILENT, "import engine\nimport second", {"engine": "import first\nraise SystemExit"},
+    ),
     "nothing": (SILENT, "import first"),
     "the name alone": (SILENT, "import first\n# import second\nx = 'import second'"),
     "a module of that name elsewhere": (SILENT, "import first\nfrom json import decoder as second"),
@@ -281,9 +288,8 @@ def test_zip_application(run, child):
     import zipfile
 
     with zipfile.ZipFile(child.folder / "app.pyz", "w") as archive:
-        archive.writestr("__main__.py", "import engine\nimport model\n")
-        archive.writestr("engine.py", "import first\n")
-        archive.writestr("model.py", "import second\n")
+        for name, text in {"__main__": "import engine\nimport model\n", **BOTH}.items():
+            archive.writestr(f"{name}.py", text)
     assert answer(run({}, "app.pyz")) == (KEPT, "")
 
 
