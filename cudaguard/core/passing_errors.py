@@ -246,7 +246,9 @@ def general_in(text: str, streams: list[str], *, acts_alone: bool = False) -> Hi
         if _has("field", stream)
     ]
     if any(map(all, parts)):
-        told = {"said": "This line reports that something else has failed, which stands above it"}
+        rank = re.search(r"\brank {1,9}: (\d{1,6}) ", text)
+        first = f"Rank {rank[1]} failed first, and its" if rank else "Another error is the cause; its"
+        told = {"said": f"{first} words stand above this"}
     elif len(text) <= _SHORT and _has("kernels", text) and (status := status_begun_by(text)):
         told = {"said": f"{status.title} reports that {status.meaning}", "advice": status.fix}
     else:
@@ -274,13 +276,18 @@ def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None
     text, thing = match.string, (match.groupdict().get("thing") or "").strip(" .:,!'\"")
     line, is_said = line_at(text, match.end() - 1), section in ("said", "advised")
     before = text[max(0, match.end() - _BEFORE) : match.end()]
-    if match[0][:4] == "rror" and not all(
-        _has("field", one) for one in _FRAME.findall(before)[-1:]
-    ):
+    last = _FRAME.findall(before)[-1:]
+    if match[0][:4] == "rror" and not all(_has("field", one) for one in last):
         return None  # it is the program's own error
+    owners = re.findall(_parts()["texts"]["owners"][0], before)
+    own = [*(owners if all("packages" in one for one in last) else ())]
+    own += (_named("classes", line) or ())[:1]
+    pair = [*dict.fromkeys(reversed([*own, *_NAMED.findall(line)]))][1::-1]  # caller, called
     rest = line.replace(thing, "") if is_said else line
     is_loud = not is_quiet(text, match.end()) or (is_said and _has("errors", text))
-    is_own = not thing or re.search(r"[ (]|_[fb]wd|_cuda", thing)
+    is_own = not thing or own or re.search(r"[ (]|_[fb]wd|_cuda|_quant", thing)
+    if match[0][:6] == "Error:" and not pair:
+        return None
     if not is_loud or _has("steps", line) or not (is_own or _has("field", text.replace(thing, ""))):
         return None
     actor = _named("actors", rest)  # what is said of CUDA is of its user
@@ -291,10 +298,13 @@ def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None
     if not (is_said or actor or package) or not any(advice):
         return None
     who, run = package or actor or ("this program", "")
-    owners = [] if package else re.findall(_parts()["texts"]["owners"][0], before)
-    said = act.title.format(who=[who, *owners][-1], thing=thing)
+    both = " and ".join((*pair, "what calls it")[:2]) if pair else "The installed packages"
+    whose = [who, *(() if package else owners)][-1]
+    said = act.title.format(who=whose, thing=thing, pair=both)
     found, wanted = _FOUND.search(line), _REQUIREMENT.fullmatch(thing)
     install = wanted and f"python -m pip install '{thing.replace(' ', '')}'"
+    if pair and "{pair}" in act.title:
+        install = f"python -m pip list | grep -i -E '{'|'.join(pair).replace('_', '.')}'"
     if found and found[1] not in thing and "version" in act.title:
         said = f"{said} (found: {found[1]})"
     return act.with_words(
@@ -305,6 +315,7 @@ def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None
 
 
 _FRAME = re.compile(r'File "([^"\n]{1,300})", line')
+_NAMED = re.compile(r"(?:from|odule|named) '([A-Za-z]\w{1,40})")  # a package in an error's words
 # What there is, where a version is wanted; what pip can install.
 _FOUND = re.compile(
     r"(?i)\b(?:found|got|have|has|installed|is)[ :]{1,3}([\w.-]{0,30}[ =v]{0,3}\d{1,9}(?:\.\w+)+)"
