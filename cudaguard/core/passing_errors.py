@@ -24,6 +24,7 @@ from cudaguard.core.known_errors import (
     is_quiet,
     known_in,
     line_at,
+    lines_back,
     literal_in,
     sections_in,
     shown_with,
@@ -273,7 +274,8 @@ def _named(section: str, text: str) -> tuple[str, str] | None:
 
 def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None:
     """Return what an act means; None where the line tells of no error, or names none who speaks."""
-    text, thing = match.string, (match.groupdict().get("thing") or "").strip(" .:,!'\"")
+    text, thing = match.string, " ".join((match.groupdict().get("thing") or "").split())
+    thing = thing.strip(" .:,!'\"")
     line, is_said = line_at(text, match.end() - 1), section in ("said", "advised")
     before = text[max(0, match.end() - _BEFORE) : match.end()]
     last = _FRAME.findall(before)[-1:]
@@ -281,7 +283,7 @@ def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None
         return None  # it is the program's own error
     owners = re.findall(_parts()["texts"]["owners"][0], before)
     own = [*(owners if all("packages" in one for one in last) else ())]
-    own += (_named("classes", line) or ())[:1]
+    own += (_named("classes", text[lines_back(text, match.end(), 2) : match.end() + _SHORT]) or ())[:1]
     pair = [*dict.fromkeys(reversed([*own, *_NAMED.findall(line)]))][1::-1]  # caller, called
     rest = line.replace(thing, "") if is_said else line
     is_loud = not is_quiet(text, match.end()) or (is_said and _has("errors", text))
