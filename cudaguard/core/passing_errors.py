@@ -248,8 +248,8 @@ def general_in(text: str, streams: list[str], *, acts_alone: bool = False) -> Hi
     ]
     if any(map(all, parts)):
         rank = re.search(r"\brank {1,9}: (\d{1,6}) ", text)
-        first = f"Rank {rank[1]} failed first, and its" if rank else "Another error is the cause; its"
-        told = {"said": f"{first} words stand above this"}
+        who = f"Rank {rank[1]}" if rank else "Another part of the program"
+        told = {"said": f"{who} failed first, and its error stands above"}
     elif len(text) <= _SHORT and _has("kernels", text) and (status := status_begun_by(text)):
         told = {"said": f"{status.title} reports that {status.meaning}", "advice": status.fix}
     else:
@@ -275,35 +275,34 @@ def _named(section: str, text: str) -> tuple[str, str] | None:
 def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None:
     """Return what an act means; None where the line tells of no error, or names none who speaks."""
     text, thing = match.string, " ".join((match.groupdict().get("thing") or "").split())
-    thing = thing.strip(" .:,!'\"")
+    thing, texts = thing.strip(" .:,!'\""), _parts()["texts"]
     line, is_said = line_at(text, match.end() - 1), section in ("said", "advised")
     before = text[max(0, match.end() - _BEFORE) : match.end()]
     last = _FRAME.findall(before)[-1:]
-    if match[0][:4] == "rror" and not all(_has("field", one) for one in last):
-        return None  # it is the program's own error
-    owners = re.findall(_parts()["texts"]["owners"][0], before)
-    own = [*(owners if all("packages" in one for one in last) else ())]
-    own += (_named("classes", text[lines_back(text, match.end(), 2) : match.end() + _SHORT]) or ())[:1]
-    pair = [*dict.fromkeys(reversed([*own, *_NAMED.findall(line)]))][1::-1]  # caller, called
+    owners = re.findall(texts["owners"][0], before)
+    near = text[lines_back(text, match.end(), 2) : match.end() + _SHORT]  # with the call
+    known = [*owners] if all("packages" in one for one in last) else []
+    known += (_named("classes", near) or ())[:1]
+    pair = [*dict.fromkeys(reversed(known + re.findall(texts["named"][0], line)))][1::-1]
+    is_programs = match[0][:4] == "rror" and not all(_has("field", one) for one in last)
+    if is_programs or (match[0][:6] == "Error:" and not pair):
+        return None
     rest = line.replace(thing, "") if is_said else line
     is_loud = not is_quiet(text, match.end()) or (is_said and _has("errors", text))
-    is_own = not thing or own or re.search(r"[ (]|_[fb]wd|_cuda|_quant", thing)
-    if match[0][:6] == "Error:" and not pair:
-        return None
+    is_own = not thing or known or re.search(r"[ (]|_[fb]wd|_cuda|_quant", thing)
     if not is_loud or _has("steps", line) or not (is_own or _has("field", text.replace(thing, ""))):
         return None
     actor = _named("actors", rest)  # what is said of CUDA is of its user
     actor = None if is_said and actor and actor[0] == "CUDA" else actor
     package = None if section == "acts" or (actor and not is_said) else _named("packages", rest)
-    own = re.search(_parts()["texts"]["advice"][0], text[match.start() : match.end() + _NEAR])
+    own = re.search(texts["advice"][0], text[match.start() : match.end() + _NEAR])
     advice = own and f'do as it says: "{own[0].strip()}"', act.nouns[">"].replace("{thing}", thing)
     if not (is_said or actor or package) or not any(advice):
         return None
     who, run = package or actor or ("this program", "")
     both = " and ".join((*pair, "what calls it")[:2]) if pair else "The installed packages"
-    whose = [who, *(() if package else owners)][-1]
-    said = act.title.format(who=whose, thing=thing, pair=both)
-    found, wanted = _FOUND.search(line), _REQUIREMENT.fullmatch(thing)
+    said = act.title.format(who=[who, *(() if package else owners)][-1], thing=thing, pair=both)
+    found, wanted = re.search(texts["found"][0], line), re.fullmatch(texts["wanted"][0], thing)
     install = wanted and f"python -m pip install '{thing.replace(' ', '')}'"
     if pair and "{pair}" in act.title:
         install = f"python -m pip list | grep -i -E '{'|'.join(pair).replace('_', '.')}'"
@@ -317,19 +316,6 @@ def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None
 
 
 _FRAME = re.compile(r'File "([^"\n]{1,300})", line')
-_NAMED = re.compile(r"(?:from|odule|named) '([A-Za-z]\w{1,40})")  # a package in an error's words
-# What there is, where a version is wanted; what pip can install.
-_FOUND = re.compile(
-    r"(?i)\b(?:found|got|have|has|installed|is)[ :]{1,3}([\w.-]{0,30}[ =v]{0,3}\d{1,9}(?:\.\w+)+)"
-)
-_REQUIREMENT = re.compile(
-    r"(?i)(?!python|cuda|gcc|nvcc|driver|cmake|glibc|compute|version)[a-z][\w.-]{1,40}"
-    r"(?: ?,? ?(?:[<>~!]=?|==) ?\d[\w.*+]{0,20}){1,3}"
-)
-_WORD = re.compile(
-    r"(?<![a-z])(?!(?:does|not|work|the|and|for|with|error|when|this|help)\b)[a-z][a-z0-9_+]{2,40}|\d{3,4}"
-)
-_ENDING = re.compile(r"(?<=...)(?:ing|ed|s)$")
 _LEAST_ALIKE = 0.5  # of 1: the part of what a message says that another one must have
 
 
@@ -356,4 +342,5 @@ def closest(text: str) -> list[tuple[str, str]]:
 
 def _words_of(text: str) -> set[str]:
     """Return the words of a text, without what is added to a verb or for the plural."""
-    return {_ENDING.sub("", word) for word in _WORD.findall(text.lower())}
+    words = re.findall(_parts()["texts"]["words"][0], text.lower())
+    return {re.sub("(?<=...)(?:ing|ed|s)$", "", word) for word in words}

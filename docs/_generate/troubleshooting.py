@@ -94,7 +94,7 @@ def _entry(one: KnownError, page: str) -> str:
 
 def _further(one: KnownError, finding: Finding, page: str) -> str:
     """Return the command, the page, and which rules and checks are about it."""
-    said = f"{one.what} {one.consequence} {one.remedy} {one.unguarded} {one.command}"
+    said = f"{one.what} {one.consequence} {one.remedy} {one.unguarded} {one.command} {one.nouns}"
     links = [f"[{_title(page)}]({page})", f"{one.id}"]
     links += [f"rule [{id}](reference/catalog.md)" for id in _found(_RULE, said)]
     links += [
