@@ -274,13 +274,12 @@ def _named(section: str, text: str) -> tuple[str, str] | None:
 
 def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None:
     """Return what an act means; None where the line tells of no error, or names none who speaks."""
-    text, thing = match.string, " ".join((match.groupdict().get("thing") or "").split())
-    thing, texts = thing.strip(" .:,!'\""), _parts()["texts"]
-    line, is_said = line_at(text, match.end() - 1), section in ("said", "advised")
-    before = text[max(0, match.end() - _BEFORE) : match.end()]
+    text, end, texts = match.string, match.end(), _parts()["texts"]
+    thing = " ".join((match.groupdict().get("thing") or "").split()).strip(" .:,!'\"")
+    line, is_said = line_at(text, end - 1), section in ("said", "advised")
+    before, near = text[max(0, end - _BEFORE) : end], text[lines_back(text, end, 2) : end + _SHORT]
     last = _FRAME.findall(before)[-1:]
     owners = re.findall(texts["owners"][0], before)
-    near = text[lines_back(text, match.end(), 2) : match.end() + _SHORT]  # with the call
     known = [*owners] if all("packages" in one for one in last) else []
     known += (_named("classes", near) or ())[:1]
     pair = [*dict.fromkeys(reversed(known + re.findall(texts["named"][0], line)))][1::-1]
@@ -288,19 +287,20 @@ def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None
     if is_programs or (match[0][:6] == "Error:" and not pair):
         return None
     rest = line.replace(thing, "") if is_said else line
-    is_loud = not is_quiet(text, match.end()) or (is_said and _has("errors", text))
+    is_loud = not is_quiet(text, end) or (is_said and _has("errors", text))
     is_own = not thing or known or re.search(r"[ (]|_[fb]wd|_cuda|_quant", thing)
     if not is_loud or _has("steps", line) or not (is_own or _has("field", text.replace(thing, ""))):
         return None
     actor = _named("actors", rest)  # what is said of CUDA is of its user
     actor = None if is_said and actor and actor[0] == "CUDA" else actor
     package = None if section == "acts" or (actor and not is_said) else _named("packages", rest)
-    own = re.search(texts["advice"][0], text[match.start() : match.end() + _NEAR])
+    own = re.search(texts["advice"][0], text[match.start() : end + _NEAR])
     advice = own and f'do as it says: "{own[0].strip()}"', act.nouns[">"].replace("{thing}", thing)
     if not (is_said or actor or package) or not any(advice):
         return None
     who, run = package or actor or ("this program", "")
-    both = " and ".join((*pair, "what calls it")[:2]) if pair else "The installed packages"
+    other = "what it calls" if owners else "what calls it"
+    both = " and ".join((*pair, other)[:2]) if pair else "The installed packages"
     said = act.title.format(who=[who, *(() if package else owners)][-1], thing=thing, pair=both)
     found, wanted = re.search(texts["found"][0], line), re.fullmatch(texts["wanted"][0], thing)
     install = wanted and f"python -m pip install '{thing.replace(' ', '')}'"
