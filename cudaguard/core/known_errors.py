@@ -111,8 +111,8 @@ class KnownError(Record):
         )
 
     def hit_in(self, text: str, begin: int, end: int, finding: Finding) -> Hit:
-        """Return a place of a text with what it means; its line is the first evidence."""
-        line = line_at(text, begin).strip()
+        """Return a place of a text with what it means; its last line is the first evidence."""
+        line = line_at(text, max(begin, end - 1)).strip()
         line = line if len(line) <= 200 else f"{line[:197]}..."
         follows = f"{_SURE.get(self.certainty, '')} {finding.consequence}".strip()
         finding = finding.replace(evidence=(line, *finding.evidence), consequence=follows)
