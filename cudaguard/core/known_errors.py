@@ -419,7 +419,7 @@ _PASSED_ON = (
     "Engine core initialization", "Engine process failed", "EngineDeadError", "WorkerProc init",
     "Failed to infer device type", "ActorDiedError", "RayTaskError", "RaySystemError",
     "Rank 0 scheduler died", "Received SIGQUIT", "died unexpectedly", "BrokenProcessPool",
-    "subprocess-exited-with-error", "SystemExit", "no longer alive", "failed to be inspected",
+    "subprocess-exited-with-error", "SystemExit", "failed to be inspected",
 )  # fmt: skip
 _QUIET = re.compile(
     r"(?:^|[\s\[=])(?:\w*Warning\b|(?<!NCCL )WARN(?:ING)?\b|INFO\b|DEBUG\b|W \w|W\d{4} |I \w)"
