@@ -280,8 +280,8 @@ def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None
     before, near = text[max(0, end - _BEFORE) : end], text[lines_back(text, end, 2) : end + _SHORT]
     last = _FRAME.findall(before)[-1:]
     owners = re.findall(texts["owners"][0], before)
-    known = [*owners] if all("packages" in one for one in last) else []
-    known += (_named("classes", near) or ())[:1]
+    callers = owners if all("packages" in one for one in last) else []
+    known = [*callers, *(_named("classes", near) or ())[:1]]
     pair = [*dict.fromkeys(reversed(known + re.findall(texts["named"][0], line)))][1::-1]
     is_programs = match[0][:4] == "rror" and not all(_has("field", one) for one in last)
     if is_programs or (match[0][:6] == "Error:" and not pair):
@@ -294,22 +294,22 @@ def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None
     actor = _named("actors", rest)  # what is said of CUDA is of its user
     actor = None if is_said and actor and actor[0] == "CUDA" else actor
     package = None if section == "acts" or (actor and not is_said) else _named("packages", rest)
+    ends = [*pair, "what it calls"] if callers else ["the calling code", *pair, "what it calls"]
+    names = {"thing": thing, "caller": ends[0], "called": ends[1]}
     own = re.search(texts["advice"][0], text[match.start() : end + _NEAR])
-    advice = own and f'do as it says: "{own[0].strip()}"', act.nouns[">"].replace("{thing}", thing)
+    advice = own and f'do as it says: "{own[0].strip()}"', act.nouns[">"].format(**names)
     if not (is_said or actor or package) or not any(advice):
         return None
     who, run = package or actor or ("this program", "")
-    other = "what it calls" if owners else "what calls it"
-    both = " and ".join((*pair, other)[:2]) if pair else "The installed packages"
-    said = act.title.format(who=[who, *(() if package else owners)][-1], thing=thing, pair=both)
+    said = act.title.format(who=[who, *(() if package else owners)][-1], **names)
     found, wanted = re.search(texts["found"][0], line), re.fullmatch(texts["wanted"][0], thing)
     install = wanted and f"python -m pip install '{thing.replace(' ', '')}'"
-    if pair and "{pair}" in act.title:
+    if pair and "{caller}" in act.title:
         install = f"python -m pip list | grep -i -E '{'|'.join(pair).replace('_', '.')}'"
     if found and found[1] not in thing and "version" in act.title:
         said = f"{said} (found: {found[1]})"
     return act.with_words(
-        said=re.sub("^this", "This", said),
+        said=re.sub("^th(?=e |is )", "Th", said),
         advice="; else ".join(filter(None, advice)),
         decides=install or act.nouns.get("$") or run or act.nouns["decides"],
     )
