@@ -309,7 +309,7 @@ def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None
     if found and found[1] not in thing and "version" in act.title:
         said = f"{said} (found: {found[1]})"
     return act.with_words(
-        said=re.sub("^th(?=e |is )", "Th", said),
+        said=re.sub("^th(?=e calling|is )", "Th", said),
         advice="; else ".join(filter(None, advice)),
         decides=install or act.nouns.get("$") or run or act.nouns["decides"],
     )
