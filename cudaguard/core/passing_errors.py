@@ -237,15 +237,13 @@ def _acts(section: str) -> list[KnownError]:
 def general_in(text: str, streams: list[str], *, acts_alone: bool = False) -> Hit | None:
     """Return a general answer, of what has failed and whose it is; or if that is clear alone."""
     sections = ("said",) if acts_alone else ("said", "any", "acts", "advised")
-    hits = (best_in(text, _acts(one), streams) for one in sections) if _has("field", text) else ()
+    is_field = _has("field", text)  # the slowest look at a text that is not
+    hits = (best_in(text, _acts(one), streams) for one in sections) if is_field else ()
     hit = next(filter(None, hits), None)
     if hit is not None or acts_alone:
         return hit
-    parts = [
-        [is_passed_on(stream, part) for part in endings_of(stream) or [range(len(stream))]]
-        for stream in streams
-        if _has("field", stream)
-    ]
+    ours = [stream for stream in streams if is_field and _has("field", stream)]
+    parts = ([is_passed_on(one, p) for p in endings_of(one) or [range(len(one))]] for one in ours)
     if any(map(all, parts)):
         rank = re.search(r"\brank {1,9}: (\d{1,6}) ", text)
         who = f"Rank {rank[1]}" if rank else "Another part of the program"
