@@ -64,6 +64,7 @@ _SINCE = {
 }
 _MOST_NAMES, _MOST_DANGERS, _MOST_FILES = 3, 2, 3  # in a message
 _MOST_ASKED = 200
+_LONGEST = 80  # characters of a name with its parameters
 _PROGRAM = ("", "__main__", "__mp_main__")
 
 
@@ -147,9 +148,12 @@ def _called(names: Sequence[Interposed]) -> str:
 
 
 def _shown(names: Sequence[Interposed]) -> list[str]:
-    from cudaguard.elf.library_facts import readable
+    from cudaguard.elf.library_facts import in_short, readable
 
-    return [text for _, text in readable(name.name for name in names)]
+    shown = [(name, text, in_short(name)) for name, text in readable(n.name for n in names)]
+    return [
+        text if len(text) <= _LONGEST or short == name else short for name, text, short in shown
+    ]
 
 
 def own_runtime(library: str) -> str:
