@@ -17,7 +17,8 @@ from cudaguard.elf.search_path import SearchPath
 from cudaguard.files import os, own_errors
 from cudaguard.kernel.loads import NAMESAKE
 from cudaguard.model import TYPE_CHECKING
-from cudaguard.system.preload import copy_of, needed_first, path_of_copy, why_no_copy
+from cudaguard.system.memory_copies import copy_of, path_of_copy, why_no_copy
+from cudaguard.system.preload import needed_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -55,7 +55,7 @@ class RuntimeDetector:
             ImportOrderError: in `strict`, where there is none.
         """
         from cudaguard.features.symbol_scope.findings import STATIC_RUNTIME, static_runtime
-        from cudaguard.system.preload import path_of_copy
+        from cudaguard.system.memory_copies import path_of_copy
 
         frame, why = caller_frame(), ""
         if self._core.permit().acts:
@@ -115,7 +115,7 @@ class RuntimeDetector:
 
     def _keep_to_itself(self, library: str, runtime: str) -> None:
         from cudaguard.features.symbol_scope.findings import STATIC_RUNTIME, renamed_runtime
-        from cudaguard.system.preload import open_copy
+        from cudaguard.system.memory_copies import open_copy
 
         frame, why = caller_frame(), ""
         if self._core.permit().acts:
@@ -210,7 +210,7 @@ def _private(library: str, file: ElfFile) -> int:
 
     An OSError says why there is none.
     """
-    from cudaguard.system.preload import copy_of, why_no_room
+    from cudaguard.system.memory_copies import copy_of, why_no_room
 
     why = why_no_room(file)
     if why:
@@ -228,7 +228,8 @@ def _why_not(library: str, file: ElfFile) -> str:
     """
     from cudaguard.elf.search_path import Place, SearchPath
     from cudaguard.elf.symbols import SharedObject
-    from cudaguard.system.preload import is_mapped, open_by_name, why_no_copy
+    from cudaguard.system.memory_copies import open_by_name, why_no_copy
+    from cudaguard.system.preload import is_mapped
 
     itself, place, search = SharedObject(file), Place(library, file, None), SearchPath()
     why = "it is mapped already" if is_mapped(library) else why_no_copy(file, itself)
