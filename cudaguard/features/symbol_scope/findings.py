@@ -150,10 +150,8 @@ def _called(names: Sequence[Interposed]) -> str:
 def _shown(names: Sequence[Interposed]) -> list[str]:
     from cudaguard.elf.library_facts import in_short, readable
 
-    shown = [(name, text, in_short(name)) for name, text in readable(n.name for n in names)]
-    return [
-        text if len(text) <= _LONGEST or short == name else short for name, text, short in shown
-    ]
+    both = readable(name.name for name in names)
+    return [text if len(text) <= _LONGEST or in_short(n) == n else in_short(n) for n, text in both]
 
 
 def own_runtime(library: str) -> str:

@@ -88,11 +88,13 @@ def write(document: dict[str, Any], page: Page) -> None:
     if error is not None and not hasattr(errors, name):
         causes.append(f"[{error['id']}] {error['what']}")
         remedy = remedy or ("" if document["error"]["is_said"] else error["remedy"])
-    for finding in document["findings"]:
-        if finding["severity"] != "info" and (error is None or error["id"] != finding["id"]):
-            causes.append(f"[{finding['id']}] {finding['what']}")
-            ids.append(finding["id"])
-            causes += (_IN_PACKAGES.sub(r"\1", item) for item in finding["evidence"])
+    said = error["id"] if error is not None else ""
+    told = [f for f in document["findings"] if f["severity"] != "info" and f["id"] != said]
+    for finding in told:
+        causes.append(f"[{finding['id']}] {finding['what']}")
+        ids.append(finding["id"])
+        causes += (_IN_PACKAGES.sub(r"\1", item) for item in finding["evidence"])
+    remedy = remedy or (told[0]["remedy"] if error is None and len(told) == 1 else "")
     library = document["library"]
     of = f" of {library['distribution']}" if library and library["distribution"] else ""
     causes += [f"library: {short(library['file'])}{of}"] if library else []

@@ -432,18 +432,18 @@ def test_crash_is_told_with_whose_symbols_were_used(scene, compiler, tool, rules
     for name, source in (("libold.so", OLD), ("libnew.so", NEW)):
         shutil.copy(compiler.library(name, source), scene.child.folder)
     here, is_bound = os.path.realpath(scene.child.folder), mode == "RTLD_GLOBAL"
-    load = f"import ctypes, os; ctypes.CDLL('./libold.so', ctypes.{mode})"
-    program = f"{load}; ctypes.CDLL('./libnew.so').go(); {'' if is_bound else 'os.abort()'}"
+    program = f"import ctypes, os; ctypes.CDLL('./libold.so', ctypes.{mode})"
+    program += f"; ctypes.CDLL('./libnew.so').go(); {'' if is_bound else 'os.abort()'}"
     command = (sys.executable, "-m", "cudaguard", tool, "--mode", "observe", "-c", program)
     env = {"CUDAGUARD_CONFIG": str(scene.child.write("cudaguard.toml", rules))}
     said = scene.child.command(*command, env=env, check=False).stderr
-    assert "crashed (SIGABRT)" in said
     # Once: as a cause where a warning would tell of it, else by itself, and so in a trace.
     words = f"engine_run resolves to {here}/libold.so, not {here}/libnew.so"
     how = "__main__ (<string>:1) loads ./libold.so with RTLD_GLOBAL, by ctypes"
-    assert [said.count(words), said.count(how)] == [is_bound, is_bound]
+    assert [said.count(one) for one in ("crashed (SIGABRT)", words, how)] == [1, is_bound, is_bound]
     table = "symbols: libnew.so uses engine_run of libold.so instead of its own.\n"
     assert (table in said) == (is_bound and (tool == "trace" or bool(rules)))
+    assert ("\n  fix: use mode 'fix' " in said) == (is_bound and tool == "run" and not rules)
 
 
 def test_symbol_resolves_to_the_first_of_two(scene):
