@@ -112,10 +112,10 @@ OLDER_COPY, OTHER_CUDA, OTHER_TORCH, OTHER_PYTHON, NO_OWNER, NOT_LINKED = IDS = 
 _EXTENSION = re.compile(r"\.cpython-|\.abi3\.so$|\.pypy|(?:^|/)_[A-Za-z]\w*\.so$|\.pyd$")
 _PACKAGE = re.compile(r"-packages/([A-Za-z]\w*?)(?:(?:_\d)?_(?:cuda|C)\b[^/]*$|/)")
 _OF_WHEELS = re.compile(r"lib(?:cu|nv|nccl|torch|c10|caffe2)")
-_TYPES = re.compile(r"_ZT[VISC]")
+_TYPES = re.compile(r"^_ZT[VISC]")
 # Why torch lacks a name, as the texts call it.
 _OF_TORCH = {
-    "stable": re.compile(r"(?:aoti_)?torch_"), "type": _TYPES, "cuda": re.compile(r"(?i).*cuda"),
+    "stable": re.compile(r"^(?:aoti_)?torch_"), "type": _TYPES, "cuda": re.compile("(?i)cuda"),
 }  # fmt: skip
 _DEVICE_CODE = ("__cudaRegisterLinkedBinary_", "__fatbinwrap_")
 # Of glibc, in a message of musl: see CG759.
@@ -181,7 +181,7 @@ def _judged(needer: str, name: str, version: str, owner: NameOwner) -> tuple[str
     if owner.kind == owners.PYTHON:
         return OTHER_PYTHON, {**words, "why": f"calls {name}, which this Python does not have"}
     if owner.kind == owners.TORCH:
-        group = next((group for group, names in _OF_TORCH.items() if names.match(name)), "abi")
+        group = next((group for group, names in _OF_TORCH.items() if names.search(name)), "abi")
         return OTHER_TORCH, {**words, group: name}
     if owner.library == "libcuda":
         group = "triton" if "/.triton/" in needer else "driver"
