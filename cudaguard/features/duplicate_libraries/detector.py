@@ -128,7 +128,7 @@ class DuplicateDetector:
                 by, how = who = who or _loaded_by(self._core, load, since)
                 # Without the detours by which the loader came there: `cv2/../opencv.libs/`.
                 folder, name = os.path.split(lib.path)
-                path = f"{os.path.realpath(folder)}/{name}" if "/." in folder else lib.path
+                path = os.path.join(os.path.realpath(folder), name)
                 yield (lib.path, lib.dynamic), Copy(path, stem, soname, identity(path), by, how)
 
     def _strays_among(

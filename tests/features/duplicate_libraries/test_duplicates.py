@@ -30,11 +30,7 @@ PyMODINIT_FUNC PyInit_%(name)s(void) { %(first)s return PyModule_Create(&definit
 """
 ASK = "import consumer; print('consumer', consumer.ask())\n"
 GUARD = "import ctypes, cudaguard; cudaguard.install({!r})\n"
-SAID = """
-import json
-status = cudaguard.status()
-print(json.dumps([finding.to_dict() for finding in status.findings]))
-"""
+SAID = "import json; print(json.dumps([one.to_dict() for one in cudaguard.status().findings]))\n"
 PATHS = {"rpath": ("-Wl,--disable-new-dtags",), "runpath": ("-Wl,--enable-new-dtags",)}
 
 
@@ -132,15 +128,13 @@ def opened(*paths: object) -> str:
 
 @pytest.fixture(params=["by a package", "by the variable"])
 def strayed(request, scene):
-    """An extension that gets the old file: one was opened before, or LD_LIBRARY_PATH leads there.
-
-    Returns the scene, the code that leads there, and the variables.
-    """
+    """The scene, code and variables by which an extension gets the old file."""
     scene.both()
     if request.param == "by a package":
         scene.line = scene.taker()
         return scene, "import taker\n", {}
-    return scene, "", {"LD_LIBRARY_PATH": f"/nowhere:{scene.folder}/old/"}
+    os.symlink("old", f"{scene.folder}/link")  # as /usr/local/cuda is one
+    return scene, "", {"LD_LIBRARY_PATH": f"/nowhere:{scene.folder}/link/"}
 
 
 def test_extension_alone_gets_what_it_leads_to(scene):
@@ -370,9 +364,8 @@ def test_rule_proposed_for_parts_has_all_from_one_folder(scene):
     # What is to come, before it has come; and what has. One warning is enough.
     assert ran.ids == [("CG843", "warning"), ("CG842", "warning")]
     assert len(ran.warned) == 1
-    part = f"{scene.folder}/old/libcudnn_ops.so.9"
     assert f"{scene.folder}/{good}/libcudnn_ops.so.9" in ran.errors
-    assert f"{part} (9.1.0) will be found first" in ran.errors
+    assert f"{scene.folder}/old/libcudnn_ops.so.9 (9.1.0) will be found first" in ran.errors
     remedy = ran.findings[0]["remedy"]
     assert f"without {scene.folder}/old in LD_LIBRARY_PATH" in remedy
     assert ran.findings[1]["remedy"] == remedy.replace("libcudnn_ops.so.9", "libcudnn.so.9")

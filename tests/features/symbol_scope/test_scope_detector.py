@@ -397,10 +397,8 @@ def test_library_that_nobody_saw_come_is_told(scene):
 
 
 def test_rule_that_is_conditioned_not_to_act_silences(scene):
-    rule = (
-        "cudaguard.Rule('L', ('nobody',), 'x', actions=({'load_local': 'libtaker.so*'},), "
-        "when={'platform': 'win32'})"
-    )
+    when = "when={'platform': 'win32'}"  # nowhere here
+    rule = f"cudaguard.Rule('L', ('x',), 'x', actions=({{'load_local': 'libtaker.so*'}},), {when})"
     install = f"cudaguard.install('warn', rules=[{rule}])"
     assert scene.bare("import ctypes, cudaguard", install, TAKE, USE, FOUND).lines == ["1", "[]"]
 
