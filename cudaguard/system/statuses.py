@@ -109,7 +109,7 @@ _NAME = re.compile(
 # An answer is a number, or words, behind the one who gave it.
 _ACTOR = re.compile(
     r"(?i)cuda|cublas|cudnn|cufft|cusolver|cusparse|curand|cutensor|nccl|nvml|nvrtc|nvvm|nvjitlink|"
-    r"nvjpeg|\bcu(?:(?-i:[A-Z])|(?:init|ctx|mem|module|device|launch|stream|event|link))|thc"
+    r"nvjpeg|thc|(?-i:\bcu[A-Z])|\bcu(?:py|init|ctx|mem|module|device|launch|stream|event|link)"
 )
 _NUMBER = re.compile(  # TensorRT has an "Error Code" of its own
     r"(?i)\b(?!(?-i:Error Code) )"
