@@ -150,9 +150,9 @@ def names_in(folder: str) -> list[str]:
 def matches(name: str, patterns: Iterable[str]) -> bool:
     """Return True if a file name matches one of the patterns."""
     for pattern in patterns:
-        first, *parts = pattern.split("*")
         if not name.startswith(fixed_part(pattern)):
             continue
+        first, *parts = pattern.split("*")
         if "?" in pattern or "[" in pattern:
             from fnmatch import fnmatchcase
 

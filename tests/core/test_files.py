@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import signal
+from fnmatch import fnmatchcase
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from cudaguard.elf.reader import read_elf
 from cudaguard.elf.search_path import cache_entries
 from cudaguard.files import (
     LARGEST,
+    matches,
     open_to_read,
     open_to_write,
     read_bytes,
@@ -248,3 +250,9 @@ def test_the_end_of_a_journal_counts_and_lines_of_another_shape_do_not(tmp_path)
     path = str(tmp_path / "journal")
     assert [one.module for one in read_events(path)] == ["m", "last"]
     assert [one.module for one in read_events(path, len(lines[-1]) + 20)] == ["last"]
+
+
+def test_pattern_fits_what_it_fits_in_a_shell():
+    names = ("", "a", "b", "ab", "ba", "abc", "aabc", "acb", "cab", "abab")
+    for pattern in ("a", "a*", "*b", "a*b", "a*b*c", "**", "a?*", "[ab]*c", "ab*b", "ab*ab*"):
+        assert [matches(n, [pattern]) for n in names] == [fnmatchcase(n, pattern) for n in names]
