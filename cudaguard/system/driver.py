@@ -55,7 +55,7 @@ class Driver:
         """Return what the driver says now.
 
         In a forked process it is asked only where that is known to be safe: a thread of the parent
-        may have been inside it, and its locks are held for ever then.
+        may have been inside it, and its locks are held forever then.
         """
         if not self._handle and not self._find():
             return ABSENT

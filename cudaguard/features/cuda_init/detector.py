@@ -188,8 +188,8 @@ class CudaDetector:
         self._listen()
         frame = frame_outside_of(actor) if how == "import" else caller_frame() if actor else None
         if state.is_initialized and not last.is_initialized:
-            torchs = _torch_at_work() if how in ("", "load") else None
-            user, line = torchs or (actor, frame)
+            by_torch = _torch_at_work() if how in ("", "load") else None
+            user, line = by_torch or (actor, frame)
             change = self._record(_INITIALIZED, NOWHERE, user, how, line)
             self._latch()
             link = facts.REPORTED.get(actor.partition(".")[0], "") if how == "import" else ""
