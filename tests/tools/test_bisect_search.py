@@ -92,6 +92,12 @@ def test_what_is_missing_is_found_beside_one_that_is_in_the_way():
     assert among(("ext", "torch", "spoiler"), trial, 1).working == ("torch", "ext")
 
 
+def test_among_finds_the_one_order_of_three_that_works():
+    works = {("a",), ("a", "b"), ("c",), ("a", "c"), ("b", "c"), ("b", "a", "c")}
+    found = among(("a", "b", "c"), lambda order: GOOD if order in works else BAD)
+    assert (found.failing, found.working) == (("a", "b", "c"), ("b", "a", "c"))
+
+
 def test_orders_that_cannot_say_are_neither_good_nor_bad():
     # m5 is needed by m6 for something else: without it that is another failure.
     world = World({"m4"}, "m11", unsure=lambda order: "m6" in order and "m5" not in order)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from cudaguard.model import TYPE_CHECKING, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     Names = tuple[str, ...]
     Trial = Callable[[Names], str]
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 GOOD = "good"
 BAD = "bad"
 UNSURE = "unsure"
+MOST_PERMUTED = 4  # imports; beyond that only the likely orders are tried
 
 
 class Answer(Record):
@@ -84,9 +85,13 @@ def among(names: Names, trial: Trial, length: int = 0) -> Answer:
         return _needing(culprit, tuple(name for name in names if name != culprit), trial)
     guilty = ddmin(names[: length - 1], lambda part: trial((*part, culprit)) == BAD)
     failing = (*guilty, culprit)
-    working = (culprit, *guilty)
-    if guilty and trial(working) == GOOD:
-        return Answer(failing, working, (culprit,), guilty)
+    for order in _other_orders(failing):
+        if trial(order) == GOOD:
+            if order[0] == culprit:
+                return Answer(failing, order, (culprit,), guilty)
+            # Whoever has come before the culprit's last companion must do so in future.
+            place = order.index(failing[-1]) if order[-1] != failing[-1] else len(order) - 1
+            return Answer(failing, order, order[:place], order[place:])
     return Answer(failing)
 
 
@@ -100,6 +105,19 @@ def _needing(culprit: str, others: Names, trial: Trial) -> Answer:
             if trial((other, culprit)) == GOOD:
                 return Answer((culprit,), (other, culprit), (other,), (culprit,))
     return Answer((culprit,))
+
+
+def _other_orders(failing: Names) -> Iterator[Names]:
+    """Yield other orders of the same imports, the likely ones first."""
+    from itertools import permutations
+
+    tried = {failing}
+    likely = [(failing[-1], *failing[:-1]), failing[::-1]]
+    every = permutations(failing) if len(failing) <= MOST_PERMUTED else ()
+    for order in (*likely, *every):
+        if order not in tried:
+            tried.add(order)
+            yield order
 
 
 def in_front(names: Names, trial: Trial) -> Answer | None:
