@@ -89,7 +89,7 @@ class Detection:
     def before_load(self) -> None:
         """Tell of what has changed so far: something is about to be loaded."""
         if self._is_news():
-            self.publish("unseen")
+            self.publish("mapped", None)
         if self._listeners("before_load"):
             self.publish("before_load")
 

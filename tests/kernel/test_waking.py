@@ -126,7 +126,7 @@ CASES = {
     "library that is mapped past us behind an extension that nothing comes with": Case(
         "libcudart.so.12, mapped past Python's importer",
         "import plain\n" + PAST_US.format("./libcudart.so.12", "os.RTLD_NOW") + "import runtime",
-        (), ("unseen",),
+        (), ("mapped",),
     ),
     "library of which there should be one": Case(
         "libomp.so, loaded by ctypes as ./libomp.so",
@@ -145,7 +145,7 @@ CASES = {
     "library that is made global past us": Case(
         "libtaker.so, which is global, mapped past Python's importer",
         f"import plain\n{PAST_US.format('./libtaker.so', GLOBAL)}ctypes.CDLL('libm.so.6'); {USE}",
-        ("CG812",), ("unseen",),
+        ("CG812",), ("mapped",),
     ),
     "library that is cut short": Case(
         "./libcut.so, which is cut short, or unlike others",

@@ -98,11 +98,9 @@ class CudaDetector:
 
     # --- imports and loads: who has changed the state of the driver -------------------------------
 
-    def unseen(self) -> None:
+    def before_load(self) -> None:
         """Look at what has changed so far."""
         self.check_driver()
-
-    before_load = unseen
 
     def around_import(self, spec: ModuleSpec) -> Callable[[BaseException | None], None]:
         """Look before the import of a module; return what looks after it."""
@@ -133,10 +131,12 @@ class CudaDetector:
             self._used_in_child("ctypes loads libcuda")
         self.mapped(load)
 
-    def mapped(self, load: NativeLoad) -> None:
-        """Look what a load has brought."""
+    def mapped(self, load: NativeLoad | None) -> None:
+        """Look what a load has brought, or what came past us."""
         actors = self._actors()
-        if load.extension and actors[-1:] != [facts.OURSELVES]:
+        if load is None:
+            self.check_driver()
+        elif load.extension and actors[-1:] != [facts.OURSELVES]:
             self.check_driver(load.extension)
         else:
             self.check_driver(is_load=True)

@@ -49,15 +49,7 @@ class DuplicateDetector:
 
     def begin(self) -> None:
         """Look for the first time; what it finds was not seen to come (see `SINCE`)."""
-        self._scan(None, "guard")
-
-    def unseen(self) -> None:
-        """Look at what has come past us."""
-        self._scan(None, "unseen")
-
-    def mapped(self, load: NativeLoad) -> None:
-        """Look at what has come with a load."""
-        self._scan(load, "")
+        self.mapped(None, "guard")
 
     def imported(self, _: str) -> None:
         """Look whether cuDNN is as new as those want that were imported."""
@@ -68,8 +60,8 @@ class DuplicateDetector:
                 self._requirements = CudnnRequirements(self._core)
             self._requirements.judge(self._copies.values())
 
-    def _scan(self, load: NativeLoad | None, since: str) -> None:
-        """Look once at what is new, and tell of what is there twice.
+    def mapped(self, load: NativeLoad | None, since: str = "unseen") -> None:
+        """Look once at what is new, and tell of what is there twice; `since`: why no load is known.
 
         Raises:
             ImportOrderError: in `strict`, from an import.

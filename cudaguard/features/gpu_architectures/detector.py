@@ -64,8 +64,8 @@ class ArchitectureDetector:
         self._initialized_in = os.getpid()
         self._look_at_libraries()
 
-    def mapped(self, _: NativeLoad) -> None:
-        """Look at what has come with a load."""
+    def mapped(self, _: NativeLoad | None) -> None:
+        """Look at what has come."""
         if self._initialized_in == os.getpid():  # a forked one must not ask the driver
             self._look_at_libraries()
 

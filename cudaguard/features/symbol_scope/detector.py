@@ -37,15 +37,7 @@ class ScopeDetector:
 
     def begin(self) -> None:
         """Look for the first time; what it finds was not seen to come."""
-        self._scan(None, "guard")
-
-    def unseen(self) -> None:
-        """Look at what has come past us."""
-        self._scan(None, "unseen")
-
-    def mapped(self, load: NativeLoad) -> None:
-        """Look at what has come with a load."""
-        self._scan(load, "")
+        self.mapped(None, "guard")
 
     def mapping(self, path: str, extension: str) -> None:
         """Judge what is about to be mapped; `extension` is empty for a load by ctypes.
@@ -63,7 +55,8 @@ class ScopeDetector:
         around = tuple(callback for callback in own.around if callback != self._mapping_of_python)
         self._core.extensions.pythons_own = ImportCallbacks((), around) if around else NOTHING
 
-    def _scan(self, load: NativeLoad | None, since: str) -> None:
+    def mapped(self, load: NativeLoad | None, since: str = "unseen") -> None:
+        """Look at what has come into the scope, and at what is mapped besides."""
         scope, interposers = self._known
         now, new = LoaderNews.everything.scope, self._news.libraries()
         come: list[Library] = []
