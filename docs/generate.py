@@ -100,6 +100,21 @@ def verbs() -> str:
     return table_of(head, map(_verb, declared().values()))
 
 
+_TEXT = {"type": "string", "minLength": 1}
+_DOTTED = {"type": "string", "pattern": r"^[^\s.]+(\.[^\s.]+)*$"}
+# Kind of values (see `cudaguard.core.rule_check.KINDS`) -> these as a JSON schema.
+SCHEMAS: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(
+        ("file pattern", "scoped pattern", "library path", "library", "variable"), _TEXT
+    ),
+    **dict.fromkeys(("module", "function", "class", "target"), _DOTTED),
+    "text": {"type": "string"},
+    "texts": {"anyOf": [_TEXT, {"type": "array", "minItems": 1, "items": _TEXT}]},
+    "parameter": {"type": "string", "pattern": r"^[^\s.]+$"},
+    "switch": {"const": True},
+}
+
+
 def schema() -> dict[str, Any]:
     """Return the JSON schema of one action."""
     return {
@@ -109,9 +124,7 @@ def schema() -> dict[str, Any]:
                 "type": "object",
                 "additionalProperties": False,
                 "required": [verb.name, *(p.name for p in verb.parameters if p.required)],
-                "properties": {
-                    item.name: dict(KINDS[item.kind].schema) for item in (verb, *verb.parameters)
-                },
+                "properties": {item.name: SCHEMAS[item.kind] for item in (verb, *verb.parameters)},
             }
             for verb in declared().values()
         ]

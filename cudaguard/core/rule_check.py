@@ -32,7 +32,6 @@ class ValueType(Record):
 
     expected: str  # the values in words, as errors and the reference name them
     fits: Callable[[object], bool]  # returns False for values of another type or form
-    schema: Mapping[str, Any]  # the values as a JSON schema
     # Returns what else is wrong with a value, or an empty text; it is called for texts only
     problem: Callable[[str], str] = lambda _: ""
 
@@ -68,40 +67,29 @@ def _serves_others(pattern: str) -> str:
     return ""
 
 
-_TEXT = {"type": "string", "minLength": 1}
-_NAME = {"type": "string", "pattern": r"^[^\s.]+$"}
-_DOTTED = {"type": "string", "pattern": r"^[^\s.]+(\.[^\s.]+)*$"}
-
 KINDS: dict[str, ValueType] = {
-    "file pattern": ValueType("a file name pattern", _is_text, _TEXT),
-    "scoped pattern": ValueType("a file name pattern", _is_text, _TEXT, _serves_others),
-    "library path": ValueType("a path below a folder of sys.path", _is_inner_path, _TEXT),
+    "file pattern": ValueType("a file name pattern", _is_text),
+    "scoped pattern": ValueType("a file name pattern", _is_text, _serves_others),
+    "library path": ValueType("a path below a folder of sys.path", _is_inner_path),
     "library": ValueType(
         "a path below a folder of sys.path, or the soname of a library in NVIDIA's wheels",
         lambda value: _is_inner_path(value) and ("/" in str(value) or "*" not in str(value)),
-        _TEXT,
     ),
-    "variable": ValueType("the name of an environment variable", _is_variable, _TEXT),
+    "variable": ValueType("the name of an environment variable", _is_variable),
     "text": ValueType(
         "a text without a zero byte",
         lambda value: isinstance(value, str) and "\0" not in value,
-        {"type": "string"},
     ),
-    "texts": ValueType(
-        "a text or a list of texts",
-        _are_texts,
-        {"anyOf": [_TEXT, {"type": "array", "minItems": 1, "items": _TEXT}]},
-    ),
-    "module": ValueType("the name of a module", _is_dotted, _DOTTED),
-    "function": ValueType("a function or method of the watched module", _is_dotted, _DOTTED),
-    "class": ValueType("a class of the watched module", _is_dotted, _DOTTED),
+    "texts": ValueType("a text or a list of texts", _are_texts),
+    "module": ValueType("the name of a module", _is_dotted),
+    "function": ValueType("a function or method of the watched module", _is_dotted),
+    "class": ValueType("a class of the watched module", _is_dotted),
     "parameter": ValueType(
         "the name of a parameter",
         lambda value: isinstance(value, str) and value.isidentifier(),
-        _NAME,
     ),
-    "target": ValueType("the full name of a class or function", _is_dotted, _DOTTED),
-    "switch": ValueType("true", lambda value: value is True, {"const": True}),
+    "target": ValueType("the full name of a class or function", _is_dotted),
+    "switch": ValueType("true", lambda value: value is True),
 }
 
 # --- which verbs there are -----------------------------------------------------------------------
