@@ -34,7 +34,7 @@ from cudaguard.core.known_errors import (
 from cudaguard.core.table import table
 from cudaguard.errors import CudaGuardError
 from cudaguard.files import os, own_errors, program_errors
-from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
+from cudaguard.hooks.barrier import ask
 from cudaguard.hooks.caller import caller_frame
 from cudaguard.kernel import TRACEBACK
 from cudaguard.model import TYPE_CHECKING
@@ -120,12 +120,8 @@ def error_passes(reporter: Reporter, error: BaseException, *, is_printed: bool =
     Before Python 3.11 an error takes no notes: of the last kind there is a warning then. One that
     `is_printed` already a note would not reach any more.
     """
-    try:
-        _note(reporter, error, is_printed=is_printed)
-    except ON_PURPOSE as warning:  # the program's own error is the one to be raised
-        print_instead(warning)
-    except own_errors(Exception) as failure:
-        reporter.broken("looking at an error", failure)
+    note = partial(_note, reporter, error, is_printed=is_printed)
+    ask(reporter, "looking at an error", note, prints=True)
 
 
 def record_end(reporter: Reporter, error: BaseException) -> None:

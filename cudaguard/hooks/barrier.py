@@ -71,17 +71,17 @@ def ask(
     question: Callable[..., Any],
     *args: object,
     default: Any = None,
-    only_loaders: bool = False,
+    prints: bool = False,
 ) -> Any:
     """Return what the host answers; `default` if a failure of ours keeps it from that.
 
-    Whoever loads a library is prepared for the loader's error only (`only_loaders`): what is raised
-    on purpose is printed.
+    Where nothing may be raised on purpose it `prints` that: whoever loads a library is prepared for
+    the loader's error only, and an error of the program's own is the one to be raised.
     """
     try:
         return question(*args)
     except BaseException as error:
-        if only_loaders and issubclass(type(error), ON_PURPOSE):
+        if prints and issubclass(type(error), ON_PURPOSE):
             print_instead(error)
         elif not swallowed(host, what, error):
             raise

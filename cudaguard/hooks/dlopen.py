@@ -152,7 +152,7 @@ class LibraryLoads:
                 # By a bare name programs try what may be there.
                 what, fetch = "looking for the library that another one lacks", host.fetch_missing
                 is_path = loaded and os.sep in path
-                if not (is_path and ask(host, what, fetch, path, error, only_loaders=True)):
+                if not (is_path and ask(host, what, fetch, path, error, prints=True)):
                     raise
                 original(library, target, mode, handle, *how)
         except ExtensionError as refused:
@@ -163,7 +163,7 @@ class LibraryLoads:
                 ask(host, "looking at a library that was not loaded", instead[1], False)
             if loaded and isinstance(error, OSError):
                 what = "looking at why a library was not loaded"
-                ask(host, what, host.load_failed, error, path, only_loaders=True)
+                ask(host, what, host.load_failed, error, path, prints=True)
             hide_frame(error)
             raise
         if instead:

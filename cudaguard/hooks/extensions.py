@@ -123,8 +123,8 @@ class _Mapping:
         host, better = self.host, None
         if isinstance(error, ImportError) and not self._is_pythons:
             why = "looking at why an extension was not loaded"
-            ask(host, why, host.load_failed, error, "", only_loaders=True)
-            better = ask(host, why, host.explained, self.spec, error, only_loaders=True)
+            ask(host, why, host.load_failed, error, "", prints=True)
+            better = ask(host, why, host.explained, self.spec, error, prints=True)
         if self.closes:
             close_each(host, self.closes, error)
         return better

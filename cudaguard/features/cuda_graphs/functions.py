@@ -12,7 +12,8 @@ from cudaguard.core.passing_errors import error_passes
 from cudaguard.core.rule import actions_of
 from cudaguard.errors import GraphError
 from cudaguard.features.cuda_graphs import findings
-from cudaguard.files import own_errors, program_errors
+from cudaguard.files import program_errors
+from cudaguard.hooks.barrier import ask
 from cudaguard.hooks.caller import frame_outside_of
 from cudaguard.model import TYPE_CHECKING
 
@@ -296,11 +297,8 @@ def replace_compile(request: Request) -> Outcomes:
             compiled = original(model, *args, **keywords)
             if model is None:  # torch comes back with one
                 return compiled
-            try:
-                return _by_rule(request.reporter, place, model, compiled)
-            except own_errors(Exception) as error:
-                request.reporter.broken(f"looking at what {PLACE} has made", error)
-                return compiled
+            what, given = f"looking at what {PLACE} has made", (place, model, compiled)
+            return ask(request.reporter, what, _by_rule, request.reporter, *given, default=compiled)
 
         return compile
 

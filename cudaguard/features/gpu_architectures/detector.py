@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 from cudaguard.files import escape, os, own_errors
-from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
+from cudaguard.hooks.barrier import ask
 from cudaguard.hooks.caller import caller_frame, frame_outside_of
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import peek
@@ -78,16 +78,14 @@ class ArchitectureDetector:
 
     def _scan(self) -> None:
         """Look; what is wrong with that is not torch's concern, which would fail over it."""
-        if not self._core.is_installed:
-            return
-        try:
-            for finding in look_at_torch():
-                self._core.reporter.found(finding, frame_outside_of("torch"))
-            self.cuda_initialized()
-        except ON_PURPOSE as warning:  # the user's filters make an error of it
-            print_instead(warning)
-        except own_errors(Exception) as error:
-            self._core.broken("looking at the architectures of GPUs", error)
+        if self._core.is_installed:
+            what = "looking at the architectures of GPUs"
+            ask(self._core, what, self._look_at_torch, prints=True)
+
+    def _look_at_torch(self) -> None:
+        for finding in look_at_torch():
+            self._core.reporter.found(finding, frame_outside_of("torch"))
+        self.cuda_initialized()
 
     def _look_at_libraries(self) -> None:
         for finding in without_code(self._news.names()):
