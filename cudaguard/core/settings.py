@@ -32,19 +32,22 @@ def layer_of_call(
     switches = config.parse_switches(enable, disable, origin)
     if isinstance(rules, (str, bytes)) or not hasattr(rules, "__iter__"):
         raise RuleError(f"{origin}: rules: expected a list of cudaguard.Rule, got {rules!r}")
-    file = None
-    if path is not None:
-        file = config.read_file(path)
-        _rules_of(file)
-        _known_switches(file.switches, file.source)
     return Layer(
         None if mode is None else config.parse_mode(mode, f"{origin}: mode"),
         _known_switches(switches, origin),
         tuple((_checked(rule, origin), origin) for rule in rules),
-        file,
+        None if path is None else checked_file(path),
         None if context is None else config.parse_context(context, f"{origin}: context"),
         children=children,
     )
+
+
+def checked_file(path: object) -> config.Settings:
+    """Return what a configuration file says; raises what is wrong with it."""
+    file = config.read_file(path)
+    _rules_of(file)
+    _known_switches(file.switches, file.source)
+    return file
 
 
 def _checked(rule: object, origin: str) -> RuleEntry:

@@ -161,12 +161,11 @@ def _rules(facts: Facts) -> list[Rule]:
     from cudaguard.api import active_rules
     from cudaguard.config import read_environment
     from cudaguard.core.decide import may_apply
-    from cudaguard.core.settings import layer_of_call
+    from cudaguard.core.settings import checked_file
     from cudaguard.tools.explain import RULES
 
     said, _ = read_environment(os.environ)
-    file = layer_of_call("lint", None, (), (), (), said.config or None).file
-    switches = {**(file.switches if file else {}), **said.switches}
+    switches = {**(checked_file(said.config).switches if said.config else {}), **said.switches}
     active = active_rules()
     ids = {rule.id for rule in active}
     # Those that are off change programs; to tell of them changes nothing.

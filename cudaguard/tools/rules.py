@@ -63,7 +63,7 @@ def execute(args: Namespace) -> int:
 
 def _check_all(args: Namespace) -> int:
     from cudaguard.core.rule_check import rules_from_tables
-    from cudaguard.core.settings import layer_of_call
+    from cudaguard.core.settings import checked_file
     from cudaguard.core.table import table
     from cudaguard.errors import ConfigError, RuleError
 
@@ -71,10 +71,10 @@ def _check_all(args: Namespace) -> int:
     for file in args.file:
         rules: Sequence[Rule] = ()
         try:
-            settings = layer_of_call("rules check", None, (), (), (), file).file
-            tables, switches = (settings.tables, settings.switches) if settings else ((), {})
-            rules = rules_from_tables(tables, file, known=table.rule_ids)
-            problems = [f"{file}: {problem}" for problem in _disagreements(rules, switches)]
+            settings = checked_file(file)
+            rules = rules_from_tables(settings.tables, file, known=table.rule_ids)
+            found = _disagreements(rules, settings.switches)
+            problems = [f"{file}: {problem}" for problem in found]
         except (ConfigError, RuleError) as error:
             problems = [str(error)]
         results.append({"path": file, "rules": [rule.id for rule in rules], "problems": problems})

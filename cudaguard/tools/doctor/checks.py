@@ -14,7 +14,7 @@ from cudaguard.core.checks import Check, Skipped
 from cudaguard.core.findings import Kind, listed
 from cudaguard.core.rule import INSTALL, REPAIRING, install_call
 from cudaguard.core.rule_check import scan_plugins
-from cudaguard.core.settings import layer_of_call
+from cudaguard.core.settings import checked_file
 from cudaguard.core.table import table
 from cudaguard.errors import ConfigError, RuleError
 from cudaguard.features.gpu_architectures.checks import ending_words, machine_by_child
@@ -218,7 +218,7 @@ def _problems_of_file(settings: Settings) -> list[Finding]:
         )
         return [not_named] if os.path.exists(path) else []
     try:
-        layer_of_call("doctor", None, (), (), (), settings.config)
+        checked_file(settings.config)
     except (ConfigError, RuleError) as error:
         return [unusable_setting(str(error), settings.config)]
     return []
