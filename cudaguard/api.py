@@ -16,7 +16,7 @@ from cudaguard.model import TYPE_CHECKING
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable
-    from types import FrameType, TracebackType
+    from types import TracebackType
     from typing import Any
 
     from cudaguard.config import Mode
@@ -37,7 +37,7 @@ class GuardBlock:
         self._layer = layer
 
     def __enter__(self) -> Guard:
-        enter(sys._getframe(1))
+        note_block(sys._getframe(1))
         try:
             activation.open(self._layer)
         except BaseException:  # a warning made an error by the user: the block is not entered
@@ -169,11 +169,6 @@ def launch() -> None:
     boot()
     if activation.core.is_installed:  # the .pth line was first
         end.install()
-
-
-def enter(frame: FrameType) -> None:
-    """Take note of a frame with a ``with`` block of ours."""
-    note_block(frame)
 
 
 def leave(error: BaseException | None, end: Callable[[], None] = uninstall) -> None:

@@ -405,7 +405,7 @@ class Guard:
         _woken("uninstall()").uninstall()
 
     def __enter__(self) -> "Self":
-        _woken("a with statement").enter(sys._getframe(1))
+        _woken("a with statement").note_block(sys._getframe(1))
         return self
 
     def __exit__(self, kind: object, error: "BaseException | None", traceback: object) -> None:
