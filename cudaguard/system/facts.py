@@ -173,8 +173,7 @@ def in_range(version: str, specifier: str) -> bool:
 
 def requirement_met(requirement: str, version_of: Callable[[str], str | None]) -> bool:
     """Return True if the required distribution is installed in a matching version."""
-    ends = (n for n, sign in enumerate(requirement) if not (sign.isalnum() or sign in "._-"))
-    version = version_of(requirement[: next(ends, len(requirement))])
+    version = version_of(required_name(requirement))
     if version is None:  # the most frequent answer, without the parser
         return False
     wanted = _requirement(requirement)

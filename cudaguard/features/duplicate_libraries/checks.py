@@ -20,6 +20,7 @@ from cudaguard.features.duplicate_libraries.findings import Served
 from cudaguard.features.duplicate_libraries.judgement import is_older_release
 from cudaguard.files import open_file
 from cudaguard.model import TYPE_CHECKING
+from cudaguard.system.facts import required_name
 from cudaguard.system.newer_copies import lacking
 from cudaguard.system.packages import documents, is_shared_object, key_of, listed_files
 from cudaguard.system.runtimes import LIBRARY_PATH, Runtime, runtime_of, stem_of
@@ -149,7 +150,7 @@ def _overwritten(site: Site, pair: tuple[str, str], paths: list[str], listed: Fi
 def _kept(site: Site, pair: tuple[str, str]) -> str:
     """Return which of two to keep: what others require, the one for the newest CUDA, the first."""
     required = {
-        key_of(re.split(r"[^\w.-]", requirement, maxsplit=1)[0])
+        key_of(required_name(requirement))
         for dist in site.installed.found
         for requirement in dist.requires
     }
