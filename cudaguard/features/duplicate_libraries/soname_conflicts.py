@@ -17,7 +17,7 @@ from cudaguard.elf.search_path import SearchPath
 from cudaguard.files import os, own_errors
 from cudaguard.kernel.loads import NAMESAKE
 from cudaguard.model import TYPE_CHECKING
-from cudaguard.system.memory_copies import copy_of, path_of_copy, why_no_copy
+from cudaguard.system.memory_copies import copy_of, open_copy, path_of_copy, why_no_copy
 from cudaguard.system.preload import needed_first
 
 if TYPE_CHECKING:
@@ -110,12 +110,10 @@ def keep_apart(library: str) -> tuple[str, str, int]:
         if not all(names.values()) or any(why_no_copy(o.file, o.symbols) for o in objects):
             return nothing
         for path in order:
-            copy = _copied(files[path], names) if path in copied else -1
-            try:
-                _ctypes.dlopen(path if copy < 0 else path_of_copy(copy), os.RTLD_NOW)
-            finally:
-                if copy >= 0:
-                    os.close(copy)
+            if path in copied:
+                open_copy(_copied(files[path], names))
+            else:
+                _ctypes.dlopen(path, os.RTLD_NOW)
         _renamed.update((file, names[name]) for name, file in own.items())
         return ", ".join(own), folder, _copied(root, names) if is_client else -1
 
