@@ -14,7 +14,7 @@ from cudaguard import system
 from cudaguard.files import open_to_write, os, own_errors
 from cudaguard.hooks.caller import caller_frame, describe, hide_frame, importing
 from cudaguard.model import TYPE_CHECKING
-from cudaguard.system import peek
+from cudaguard.system import LOCAL, origin_of_file, peek
 from cudaguard.system.processes import state
 
 if TYPE_CHECKING:
@@ -148,7 +148,6 @@ def _free_number() -> int:
 # --- Children -------------------------------------------------------------------------------------
 
 _program_os: Any = sys.modules["os"]
-_LIBRARY = os.path.dirname(_program_os.__file__) + os.sep
 # Where a worker of multiprocessing, or of its copy in celery, begins and ends.
 _UTILS = ("multiprocessing.util", "billiard.util")
 _WORKERS = ("--multiprocessing-fork", "loky.backend.popen_loky")  # in their command lines
@@ -301,7 +300,7 @@ def _program_frame() -> FrameType | None:
     frame = caller_frame()
     while frame is not None:
         file = frame.f_code.co_filename
-        if "-packages" not in file and not file.startswith((_LIBRARY, "<")):
+        if origin_of_file(file) == LOCAL and not file.startswith("<"):
             return frame
         frame = frame.f_back
     return None

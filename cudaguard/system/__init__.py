@@ -16,6 +16,19 @@ if TYPE_CHECKING:
 DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvmap")
 
 
+# Where a file comes from: Python itself, an installed package, the user.
+STANDARD, INSTALLED, LOCAL = "standard", "installed", "local"
+_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
+_PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+
+
+def origin_of_file(file: str) -> str:
+    """Return `STANDARD`, `INSTALLED` or `LOCAL`, by the folder of a source or library."""
+    if any(folder in file for folder in _PACKAGES):  # which may lie in that of Python
+        return INSTALLED
+    return STANDARD if file.startswith((_STANDARD_LIBRARY, "<frozen ")) else LOCAL
+
+
 def peek(module: object, name: str) -> Any:
     """Return an attribute of a module, None if it has none; a lazy module is not loaded by it."""
     if module is None:  # not imported, which is asked at each import

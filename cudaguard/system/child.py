@@ -21,7 +21,7 @@ from io import FileIO
 from time import monotonic, sleep
 
 from cudaguard.model import TYPE_CHECKING, NamedTuple, Record
-from cudaguard.system import processes
+from cudaguard.system import STANDARD, origin_of_file, processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -295,8 +295,7 @@ def telling_lines(errors: str, runner: str = "<string>") -> tuple[str, ...]:
 def _is_pythons(frame: str) -> bool:
     """Return True if a line of a stack is in the standard library or in no file."""
     place = frame.partition('"')[2]
-    is_standard = place.startswith(os.path.dirname(os.__file__)) and "-packages" not in place
-    return is_standard or place.startswith("<")
+    return origin_of_file(place) == STANDARD or place.startswith("<")
 
 
 # --- imports --------------------------------------------------------------------------------------

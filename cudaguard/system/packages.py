@@ -13,6 +13,7 @@ from cudaguard.elf.forecast import wants_executable_stack
 from cudaguard.elf.reader import ElfFile
 from cudaguard.files import names_in, program_errors, standard_library, text_in
 from cudaguard.model import TYPE_CHECKING, NamedTuple
+from cudaguard.system import INSTALLED, LOCAL, STANDARD, origin_of_file
 from cudaguard.system.facts import Facts, bounded, searched
 
 if TYPE_CHECKING:
@@ -208,10 +209,6 @@ def documents(prefix: str) -> Iterator[tuple[str, str, str, str]]:
 
 # --- Where an import name comes from: Python itself, an installed package, the user's files -------
 
-STANDARD = "standard"
-INSTALLED = "installed"
-LOCAL = "local"
-
 
 def origin_of(name: str, path: Sequence[str]) -> str:
     """Return `STANDARD`, `INSTALLED` or `LOCAL`; nothing is imported for it.
@@ -230,11 +227,9 @@ def origin_of(name: str, path: Sequence[str]) -> str:
     if spec is None:  # a finder of its own, as editable installs have, or nothing at all
         return INSTALLED
     file = spec.origin or next(iter(spec.submodule_search_locations or ()), "")
-    if {"site-packages", "dist-packages"} & set(file.split(os.sep)):
-        return INSTALLED
-    if file.startswith(os.path.dirname(os.__file__) + os.sep):
-        return STANDARD
-    return LOCAL if file.endswith(".py") or os.path.isdir(file) else INSTALLED
+    origin = origin_of_file(file)
+    is_compiled = not (file.endswith(".py") or os.path.isdir(file))
+    return INSTALLED if origin == LOCAL and is_compiled else origin
 
 
 def packages_distributions(names: Iterable[str]) -> dict[str, tuple[str, str]]:

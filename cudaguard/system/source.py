@@ -14,6 +14,7 @@ from functools import cached_property
 
 from cudaguard.files import LARGEST, os, own_errors, read_bytes
 from cudaguard.model import KW_ONLY, TYPE_CHECKING, NamedTuple, Record
+from cudaguard.system import LOCAL, origin_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 # What follows a block: what stands behind it, what its function was called from, or nothing.
 _GOES_ON, _RETURNS, EXITS = range(3)
 _FUNCTIONS, _LOOPS = (ast.FunctionDef, ast.AsyncFunctionDef), (ast.For, ast.AsyncFor, ast.While)
-_STANDARD_LIBRARY = os.path.dirname(os.__file__)
-_PLACES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 _ESCAPES = re.compile(r"\\N\{[^}\n]{0,99}\}|\\[^\n]")
 # Functions that import the module which their first argument names.
 _LOADERS = ("builtins.__import__", "importlib.import_module", "pytest.importorskip")
@@ -121,7 +120,7 @@ class Module(Record):
     @property
     def is_installed(self) -> bool:
         """True for a file of an installed package or of Python."""
-        return any(place in self.file for place in (*_PLACES, f"{_STANDARD_LIBRARY}{os.sep}"))
+        return origin_of_file(self.file) != LOCAL
 
 
 def parsed(source: bytes | str, path: str = "<unknown>") -> ast.Module:

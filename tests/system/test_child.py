@@ -11,8 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from cudaguard.system import INSTALLED, LOCAL, STANDARD
 from cudaguard.system.child import AFTERWARDS, KEPT, NoAnswer, run_command, run_in_fork
-from cudaguard.system.packages import INSTALLED, LOCAL, STANDARD, origin_of, packages_distributions
+from cudaguard.system.packages import origin_of, packages_distributions
 
 from ..conftest import clean_environment
 

@@ -16,7 +16,7 @@ from _thread import _local
 from cudaguard.features import cuda_init
 from cudaguard.features.cuda_init import facts
 from cudaguard.files import os, own_errors, read_bytes
-from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
+from cudaguard.hooks.barrier import ask
 from cudaguard.hooks.caller import (
     caller_frame,
     describe,
@@ -29,7 +29,7 @@ from cudaguard.hooks.caller import (
 )
 from cudaguard.kernel import TRACEBACK, has_ctypes
 from cudaguard.model import TYPE_CHECKING
-from cudaguard.system import peek
+from cudaguard.system import LOCAL, origin_of_file, peek
 from cudaguard.system.driver import ABSENT, NOWHERE, Driver, DriverState
 
 if TYPE_CHECKING:
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
 _INITIALIZED, _CONTEXT = "initialized", "context"
 _AT_FORK = "os.register_at_fork: two functions, silent after uninstall"
-_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
 class CudaDetector:
@@ -276,11 +274,7 @@ class CudaDetector:
             return
         self._thread_state.busy = True
         try:
-            action()
-        except ON_PURPOSE as warning:  # the user's filters make an error of it
-            print_instead(warning)
-        except own_errors(Exception) as error:
-            self._core.broken(what, error)
+            ask(self._core, what, action, prints=True)
         finally:
             self._thread_state.busy = False
 
@@ -465,7 +459,8 @@ class CudaDetector:
         traceback = TRACEBACK.__get__(error)
         frame, where = (None if traceback is None else traceback.tb_frame), ""
         while traceback is not None:
-            if _is_users(traceback.tb_frame):  # the innermost line of the program's own
+            file = traceback.tb_frame.f_code.co_filename
+            if file and origin_of_file(file) == LOCAL:  # the innermost line of the program's own
                 frame, where = traceback.tb_frame, describe_line(traceback)
             traceback = traceback.tb_next
         self._tell_use("CUDA is used", frame, where, line)
@@ -516,10 +511,3 @@ def _where_set(name: str, frame: FrameType | None) -> str:
 
 def _patched(function: Any) -> str:
     return f"{function.__module__}.{function.__qualname__}: tells of CUDA in a forked process"
-
-
-def _is_users(frame: FrameType) -> bool:
-    """Return True if this is the program's own code, not an installed package's or Python's."""
-    file = frame.f_code.co_filename
-    is_installed = file.startswith(_STANDARD_LIBRARY) or any(part in file for part in _INSTALLED)
-    return bool(file) and not is_installed

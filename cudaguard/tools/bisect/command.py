@@ -14,14 +14,15 @@ from contextlib import suppress
 from time import monotonic
 from typing import NamedTuple
 
-from cudaguard.core.findings import counted
+from cudaguard.core.findings import counted, listed
 from cudaguard.core.rule_check import toml_text
 from cudaguard.files import LARGEST, read_bytes, write_text
 from cudaguard.files.layout import Page
 from cudaguard.files.text import printable_data
 from cudaguard.model import TYPE_CHECKING
+from cudaguard.system import LOCAL, STANDARD
 from cudaguard.system.child import run_command, telling_lines
-from cudaguard.system.packages import LOCAL, STANDARD, origin_of, packages_distributions
+from cudaguard.system.packages import origin_of, packages_distributions
 from cudaguard.system.source import imports_of_file
 from cudaguard.tools import common
 from cudaguard.tools.bisect import search
@@ -288,7 +289,7 @@ def rule_of(document: Mapping[str, Any], day: str) -> tuple[str, str]:
 def _listed(names: Sequence[str]) -> str:
     if len(names) > LONGEST_LIST:
         names = [*names[:LONGEST_LIST], f"{len(names) - LONGEST_LIST} more"]
-    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
+    return listed(names) if names else ""
 
 
 def _is(names: Sequence[str]) -> str:
