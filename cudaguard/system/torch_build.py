@@ -24,7 +24,9 @@ PYTHON_VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 # An assertion that every extension calls, with the string type of either ABI.
 _ASSERT = b"_ZN3c106detail23torchInternalAssertFailEPKcS2_jS2_RK"
 _OLD, _NEW = b"Ss", b"NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
-_SAID = re.compile(r"^(__version__|cuda|hip)\b[^=\n]*=\s*['\"]([^'\"\n]+)['\"]", re.MULTILINE)
+_SAID = re.compile(
+    r"^(__version__|cuda|hip|xpu|debug|git_version)\b[^=\n]*=\s*['\"]?([^'\"\n#]+)", re.MULTILINE
+)
 # As torch._C._cuda_getArchFlags() has it.
 _ARCHITECTURES = re.compile(rb"(?:(?:sm|compute)_\d{2,3}[a-z]? ?)+")
 _LONGEST_LIST = 1000
@@ -84,12 +86,12 @@ def look_around(given: Iterable[str] = ()) -> Surroundings:
     if not os.path.isdir(folder):
         return Surroundings(PYTHON_VERSION)
     libraries = os.path.join(folder, "lib")
-    said = dict(_SAID.findall(text_in(folder, "version.py")))
+    build = build_of(folder)
     return Surroundings(
         PYTHON_VERSION,
         is_imported=sys.modules.get("torch") is not None or "torch" in given,
-        torch=said.get("__version__", "unknown"),
-        cuda=said.get("cuda", ""),
+        torch=build.get("__version__", "unknown"),
+        cuda=build.get("cuda", ""),
         old_strings=_old_strings(os.path.join(libraries, "libc10.so")),
         torch_libraries=frozenset(names_in(libraries)),
     )
@@ -119,10 +121,10 @@ def _listed(data: mmap) -> tuple[str, ...]:
     return ()
 
 
-def release_of(torch: str) -> str:
-    """Return the version of a torch by its folder, as in ``2.6.0+cu124``; empty if unknown."""
-    said: dict[str, str] = dict(_SAID.findall(text_in(torch, "version.py")))
-    return said.get("__version__", "")
+def build_of(torch: str) -> dict[str, str]:
+    """Return what a torch says of its build, by its folder: ``__version__``, ``cuda`` ..."""
+    said = _SAID.findall(text_in(torch, "version.py"))
+    return {name: value.strip() for name, value in said if value.strip() != "None"}
 
 
 def home_of(library: str) -> str:

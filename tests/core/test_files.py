@@ -29,7 +29,7 @@ from cudaguard.files import (
 from cudaguard.kernel.loads import judged
 from cudaguard.system import extensions as judgement
 from cudaguard.system import source
-from cudaguard.system.torch_build import architectures, release_of
+from cudaguard.system.torch_build import architectures, build_of
 from cudaguard.tools.run.record import read_events, read_faults
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes and links as POSIX has them")
@@ -122,7 +122,7 @@ def test_links_to_files_and_files_without_a_size_are_read(tmp_path):
         ("cache", cache_entries, {}),
         ("journal", read_events, []),
         ("faults", read_faults, []),
-        ("version.py", lambda path: release_of(os.path.dirname(path)), ""),
+        ("version.py", lambda path: build_of(os.path.dirname(path)), {}),
         ("lib/libtorch_python.so", lambda path: architectures(path[:-23]), ()),
     ],
 )

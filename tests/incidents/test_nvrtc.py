@@ -199,9 +199,9 @@ def test_what_torch_says_of_itself_is_read_from_its_files(with_torch):
     done = with_torch(
         """
         from cudaguard.system.torch_build import copy_for, mapped_copies
-        from cudaguard.system.torch_build import architectures, folder_of, release_of
+        from cudaguard.system.torch_build import architectures, build_of, folder_of
         folder = folder_of("torch")
-        before = copy_for(folder), architectures(folder), release_of(folder)
+        before = copy_for(folder), architectures(folder), build_of(folder)["__version__"]
         assert mapped_copies() == []
         import sys
         assert "torch" not in sys.modules

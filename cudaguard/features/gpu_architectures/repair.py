@@ -30,7 +30,7 @@ def preload_newer_nvrtc(request: Request) -> Iterator[Outcome]:
 
     if not has_driver():
         return
-    from cudaguard.system.torch_build import architectures, copy_for, installed_copies, release_of
+    from cudaguard.system.torch_build import architectures, build_of, copy_for, installed_copies
 
     folder = os.path.dirname(request.path or "")
     own = copy_for(folder)
@@ -39,7 +39,7 @@ def preload_newer_nvrtc(request: Request) -> Iterator[Outcome]:
     others = {c.release: c for c in installed_copies(own.name) if c.release in TARGETS}
     if not any(TARGETS[release] - TARGETS[own.release] for release in others if release):
         return
-    torch = Torch(release_of(folder), architectures(folder))
+    torch = Torch(build_of(folder).get("__version__", ""), architectures(folder))
     devices = [device for device in _ask_nvml(request) if has_code(torch, device)]
     if not devices or any(can_compile(torch, own.release, device) for device in devices):
         return

@@ -13,22 +13,21 @@ import shlex
 import shutil
 import sys
 import sysconfig
-from contextlib import suppress
 from glob import glob
 
 from cudaguard.core import checks as core
 from cudaguard.core.checks import FAIL, FAILED_ITSELF, SKIPPED, STATUSES, WARNING
 from cudaguard.core.findings import counted
-from cudaguard.elf.reader import ElfFile
-from cudaguard.elf.search_path import Place, SearchPath
+from cudaguard.elf.search_path import SearchPath
 from cudaguard.files import text_in
 from cudaguard.files.layout import COLOR, Page
 from cudaguard.files.text import printable_data, printable_lines
 from cudaguard.model import SEVERITIES, TYPE_CHECKING
 from cudaguard.system.machine import kinds_of_machine
 from cudaguard.system.packages import Site, documents
+from cudaguard.system.preload import DRIVER
 from cudaguard.system.processes import cores
-from cudaguard.system.torch_build import folder_of
+from cudaguard.system.torch_build import build_of, folder_of
 from cudaguard.tools import common
 from cudaguard.tools.run import launch
 
@@ -321,7 +320,6 @@ _OS_NAME = re.compile(r'^PRETTY_NAME="?([^"\n]+)', re.MULTILINE)
 _CPU = re.compile(r"^model name[ \t]*:[ \t]*(.+)$", re.MULTILINE)
 _TAG = re.compile(r"^Tag:[ \t]*([^\s]+)", re.MULTILINE)
 _DRIVER = re.compile(r"Kernel Module\b.{0,100}?\s(\d+\.\d+(?:\.\d+)?)\s")
-_LIBRARY = "libcuda.so.1"
 _NVIDIA, _DISPLAY = "0x10de", "0x03"  # PCI vendor, and class of a GPU
 
 
@@ -377,12 +375,8 @@ def _python() -> dict[str, str]:
 
 def gpus_by_files(root: str = "/") -> dict[str, str | int | list[str]]:
     """Return the driver, the libcuda that the loader would find, and the GPUs."""
-    library = version = ""
-    with suppress(OSError, ValueError), ElfFile("/proc/self/exe") as file:
-        place = Place(os.path.realpath("/proc/self/exe"), file, None)
-        library = SearchPath((place,)).find(_LIBRARY, place)
-    if library:
-        version = os.path.basename(os.path.realpath(library)).partition(".so.")[2]
+    library = SearchPath().find(DRIVER)
+    version = os.path.basename(os.path.realpath(library)).partition(".so.")[2] if library else ""
     files = sorted(glob(os.path.join(root, "proc/driver/nvidia/gpus/*/information")))
     lines = "\n".join(map(text_in, files)).splitlines()
     devices = glob(os.path.join(root, "sys/bus/pci/devices/*"))
@@ -404,13 +398,9 @@ def _torch(version: str) -> dict[str, str]:
     folder = folder_of("torch")
     if not version and not folder:
         return {}
-    said = re.findall(
-        r"^(cuda|hip|xpu|debug|git_version)\b[^=\n]*=\s*['\"]?([^'\"\n#]+)",
-        text_in(folder, "version.py"),
-        re.MULTILINE,
-    )
-    built = {key: value.strip() for key, value in said if value.strip() != "None"}
-    return {"version": version, "folder": folder, **built}
+    build = build_of(folder)
+    build.pop("__version__", "")
+    return {"version": version, "folder": folder, **build}
 
 
 def _found(pattern: re.Pattern[str], text: str) -> str:
