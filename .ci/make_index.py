@@ -14,6 +14,10 @@ import sys
 from difflib import get_close_matches
 from pathlib import Path
 from textwrap import fill
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ROOT = Path(__file__).parent.parent
 _INDENT = " " * 4
@@ -37,6 +41,7 @@ GLOBAL are beginnings of the names of libraries that may be global without anybo
 
 '''
 HEAD = '''\
+# ruff: noqa: SIM905  # a list of words has a line for each word
 """All features, as the core knows them. Generated: after a change, python .ci/make_index.py.
 
 An entry is a text ``module:name``; `cudaguard.core.table` says what each table is for.
@@ -227,26 +232,32 @@ def watched() -> str:
         "PARTS": [f"{name}_" for name in IN_PARTS],
         "GLOBAL": {*map(fixed_part, GLOBAL_ON_PURPOSE), "vgpreload"},
     }
-    text = HEAD_OF_WATCHED
-    for name, value in parts.items():
-        words = " ".join(sorted(set(value)))
-        quoted = fill(f'"{words}"', 95, initial_indent=_INDENT, subsequent_indent=f'{_INDENT}"',
-                      break_on_hyphens=False)  # fmt: skip
-        lines = [line if line.endswith('"') else f'{line} "' for line in quoted.splitlines()]
-        short = f'{name} = "{words}".split()'
-        long = "\n".join((f"{name} = (", *lines, ").split()"))
-        text += f"{short if len(short) < 100 else long}\n"
-    return text
+    rows = (f"{name} = {_words(sorted(set(value)))}\n" for name, value in parts.items())
+    return HEAD_OF_WATCHED + "".join(rows)
+
+
+def _words(words: Iterable[str], indent: str = "", room: int = 80) -> str:
+    """Return a list of words as code: a text that is split, on more than one line if it is long."""
+    text, inner = " ".join(words), f"{indent}{_INDENT}"
+    if len(text) < room:
+        return f'"{text}".split()'
+    quoted = fill(f'"{text}"', 95, initial_indent=inner, subsequent_indent=f'{inner}"',
+                  break_on_hyphens=False)  # fmt: skip
+    lines = [line if line.endswith('"') else f'{line} "' for line in quoted.splitlines()]
+    return "\n".join(("(", *lines, f"{indent}).split()"))
 
 
 def _rows(value: tuple | dict) -> str:
-    """Return a table as code, with a row on each line; lists of words with as many as fit."""
+    """Return a table as code, with a row on each line; of words, a row for each that many have."""
     if isinstance(value, dict) and all(f"_{row}".isidentifier() for row in value.values()):
-        words = " ".join(f"{key!r}:{row!r}," for key, row in value.items())
-        return f"{{\n{fill(words, 99, initial_indent=_INDENT, subsequent_indent=_INDENT)}\n}}"
+        keys: dict[str, list[str]] = {}
+        for key, row in value.items():
+            keys.setdefault(row, []).append(key)
+        rows = (f"{_INDENT}**dict.fromkeys({_words(of, _INDENT, 42)}, {row!r}),\n"
+                for row, of in keys.items())  # fmt: skip
+        return "".join(("{\n", *rows, "}"))
     if isinstance(value, tuple) and all(str(row).replace(".", "").isidentifier() for row in value):
-        words = " ".join(f"{row!r}," for row in value)
-        return f"(\n{fill(words, 99, initial_indent=_INDENT, subsequent_indent=_INDENT)}\n)"
+        return _words(value)
     if isinstance(value, dict):
         return "".join(("{\n", *(f"    {key!r}: {row!r},\n" for key, row in value.items()), "}"))
     return "".join(("(\n", *(f"    {row!r},\n" for row in value), ")"))
