@@ -30,7 +30,7 @@ from cudaguard.features.array_interface.interface import (
     type_name,
 )
 from cudaguard.files import own_errors, program_errors
-from cudaguard.hooks.barrier import ON_PURPOSE
+from cudaguard.hooks.barrier import ask
 from cudaguard.hooks.caller import caller_frame
 from cudaguard.model import TYPE_CHECKING
 
@@ -120,22 +120,20 @@ def _normalizer(request: Request, permit: Permit) -> Callable[[Any], Any]:
     """Return a function that returns what to pass on in place of an array: it, or a view of it."""
     consumer, reporter = consumer_at(request.name), request.reporter
     reported: set[tuple[str, ...]] = set()
+    what = f"preparing an array for {consumer.name}"
 
     def take(array: Any) -> Any:
+        return ask(reporter, what, prepared, array, default=array)
+
+    def prepared(array: Any) -> Any:
         kind: Any = type(array)
-        try:
-            if not permit.looks or kind is View or consumer.owns(kind):  # it knows its own
-                return array
-            try:
-                cai = array.__cuda_array_interface__
-            except program_errors(Exception):
-                return array  # there may be another way to read it
-            return array if cai is None or is_canonical(cai, consumer) else normalized(array, cai)
-        except ON_PURPOSE:
-            raise
-        except own_errors(Exception) as error:
-            reporter.broken(f"preparing an array for {consumer.name}", error)
+        if not permit.looks or kind is View or consumer.owns(kind):  # it knows its own
             return array
+        try:
+            cai = array.__cuda_array_interface__
+        except program_errors(Exception):
+            return array  # there may be another way to read it
+        return array if cai is None or is_canonical(cai, consumer) else normalized(array, cai)
 
     def normalized(array: Any, cai: Any) -> Any:
         is_done, kind = permit.acts, type_name(type(array))
