@@ -80,7 +80,6 @@ class Result(NamedTuple):
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.epilog = EXAMPLES
     parser.add_argument(
         "what", nargs="+", metavar="PATH",
         help="a file, a folder to search, or the name of an installed distribution",

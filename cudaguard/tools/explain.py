@@ -54,7 +54,6 @@ exit status: 0 it is known, 1 nothing is known of it, 2 wrong usage
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.epilog = EXAMPLES
     parser.add_argument(
         "about", nargs="*", metavar="TEXT", help="a message, an id, a file, or - for stdin"
     )

@@ -62,7 +62,6 @@ _DOES = {
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.epilog = EXAMPLES
     parser.add_argument("path", nargs="+", metavar="PATH", help="a file, or a folder to search")
     parser.add_argument(
         "--assume-installed", metavar="NAME==VERSION", action="append", default=[],

@@ -1,4 +1,4 @@
-"""The command line. A sub-command is a module with ``configure(parser)`` and ``execute(args)``.
+"""The command line. A sub-command is a module with EXAMPLES, ``configure(parser)`` and ``execute``.
 
 The exit statuses are in `cudaguard.tools.common`; `run` ends as the program does.
 """
@@ -83,6 +83,16 @@ class Parser(ArgumentParser):
         self.error(what, str(value), close_match(str(value).lower(), known))
 
 
+def configure(name: str, parser: ArgumentParser) -> None:
+    """Declare what a command is for, its arguments, and what executes it."""
+    from importlib import import_module
+
+    module = import_module(f".{MODULES[name]}", __package__)
+    parser.description, parser.epilog = (module.__doc__ or "").replace("``", "`"), module.EXAMPLES
+    module.configure(parser)
+    parser.set_defaults(execute=module.execute)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one sub-command and return its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
@@ -117,8 +127,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str], own: list[str]) -> int:
-    import importlib
-
     import cudaguard
     from cudaguard.core.table import table
     from cudaguard.features import _index
@@ -134,10 +142,7 @@ def _run(words: list[str], own: list[str]) -> int:
         # `run` stands before programs: the others are not its business.
         if name not in (*words[:1], *line[1:2]):
             continue
-        module = importlib.import_module(f".{MODULES[name]}", __package__)
-        sub.description = (module.__doc__ or "").replace("``", "`")
-        module.configure(sub)
-        sub.set_defaults(execute=module.execute)
+        configure(name, sub)
         if name in WITH_PROGRAM:
             from cudaguard.tools.run.launch import split
 
@@ -146,7 +151,7 @@ def _run(words: list[str], own: list[str]) -> int:
             ours, program = split(words[1:], switches)
             own[:] = [name, *ours]
     if "_ARGCOMPLETE" in os.environ:
-        importlib.import_module("argcomplete").autocomplete(parser)
+        __import__("argcomplete").autocomplete(parser)
     if own and not own[0].startswith("-") and own[0] not in MODULES:
         right = close_match(own[0].lower(), MODULES)
         expected = "" if right else f"; expected one of {', '.join(COMMANDS)}"

@@ -30,7 +30,6 @@ exit status: 0 all well, 1 a file cannot be used, 2 wrong usage
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.epilog = EXAMPLES
     tasks = parser.add_subparsers(dest="task", metavar="TASK", required=True)
     listing = tasks.add_parser("list", help="all rules, a line each: on or off, grade, title")
     checking = tasks.add_parser("check", help="tell whether a configuration file can be used")

@@ -53,7 +53,6 @@ It ends as the program does; 2: wrong usage; 3: a file cannot be written.
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.epilog = EXAMPLES
     parser.add_argument(
         "-o", "--output", metavar="FILE", action="append", default=[],
         help="write the trace to FILE, as its suffix says: .json, else text; may be given "

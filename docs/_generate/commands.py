@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from argparse import SUPPRESS
 from typing import TYPE_CHECKING
 
 from _generate.markdown import code, plain, table_of
 from cudaguard.tools import common
-from cudaguard.tools.main import COMMANDS, MODULES, Parser
+from cudaguard.tools.main import COMMANDS, MODULES, Parser, configure
 
 if TYPE_CHECKING:
     from argparse import Action, ArgumentParser
@@ -28,7 +27,7 @@ def overview() -> str:
 def parser_of(name: str) -> ArgumentParser:
     """Return the parser of a command."""
     parser = Parser(prog=f"cudaguard {name}")
-    importlib.import_module(f"cudaguard.tools.{MODULES[name]}").configure(parser)
+    configure(name, parser)
     return parser
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import sys
 
 import pytest
 
-from cudaguard.tools.main import COMMANDS, MODULES, Parser, main
+from cudaguard.tools.main import COMMANDS, Parser, configure, main
 
 from ..documents import valid
 
@@ -76,7 +75,7 @@ def test_table_of_formats_is_that_of_the_parsers(root, command):
     (row,) = [line for line in table.splitlines() if line.startswith(f"| `{command}")]
     _, names, formats, outputs, _ = (cell.strip() for cell in row.split("|"))
     parser = Parser(prog=command)
-    importlib.import_module(f"cudaguard.tools.{MODULES[command]}").configure(parser)
+    configure(command, parser)
     (told, has_output), tasks = options_of(parser)
     known = re.findall(r"`([a-z]+)`", formats) if told else []
     assert (tuple(known), bool(outputs)) == (told, has_output)
@@ -134,7 +133,7 @@ def test_help_quiet_and_verbose_are_the_same_everywhere(command, capsys):
         main([command, "--help"])
     assert capsys.readouterr().out == said
     parser = Parser()
-    importlib.import_module(f"cudaguard.tools.{MODULES[command]}").configure(parser)
+    configure(command, parser)
     tasks = [one.choices for one in parser._actions if isinstance(one.choices, dict)]
     for one in tasks[0].values() if tasks else [parser]:
         assert {"-q", "--quiet", "-v", "--verbose"} <= one._option_string_actions.keys()

@@ -57,7 +57,6 @@ order and no rule was found that cures it, or it fails by chance
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.epilog = EXAMPLES
     parser.usage = (
         "cudaguard bisect [OPTION ...] SCRIPT [ARG ...]\n"
         "       cudaguard bisect [OPTION ...] -m MODULE [ARG ...]\n"

@@ -58,7 +58,6 @@ exit status: 0 nothing at or above --fail-on, 1 found, 2 wrong usage, 3 a check 
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.epilog = EXAMPLES
     parser.add_argument(
         "--deep", action="store_true", help="import what is watched, in children, and ask NVML"
     )

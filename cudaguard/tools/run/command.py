@@ -54,7 +54,6 @@ It ends as the program does; 124: its time was up; 2: wrong usage.
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.epilog = EXAMPLES
     parser.add_argument("--mode", help="off, observe, warn, fix or strict (default: as configured)")
     parser.add_argument("--report", metavar="FILE", help="write how it ended to FILE, as JSON")
     launch.configure(parser, "run", "; the report says where it was")
