@@ -12,7 +12,6 @@ from cudaguard.model import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from typing import Any
 
-    from cudaguard.core.reports import Reporter
     from cudaguard.core.table import FeatureTable
     from cudaguard.system.loader_list import LoaderList
 
@@ -32,8 +31,8 @@ class NativeLoad(NamedTuple):
 class Detection:
     """The detectors of this process."""
 
-    def __init__(self, core: Any, reporter: Reporter, table: FeatureTable) -> None:
-        self._core, self._reporter, self._table = core, reporter, table
+    def __init__(self, core: Any, table: FeatureTable) -> None:
+        self._core, self._table = core, table
         self._made: dict[str, Any] = {}  # by entry; None for one that has failed
         self._hears: dict[str, tuple[str, ...]] = {}  # event -> entries
         self._ready: dict[str, tuple[str, ...]] = {}  # the same, of those that hear it now
@@ -175,7 +174,7 @@ class Detection:
         detector, self._made[entry] = self._made.get(entry), None
         self._ready = {}
         self._have_forget(detector)
-        self._reporter.broken(f"looking at {entry.rpartition('.')[2]}", error)
+        self._core.reporter.broken(f"looking at {entry.rpartition('.')[2]}", error)
 
     def _have_forget(self, detector: Any) -> None:
         """Have a detector put back what it has changed, as far as it can."""

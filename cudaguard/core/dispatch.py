@@ -105,7 +105,7 @@ class Dispatch:
         """The detectors."""
         from cudaguard.core.detection import Detection
 
-        return Detection(self, self.reporter, table)
+        return Detection(self, table)
 
     @made_once
     def ctypes(self) -> LibraryLoads:
@@ -200,11 +200,7 @@ class Dispatch:
         """Return what brings what must come first, by the rules in force."""
         from cudaguard.core.prerequisites import Prerequisites
 
-        def prepares(entry: str) -> Callable[[str, str], None]:
-            return lambda rule, target: table.resolve(entry)(self, rule, target)
-
-        words = {word: prepares(entry) for word, entry in table.index.PREREQUISITES.items()}
-        return Prerequisites(self.registry, self.reporter, words)
+        return Prerequisites(self, table)
 
     def record_import(self, spec: ModuleSpec) -> None:
         """Take note of the import of a watched module."""

@@ -21,15 +21,15 @@ from cudaguard.system import peek
 from cudaguard.system.facts import Facts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from importlib.machinery import ModuleSpec
     from types import FrameType
     from typing import Any
 
     from cudaguard.core.decide import Plan
-    from cudaguard.core.registry import Registry, RuleEntry
-    from cudaguard.core.reports import Reporter
+    from cudaguard.core.registry import RuleEntry
     from cudaguard.core.rule import Rule
+    from cudaguard.core.table import FeatureTable
 
 IMPORTS_FOR_THE_PROGRAM = True  # see `hooks.caller.importing`
 
@@ -77,19 +77,11 @@ def is_installed(module: str) -> bool:
 
 
 class Prerequisites:
-    """Brings what must come first; made for the first module that needs something.
+    """Brings what must come first, by the rules that are in force when it is made."""
 
-    `words`: what rules may need that is no module, each with a function that is called with the id
-    of the rule and the watched module.
-    """
-
-    def __init__(
-        self,
-        registry: Registry,
-        reporter: Reporter,
-        words: Mapping[str, Callable[[str, str], None]],
-    ) -> None:
-        self._registry, self._reporter, self._words = registry, reporter, words
+    def __init__(self, core: Any, table: FeatureTable) -> None:
+        self._core, self._registry, self._reporter = core, core.registry, core.reporter
+        self._table, self._words = table, table.index.PREREQUISITES
         self._activated: dict[str, Rule] = {}
 
     def before(self, name: str) -> list[Callable[[ModuleSpec], None]]:
@@ -161,7 +153,7 @@ class Prerequisites:
             if not permit_for(reporter.mode, named.grade).acts:
                 self._tell_order(named, need, watched, frame)
             elif need in self._words:
-                self._words[need](id, watched)
+                self._table.resolve(self._words[need])(self._core, id, watched)
             else:
                 self._bring(need, id, spec, frame)
 
