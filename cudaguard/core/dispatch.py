@@ -51,7 +51,7 @@ class Dispatch:
         self.is_traced = False  # by `cudaguard trace`
         self.kernel: Any = None  # see `cudaguard.kernel.GuardFinder`; given by `cudaguard.api`
         self.extensions = ExtensionLoads(self)
-        self.flags = LoaderFlags(self.scope_of_extensions, self)
+        self.flags = LoaderFlags(self)
         self.seen: set[str] = set()  # watched modules that came through the hook
         self.early: set[str] = set()  # watched modules that were there before the guard
         # Called once, at the first watched import (plug-ins, when started from a .pth file).
@@ -110,7 +110,7 @@ class Dispatch:
     @made_once
     def ctypes(self) -> LibraryLoads:
         """The loads by ctypes."""
-        return LibraryLoads(lambda asked: self.native.scope_of_library(asked), self)  # noqa: PLW0108
+        return LibraryLoads(self)
 
     @made_once
     def end(self) -> LastError:
@@ -330,6 +330,10 @@ class Dispatch:
         """Decide about extensions to be loaded with RTLD_GLOBAL (see `LoaderFlags`)."""
         self.start_detection()
         return self.native.scope_of_extensions(module)
+
+    def scope_of_library(self, library: str) -> tuple[bool, Callable[[], object]] | None:
+        """Decide about a library to be loaded with RTLD_GLOBAL (see `LibraryLoads`)."""
+        return self.native.scope_of_library(library)
 
     # --- after a load ---------------------------------------------------------------
 

@@ -33,12 +33,10 @@ class LoaderFlags:
     """Takes ``RTLD_GLOBAL`` from the flags by which a module has its extensions loaded.
 
     ``sys.setdlopenflags`` counts for every later import of an extension. Which one that will be is
-    not known when it is called, but who calls it is: the package that loads its own. Its name goes
-    to `decide`, which answers as for `LibraryLoads`.
+    not known when it is called, but who calls it is: the package that loads its own.
     """
 
-    def __init__(self, decide: Decide, host: Host) -> None:
-        self._decide = decide
+    def __init__(self, host: Host) -> None:
         self._host = host
         # Module and line of the call that has RTLD_GLOBAL in force; empty if none has.
         self.set_by = ("", "")
@@ -47,7 +45,7 @@ class LoaderFlags:
 
     def before(self, flags: Any, module: str) -> tuple[Any, Callable[[], None]]:
         """Return flags as far as they may be, and what to call once they are set."""
-        masked, done = local_mode(self._host, self._decide, module, flags)
+        masked, done = local_mode(self._host, self._host.scope_of_extensions, module, flags)
 
         def are_set() -> None:
             self.masked_for = module if masked != flags else ""
@@ -115,13 +113,10 @@ class LibraryLoads:
     """Takes ``RTLD_GLOBAL`` from the libraries that must stay local.
 
     ``CDLL.__init__`` is replaced in place: sub-classes, ``PyDLL``, ``cdll.LoadLibrary`` and every
-    early ``from ctypes import CDLL`` pass through it. `decide` is called with the name before each
-    load with ``RTLD_GLOBAL``; it returns None, or whether the library has to stay local, and what
-    to call when it has been loaded.
+    early ``from ctypes import CDLL`` pass through it.
     """
 
-    def __init__(self, decide: Decide, host: Host) -> None:
-        self._decide = decide
+    def __init__(self, host: Host) -> None:
         self._host = host
 
     def load(
@@ -190,7 +185,7 @@ class LibraryLoads:
         host = self._host
         asked = mode if isinstance(mode, int) else 0
         instead = ask(host, "preparing the load of a library", host.before_load, path, asked)
-        mode, done = local_mode(host, self._decide, path, mode)
+        mode, done = local_mode(host, host.scope_of_library, path, mode)
 
         def loaded() -> None:
             host.after_mapping(path, "", asked)
