@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.repairs import Done
+from cudaguard.core.repairs import MISSED, Done
 from cudaguard.files import names_in, os
 from cudaguard.model import TYPE_CHECKING
 
@@ -45,6 +45,27 @@ def preload_newest(request: Request, soname: str = "") -> Iterator[Outcome]:
         file = newer_in_environment(soname, [*dict.fromkeys(files)], path)
         if file and open_all((file,))[0]:
             yield Done(file, f"loaded before {request.name}, as the newest copy")
+
+
+def preload_hidden(request: Request) -> Iterator[Outcome]:
+    """Open libraries of packages of which a folder of ``LD_LIBRARY_PATH`` has an older file."""
+    from cudaguard.system.newer_copies import hidden_by_older
+
+    hidden = [file for pattern in request.values for file in hidden_by_older(pattern)]
+    if hidden:
+        from cudaguard.features.import_order.repair import opened_first
+        from cudaguard.system.preload import not_mapped
+
+        yield from opened_first(request, not_mapped(hidden))
+
+
+def check_hidden(request: Request) -> Iterator[Outcome]:
+    """Yield MISSED if such an older file may be in the process already."""
+    from cudaguard.system.newer_copies import hidden_by_older
+    from cudaguard.system.preload import is_mapped
+
+    if not all(is_mapped(file) for pattern in request.values for file in hidden_by_older(pattern)):
+        yield MISSED  # type: ignore[misc]  # a word of this moment alone
 
 
 def preload_needed(request: Request, soname: str) -> Iterator[Outcome]:
