@@ -77,7 +77,7 @@ TABLES = (
 DETECTORS = (
     ('cudaguard.features.symbol_scope.detector:ScopeDetector', ('begin', 'unseen', 'mapping', 'mapped', 'forget')),
     ('cudaguard.features.symbol_scope.cxx_runtimes:RuntimeDetector', ('runtime_exported', 'closer_look')),
-    ('cudaguard.features.import_order.calls:SearchPathDetector', ('not_found',)),
+    ('cudaguard.features.import_order.newest:SearchPathDetector', ('not_found',)),
     ('cudaguard.features.duplicate_libraries.detector:DuplicateDetector', ('begin', 'unseen', 'mapped', 'imported:jax', 'imported:onnxruntime', 'imported:paddle', 'imported:tensorflow', 'imported:torch')),
     ('cudaguard.features.duplicate_libraries.soname_conflicts:SonameDetector', ('closer_look',)),
     ('cudaguard.features.cuda_init.detector:CudaDetector', ('begin', 'unseen', 'before_load', 'around_import', 'mapped', 'loaded', 'ctypes_comes', 'error_passes', 'forget', 'imported:accelerate.launchers', 'imported:lightning.fabric.strategies.launchers.multiprocessing', 'imported:lightning_fabric.strategies.launchers.multiprocessing', 'imported:distributed.comm.ucx', 'imported:distributed_ucxx.ucxx', 'imported:torch.cuda.memory')),

@@ -11,11 +11,13 @@ import sys
 
 from cudaguard.core.repairs import MISSED, Done
 from cudaguard.files import names_in, os
+from cudaguard.hooks.caller import caller_frame, describe
 from cudaguard.model import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from cudaguard.core.dispatch import Dispatch
     from cudaguard.core.repairs import Outcome, Request
 
 
@@ -115,3 +117,32 @@ def _may_lead_to(soname: str, library: str) -> bool:
 def _below(folder: str, start: str) -> list[str]:
     """Return the files in a folder whose names begin so."""
     return [f"{folder}/{name}" for name in names_in(folder) if name.startswith(start)]
+
+
+# --- LD_LIBRARY_PATH that was set in the running process, where it has no effect ------------------
+
+_SEARCH_PATH = "LD_LIBRARY_PATH"
+
+
+class SearchPathDetector:
+    """Tells of libraries that lie in a folder which was added too late."""
+
+    def __init__(self, core: Dispatch) -> None:
+        self._core = core
+
+    def not_found(self, missing: str) -> None:
+        """Look why a library was not found, as the loader names it."""
+        if os.sep in missing:  # a path: the variable has no part in that
+            return
+        from cudaguard.elf.process import at_start
+
+        said = os.environ.get(_SEARCH_PATH, "")
+        read = at_start(_SEARCH_PATH).split(":") if said else []
+        late = [folder for folder in said.split(":") if folder and folder not in read]
+        name = os.path.basename(missing)
+        found = next((f for f in late if os.path.exists(os.path.join(f, name))), None)
+        if found is not None:
+            from cudaguard.features.import_order.findings import search_path_too_late
+
+            frame = caller_frame()
+            self._core.reporter.found(search_path_too_late(name, found, describe(frame)), frame)

@@ -273,4 +273,4 @@ REPAIRS = {
     "preload_static_tls": {"before": "repair:preload_static_tls"},
 }
 CATEGORY = "ImportOrderWarning"
-DETECTORS = {"calls:SearchPathDetector": ()}
+DETECTORS = {"newest:SearchPathDetector": ()}
