@@ -56,6 +56,7 @@ _MOST_PLACES = 12  # places of one hint that are looked at, from the last one on
 _MOST_MATCHES = 100  # of a pattern in one stretch of a text, the first ones
 _MOST_OF_STATUSES = 200_000  # characters of a part in which statuses are looked for, its last ones
 _SHORT = 2000  # characters of a text that may be typed by hand, or broken into lines
+_POINTER = "Search for `cuda"  # torch says where a status is described
 _LONGEST_FILE = 1 << 20  # of an .ini file, bytes
 
 
@@ -112,7 +113,10 @@ class KnownError(Record):
 
     def hit_in(self, text: str, begin: int, end: int, finding: Finding) -> Hit:
         """Return a place of a text with what it means; its last line is the first evidence."""
-        line = line_at(text, max(begin, end - 1)).strip()
+        place = max(begin, end - 1)
+        if _POINTER in line_at(text, place):  # the line before it is the error
+            place = max(0, text.rfind("\n", 0, place))
+        line = line_at(text, place).strip()
         line = line if len(line) <= 200 else f"{line[:197]}..."
         follows = f"{_SURE.get(self.certainty, '')} {finding.consequence}".strip()
         finding = finding.replace(evidence=(line, *finding.evidence), consequence=follows)

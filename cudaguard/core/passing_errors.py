@@ -108,10 +108,16 @@ def explain_error(
 ) -> Finding | None:
     """Return what an error means, or one that led to it; what is certain goes before the vague."""
     chain = shown_with(error, with_context=with_context)
-    said = (f"{type(one).__name__}: {text_of(one)}" for one in chain)
-    hits = (best_in(text, known_errors(), streams_of(text)) for text in said)
+    hits = (best_in(text, known_errors(), streams_of(text)) for text in map(_as_printed, chain))
     best = max(filter(None, hits), key=lambda hit: hit.known.certainty > VAGUE, default=None)
     return _said(best, is_guarded=is_guarded)
+
+
+def _as_printed(error: BaseException) -> str:
+    """Return what Python prints of an error, without the lines of the sources."""
+    lines = [f'  File "{file}", line {line}, in {name}' for file, line, name in _stack(error)]
+    head = ["Traceback (most recent call last):", *lines] if lines else []
+    return "\n".join([*head, f"{type(error).__name__}: {text_of(error)}"])
 
 
 def error_passes(reporter: Reporter, error: BaseException, *, is_printed: bool = False) -> None:
