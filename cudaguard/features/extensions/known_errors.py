@@ -29,6 +29,8 @@ _OWNERS = (
     # The driver's: see CG864. NCCL and musl's loader try others that need not be there.
     ("", re.compile(r"(?:lib)?(?:cuda|nvidia-ml|nvcu\w{2,5}|nvml|nccl-\w{1,9})\.|ld-linux")),
 )  # fmt: skip
+# Into which torch 1.9 to 1.13 divided one of its own.
+_SPLIT = re.compile(r"(?:lib)?torch_cuda_(?:cu|cpp)\.")
 
 
 def of_library(id: str, known: KnownError, match: re.Match[str]) -> Finding | None:
@@ -40,7 +42,8 @@ def of_library(id: str, known: KnownError, match: re.Match[str]) -> Finding | No
         return None
     if id == "CG868":
         return _of_nvidia(known, library, soname)
-    return known.with_words(library=library, remedy=_remedy(library))
+    words = {"gone": library} if _SPLIT.match(library) else {}
+    return known.with_words(library=library, remedy=_remedy(library), **words)
 
 
 def _of_nvidia(known: KnownError, library: str, soname: str) -> Finding:
