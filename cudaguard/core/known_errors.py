@@ -101,7 +101,8 @@ class KnownError(Record):
         """Return what a message means, with what is to be named in the texts."""
         # A noun may have another text where a group of the pattern fits: `why.gone`.
         special = (name.partition(".") for name in self.nouns)
-        chosen = {n: self.nouns[f"{n}.{g}"].format_map(words) for n, _, g in special if g in words}
+        said = {**self.nouns, **words}
+        chosen = {n: self.nouns[f"{n}.{g}"].format_map(said) for n, _, g in special if g in words}
         words = {**self.nouns, **chosen, **words}
         return Finding(
             self.id,
@@ -462,6 +463,10 @@ _PREFIX = re.compile(
     r"[EF]\d{4} [\d:.]{8,20} {1,9}\d{1,9} [\w./-]{1,200}:\d{1,6}\]) ?"
 )
 _MOST_PREFIXES = 4
+# One that says nothing says what it has asserted.
+_ASSERTED = re.compile(
+    r"(?m)^[ \t]{2,200}assert ([^\n]{1,300})\n(?:[ \t]{2,200}[~^]{1,300}\n)?AssertionError$"
+)
 
 
 def streams_of(text: str) -> list[str]:
@@ -485,7 +490,10 @@ def streams_of(text: str) -> list[str]:
         if len(said) > 2 * _HALF:
             said = f"{said[:_HALF]} {said[-_HALF:]}"
         streams.setdefault(who, []).append(said)
-    return ["\n".join(lines) for lines in streams.values() if lines]
+    texts = ("\n".join(lines) for lines in streams.values() if lines)
+    # No template: where the program has not imported `re`, it is not in sys.modules.
+    say = "{0[0]}: {0[1]}".format
+    return [_ASSERTED.sub(say, one) if "\nAssertionError" in one else one for one in texts]
 
 
 def _window_of(text: str) -> str:
