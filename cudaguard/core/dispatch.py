@@ -241,7 +241,7 @@ class Dispatch:
                 return
             if error is None:
                 detection.imported(name)
-            if error is None or name in self.kernel.watched:  # else a part of a watched package
+            if name in self.kernel.watched:  # else a part of a watched package
                 detection.error_passes(error)
 
         return close

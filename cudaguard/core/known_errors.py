@@ -28,6 +28,7 @@ of finding with its id.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from functools import cache
 from itertools import islice, product
 
@@ -56,7 +57,9 @@ _MOST_PLACES = 12  # places of one hint that are looked at, from the last one on
 _MOST_MATCHES = 100  # of a pattern in one stretch of a text, the first ones
 _MOST_OF_STATUSES = 200_000  # characters of a part in which statuses are looked for, its last ones
 _SHORT = 2000  # characters of a text that may be typed by hand, or broken into lines
+_POINTER = "Search for `cuda"  # torch says where a status is described
 _LONGEST_FILE = 1 << 20  # of an .ini file, bytes
+_NUMBERS = re.compile(r"\d+")
 
 
 class KnownError(Record):
@@ -98,7 +101,8 @@ class KnownError(Record):
         """Return what a message means, with what is to be named in the texts."""
         # A noun may have another text where a group of the pattern fits: `why.gone`.
         special = (name.partition(".") for name in self.nouns)
-        chosen = {n: self.nouns[f"{n}.{g}"].format_map(words) for n, _, g in special if g in words}
+        said = {**self.nouns, **words}
+        chosen = {n: self.nouns[f"{n}.{g}"].format_map(said) for n, _, g in special if g in words}
         words = {**self.nouns, **chosen, **words}
         return Finding(
             self.id,
@@ -112,7 +116,10 @@ class KnownError(Record):
 
     def hit_in(self, text: str, begin: int, end: int, finding: Finding) -> Hit:
         """Return a place of a text with what it means; its last line is the first evidence."""
-        line = line_at(text, max(begin, end - 1)).strip()
+        place = max(begin, end - 1)
+        if _POINTER in line_at(text, place):  # the line before it is the error
+            place = max(0, text.rfind("\n", 0, place))
+        line = line_at(text, place).strip()
         line = line if len(line) <= 200 else f"{line[:197]}..."
         follows = f"{_SURE.get(self.certainty, '')} {finding.consequence}".strip()
         finding = finding.replace(evidence=(line, *finding.evidence), consequence=follows)
@@ -274,6 +281,16 @@ def best_in(
     return found
 
 
+def without(noise: Iterable[KnownError], text: str) -> str:
+    """Return a text without what lines say that are harmless."""
+    said = [one for known in noise for one in known.says if literal_in(one) in text]
+    for one in said:
+        hint, is_harmless = literal_in(one), _compiled(one, 0).search
+        lines = text.split("\n")
+        text = "\n".join("-" if hint in line and is_harmless(line) else line for line in lines)
+    return text
+
+
 def _surest(hits: Iterable[Hit | None]) -> Hit | None:
     """Return what explains most of what several ranks say; of what explains as much the first."""
     return max(filter(None, hits), key=lambda hit: hit.known.certainty, default=None)
@@ -308,9 +325,13 @@ def _best_in(text: str, known: tuple[KnownError, ...], flags: int) -> Hit | None
 
 def _best(text: str, hits: Iterable[Hit]) -> Hit | None:
     """Return the one that tells most, of those that tell as much the last one."""
+    hits = list(hits)
+    # One thing in several versions was tried (libx.so.2, libx.so.1): what else was found says more.
+    tries = Counter(_NUMBERS.sub("", said) for said in {hit.finding.what for hit in hits})
 
     def rank(hit: Hit) -> tuple[bool, float, int]:
-        certainty = hit.known.certainty
+        is_try = tries[_NUMBERS.sub("", hit.finding.what)] > 1
+        certainty = hit.known.certainty - (is_try and hit.known.certainty >= CERTAIN) / 2
         # Of what is not even likely, as that something died, the first is nearest to the cause.
         place = hit.begin if certainty >= LIKELY else -hit.begin
         return not is_quiet(text, hit.begin), certainty, place
@@ -442,6 +463,10 @@ _PREFIX = re.compile(
     r"[EF]\d{4} [\d:.]{8,20} {1,9}\d{1,9} [\w./-]{1,200}:\d{1,6}\]) ?"
 )
 _MOST_PREFIXES = 4
+# One that says nothing says what it has asserted.
+_ASSERTED = re.compile(
+    r"(?m)^[ \t]{2,200}assert ([^\n]{1,300})\n(?:[ \t]{2,200}[~^]{1,300}\n)?AssertionError$"
+)
 
 
 def streams_of(text: str) -> list[str]:
@@ -465,7 +490,10 @@ def streams_of(text: str) -> list[str]:
         if len(said) > 2 * _HALF:
             said = f"{said[:_HALF]} {said[-_HALF:]}"
         streams.setdefault(who, []).append(said)
-    return ["\n".join(lines) for lines in streams.values() if lines]
+    texts = ("\n".join(lines) for lines in streams.values() if lines)
+    # No template: where the program has not imported `re`, it is not in sys.modules.
+    say = "{0[0]}: {0[1]}".format
+    return [_ASSERTED.sub(say, one) if "\nAssertionError" in one else one for one in texts]
 
 
 def _window_of(text: str) -> str:

@@ -30,6 +30,7 @@ from cudaguard.core.known_errors import (
     shown_with,
     streams_of,
     text_of,
+    without,
 )
 from cudaguard.core.table import table
 from cudaguard.errors import CudaGuardError
@@ -88,12 +89,16 @@ def explain_text(text: str, *, is_guarded: bool = False) -> Finding | None:
 
     A message without an entry gets a general answer. With `is_guarded` the program has the guard.
     """
-    streams = streams_of(text)
+    noise = [one for one in known_errors() if not one.certainty]
+    written = streams_of(text)
+    streams = [without(noise, stream) for stream in written]
     hit = best_in(text, known_errors(), streams, is_typed=True)
     if hit is None or hit.known.certainty <= VAGUE:  # that something died, and not of what
         act = general_in(text, streams, acts_alone=hit is not None)
         if hit is None or (act and act.finding.evidence[0] != hit.finding.evidence[0]):
             hit = act
+    if hit is None and not any(is_passed_on(one, p) for one in streams for p in endings_of(one)):
+        hit = best_in(text, noise, written)
     return _said(hit, is_guarded=is_guarded)
 
 
@@ -108,10 +113,16 @@ def explain_error(
 ) -> Finding | None:
     """Return what an error means, or one that led to it; what is certain goes before the vague."""
     chain = shown_with(error, with_context=with_context)
-    said = (f"{type(one).__name__}: {text_of(one)}" for one in chain)
-    hits = (best_in(text, known_errors(), streams_of(text)) for text in said)
+    hits = (best_in(text, known_errors(), streams_of(text)) for text in map(_as_printed, chain))
     best = max(filter(None, hits), key=lambda hit: hit.known.certainty > VAGUE, default=None)
     return _said(best, is_guarded=is_guarded)
+
+
+def _as_printed(error: BaseException) -> str:
+    """Return what Python prints of an error, without the lines of the sources."""
+    lines = [f'  File "{file}", line {line}, in {name}' for file, line, name in _stack(error)]
+    head = ["Traceback (most recent call last):", *lines] if lines else []
+    return "\n".join([*head, f"{type(error).__name__}: {text_of(error)}"])
 
 
 def error_passes(reporter: Reporter, error: BaseException, *, is_printed: bool = False) -> None:

@@ -20,7 +20,7 @@ RULES: tuple[tuple[object, ...], ...] = (
     ('CG046', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('nvidia',), (), (('fetch_installed', 'lib*.so*'), ('preload_needed', 'libcublas*.so*'), ('preload_needed', 'libcudart.so*'), ('preload_needed', 'libcudnn*.so*'), ('preload_needed', 'libcufft*.so*'), ('preload_needed', 'libcurand.so*'), ('preload_needed', 'libcusolver*.so*'), ('preload_needed', 'libcusparse*.so*'), ('preload_needed', 'libnccl.so*'), ('preload_needed', 'libnvJitLink.so*'), ('preload_needed', 'libnvrtc.so*'), ('preload_needed', 'libnvshmem*.so*')), {'platform': 'linux'}),
     ('CG047', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('torch', 'tensorflow', 'jaxlib', 'nvidia.dali'), (), (('preload_newest', 'libstdc++.so.6'), ('preload_newest', 'libgomp.so.1'), ('preload_newest', 'libtbb.so.12')), {'platform': 'linux'}),
     ('CG007', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('onnxruntime',), (), (('preload', 'onnxruntime/capi/libonnxruntime_providers_cuda.so'),), {'platform': 'linux', 'more': True}),
-    ('CG035', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('torch',), (), (('preload', 'nvidia/cudnn/lib/libcudnn*.so.[89]'),), {'platform': 'linux', 'env': {'LD_LIBRARY_PATH': True}, 'more': True}),
+    ('CG035', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('torch',), (), (('preload_hidden', 'nvidia/cudnn/lib/libcudnn*.so.[89]'),), {'platform': 'linux', 'env': {'LD_LIBRARY_PATH': True}}),
     ('CG068', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('torch', 'tensorflow', 'cv2', 'mxnet', 'sklearn', 'xgboost', 'lightgbm'), (), (('preload_static_tls', 'libgomp*.so*'),), {'platform': 'linux', 'machine': 'aarch64'}),
     ('CG013', 'cudaguard.features.cuda_init.rules:RULES', 'opt-in', ('pycuda.autoinit',), (), (('replace_module', 'pycuda.autoprimaryctx'),), {'more': True}),
     ('CG014', 'cudaguard.features.cuda_init.rules:RULES', 'opt-in', ('jax',), (), (('set_env', 'XLA_PYTHON_CLIENT_PREALLOCATE'),), {'more': True}),
@@ -41,6 +41,7 @@ VERBS = {
     'preload': {'before': 'cudaguard.features.import_order.repair:preload', 'late': 'cudaguard.features.import_order.repair:check_already_loaded', 'after': 'cudaguard.features.import_order.repair:preload_at_call'},
     'check_call': {'after': 'cudaguard.features.import_order.calls:check_calls'},
     'preload_newest': {'before': 'cudaguard.features.import_order.newest:preload_newest', 'first': 'cudaguard.features.import_order.newest:preload_newest'},
+    'preload_hidden': {'before': 'cudaguard.features.import_order.newest:preload_hidden', 'late': 'cudaguard.features.import_order.newest:check_hidden'},
     'fetch_installed': {'lacking': 'cudaguard.features.import_order.repair:load_installed'},
     'preload_needed': {'choosing': 'cudaguard.features.import_order.newest:preload_needed'},
     'preload_static_tls': {'before': 'cudaguard.features.import_order.repair:preload_static_tls'},
@@ -57,8 +58,9 @@ VERBS = {
 CATEGORIES = {
     **dict.fromkeys("load_local".split(), 'SymbolScopeWarning'),
     **dict.fromkeys((
-        "provide_libraries preload check_call preload_newest fetch_installed preload_needed "
-        "preload_static_tls set_env replace_module preload_newer_nvrtc load_newest_runtime"
+        "provide_libraries preload check_call preload_newest preload_hidden fetch_installed "
+        "preload_needed preload_static_tls set_env replace_module preload_newer_nvrtc "
+        "load_newest_runtime"
     ).split(), 'ImportOrderWarning'),
     **dict.fromkeys("normalize_argument fix_array_interface".split(), 'ArrayInterfaceWarning'),
     **dict.fromkeys("disable_cuda_graphs clone_outputs".split(), 'GraphWarning'),
@@ -75,7 +77,7 @@ TABLES = (
 DETECTORS = (
     ('cudaguard.features.symbol_scope.detector:ScopeDetector', ('begin', 'mapping', 'mapped', 'forget')),
     ('cudaguard.features.symbol_scope.cxx_runtimes:RuntimeDetector', ('runtime_exported', 'closer_look')),
-    ('cudaguard.features.import_order.calls:SearchPathDetector', ('not_found',)),
+    ('cudaguard.features.import_order.newest:SearchPathDetector', ('not_found',)),
     ('cudaguard.features.duplicate_libraries.detector:DuplicateDetector', ('begin', 'mapped', 'imported:jax', 'imported:onnxruntime', 'imported:paddle', 'imported:tensorflow', 'imported:torch')),
     ('cudaguard.features.duplicate_libraries.soname_conflicts:SonameDetector', ('closer_look',)),
     ('cudaguard.features.cuda_init.detector:CudaDetector', ('begin', 'before_load', 'around_import', 'mapped', 'loaded', 'ctypes_comes', 'error_passes', 'forget', 'imported:accelerate.launchers', 'imported:lightning.fabric.strategies.launchers.multiprocessing', 'imported:lightning_fabric.strategies.launchers.multiprocessing', 'imported:distributed.comm.ucx', 'imported:distributed_ucxx.ucxx', 'imported:torch.cuda.memory')),

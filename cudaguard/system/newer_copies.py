@@ -18,11 +18,12 @@ from cudaguard.system.preload import (
     CUDA_FOLDERS,
     below,
     bytes_in,
+    installed_files,
     is_mapped,
     metadata_folders,
     soname_of,
 )
-from cudaguard.system.runtimes import runtime_of, stem_of
+from cudaguard.system.runtimes import runtime_of, stem_of, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,17 +32,23 @@ if TYPE_CHECKING:
     from cudaguard.elf.symbols import SharedObject
 
 
-def finds_older(file: str) -> bool:
-    """Return True if ``LD_LIBRARY_PATH`` has an older file of the name of this one."""
-    from cudaguard.elf.library_facts import version_of
+def hidden_by_older(pattern: str) -> tuple[str, ...]:
+    """Return what a pattern finds below sys.path if ``LD_LIBRARY_PATH`` has an older one of these.
 
-    name = soname_of(file)
-    found = [path for f in library_path() for path in glob(os.path.join(escape(f), f"{name}*"))]
-    stem = stem_of(name)
-    wheel = runtime_of(stem).wheel if stem else ""
-    own = version_of(file, name, wheel)
-    versions = [version_of(path, name, wheel) for path in found]
-    return any(version and version < own[: len(version)] for version in versions)
+    Most folders of that variable have none of that name at all: then no file is read.
+    """
+    beginning = f"{os.path.basename(pattern)}*"
+    there = [file for f in library_path() for file in glob(os.path.join(escape(f), beginning))]
+    files = installed_files(pattern) if there else ()
+    for file in files:
+        name = soname_of(file)
+        stem = stem_of(name)
+        wheel = runtime_of(stem).wheel if stem else ""
+        own = version_of(file, name, wheel)
+        others = (other for other in there if os.path.basename(other).startswith(name))
+        if any(v < own[: len(v)] for v in (version_of(other, name, wheel) for other in others)):
+            return files
+    return ()
 
 
 def newer_than_found(path: str) -> tuple[str, ...]:
@@ -50,7 +57,6 @@ def newer_than_found(path: str) -> tuple[str, ...]:
     None where an older one is mapped: it stays, and a second one would help nobody.
     """
     from cudaguard.elf.forecast import forecast
-    from cudaguard.elf.library_facts import version_of
 
     found = forecast(path)
     lacking = {*found.versions, *found.symbols}
@@ -192,8 +198,6 @@ def newer_in_environment(soname: str, files: Iterable[str], asking: str) -> str:
     one. The environment has the `files`, and the system may have one; who is `asking`, if no
     library, names no folders.
     """
-    from cudaguard.elf.library_facts import version_of
-
     is_wanted = any(os.path.exists(os.path.join(folder, soname)) for folder in library_path())
     if is_wanted or is_mapped(soname):
         return ""

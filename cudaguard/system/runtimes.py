@@ -7,7 +7,7 @@ its own (``libgomp-a34b3233.so.1.0.0``), and then each package has the copy that
 
 from __future__ import annotations
 
-from cudaguard.files import os
+from cudaguard.files import names_in, os, own_errors, read_start
 from cudaguard.model import KW_ONLY, TYPE_CHECKING, Record
 
 if TYPE_CHECKING:
@@ -114,8 +114,6 @@ class Copy(Record):
     @property
     def release(self) -> tuple[int, ...]:
         """Its release as far as names of files tell, empty if they do not."""
-        from cudaguard.elf.library_facts import version_of
-
         return version_of(self.path, self.soname, self.runtime.wheel)
 
     @property
@@ -160,6 +158,53 @@ def first_of_each(copies: Iterable[Copy]) -> dict[str, Copy]:
     for copy in copies:
         found.setdefault(copy.soname, copy)
     return found
+
+
+# --- Tells the release of a library by names of files, without loading it -------------------------
+# Source: how NVIDIA's wheels are laid out (``nvidia/<part>/lib`` beside their metadata), and how
+# libraries are installed elsewhere: ``libx.so.1`` is a link to ``libx.so.1.2.3``.
+
+_BEGINNING = 1 << 12  # bytes: the headers, and mostly the number of the build
+
+
+def version_of(path: str, soname: str, wheel: str = "") -> tuple[int, ...]:
+    """Return the version of a library as far as names tell, empty if they do not.
+
+    The numbers of a `soname` do not tell; `wheel` is the middle of the name of NVIDIA's package.
+    """
+    name = os.path.basename(os.path.realpath(path))
+    found = numbers_of(name.partition(".so.")[2]) if name != soname else ()
+    return found or (_version_of_wheel(path, wheel) if wheel else ())
+
+
+def _version_of_wheel(path: str, wheel: str) -> tuple[int, ...]:
+    folder = os.path.dirname(os.path.realpath(path))
+    for _ in range(3):  # nvidia/<part>/lib
+        folder, last = os.path.split(folder)
+    if last != "nvidia":
+        return ()
+    found = set()
+    for name in names_in(folder):
+        dist, _, rest = name.partition("-")
+        version, is_metadata, _ = rest.partition(".dist-info")
+        if is_metadata and (f"{dist}_".startswith(f"nvidia_{wheel}_")):
+            found.add(numbers_of(version))
+    return found.pop() if len(found) == 1 else ()  # of two, nobody knows whose file it is
+
+
+def numbers_of(text: str) -> tuple[int, ...]:
+    """Return a version as numbers; empty if a part of it is none."""
+    words = text.split(".")
+    return tuple(map(int, words)) if all(word.isdecimal() for word in words) else ()
+
+
+def is_same_build(first: str, second: str) -> bool:
+    """Return True if two files are copies of one another, as far as size and beginning tell."""
+    try:
+        same_size = os.path.getsize(first) == os.path.getsize(second)
+        return same_size and read_start(first, _BEGINNING) == read_start(second, _BEGINNING)
+    except own_errors(OSError):
+        return False
 
 
 # --- Families of symbols that many libraries bring copies of, and who is global on purpose --------

@@ -111,6 +111,9 @@ _ACTOR = re.compile(
     r"(?i)cuda|cublas|cudnn|cufft|cusolver|cusparse|curand|cutensor|nccl|nvml|nvrtc|nvvm|nvjitlink|"
     r"nvjpeg|thc|(?-i:\bcu[A-Z])|\bcu(?:py|init|ctx|mem|module|device|launch|stream|event|link)"
 )
+# What names nobody who answers, and what stands before the status of a program that ended.
+_PATH = re.compile(r"[^\s/\\]{0,120}(?:[/\\][^\s/\\]{0,120}){2,60}|[\w.-]{1,120}\.[odh]\b")
+_EXITED = re.compile(r"(?:exit |FAILED: \[)$")
 _NUMBER = re.compile(  # TensorRT has an "Error Code" of its own
     r"(?i)\b(?!(?-i:Error Code) )"
     r"(?:(?:(?:cuda|cu)?error|failure|failed|code|status|returned|result|answers)\b"
@@ -183,8 +186,8 @@ def statuses_in(text: str) -> Iterator[tuple[int, int, StatusCode]]:
     for match in _NUMBER.finditer(text):
         line = text.rfind("\n", 0, match.start())
         before = text[max(line + 1, match.start() - _BEFORE) : match.start()]
-        actors = _ACTOR.findall(before)
-        if actors and line not in lines and not before.endswith("exit "):
+        actors = _ACTOR.findall(_PATH.sub("", before))
+        if actors and line not in lines and not _EXITED.search(before):
             library = actors[-1].lower()
             library = library if library in status_table().titles else CUDA
             status = status_table().by_number.get((library, int(match[1])))

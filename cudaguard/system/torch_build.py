@@ -8,14 +8,11 @@ from glob import glob
 from mmap import ACCESS_READ, mmap
 
 from cudaguard.elf.forecast import Surroundings
-from cudaguard.elf.process import mapped_libraries
-from cudaguard.elf.reader import ElfFile, read_elf
-from cudaguard.elf.search_path import SearchPath, fits, read_place
+from cudaguard.elf.reader import ElfFile
 from cudaguard.elf.symbols import SharedObject, Wanted
 from cudaguard.files import escape, names_in, open_to_read, os, own_errors, program_errors, text_in
-from cudaguard.model import TYPE_CHECKING, NamedTuple
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import peek
-from cudaguard.system.preload import CUDA_FOLDERS, below
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -148,92 +145,3 @@ def _old_strings(path: str) -> bool | None:
     except own_errors(OSError):
         return None
     return has[0] if has[0] != has[1] else None
-
-
-# --- Which copies of NVRTC there are, and which one serves torch: by files, nothing is loaded -----
-# The release of a copy is in the name of the library that lies beside it, ``libnvrtc-
-# builtins.so.12.8``: to load one for asking would have it serve the whole process.
-#
-# Source: NVRTC documentation, "Basic Usage"; how NVIDIA's and PyTorch's wheels are laid out.
-
-_NVRTC = "libnvrtc"
-# What of torch is linked against NVRTC, and opened together with it.
-_TORCH_PART = "libcaffe2_nvrtc.so"
-_BUILTINS = re.compile(r"libnvrtc-builtins(?:-[0-9a-f]+)?\.so\.(\d+)\.(\d+)(?:\.\d+)?")
-_FILE = re.compile(r"libnvrtc\.so\.(\d+)\.(\d+)\.\d+")  # as toolkits name it
-_HASH = re.compile(r"-[0-9a-f]{8}(?=\.so)")  # in older wheels of PyTorch
-_TOOLKITS = ("/usr/local/cuda*",)
-
-
-class Nvrtc(NamedTuple):
-    """A copy of NVRTC."""
-
-    path: str
-    name: str  # what it is asked for by: ``libnvrtc.so.12``
-    # The release of CUDA that it belongs to, as in (12, 8); None if not known
-    release: tuple[int, int] | None
-
-    def with_builtins(self) -> tuple[str, ...]:
-        """Return its file, and the library beside it that it opens when it compiles.
-
-        That of CUDA 13.0's wheel does not look there, and fails unless somebody has opened it.
-        """
-        major, minor = self.release or (0, 0)
-        builtins = os.path.join(os.path.dirname(self.path), f"libnvrtc-builtins.so.{major}.{minor}")
-        return tuple(filter(os.path.exists, (self.path, builtins)))
-
-
-def mapped_copies() -> list[Nvrtc]:
-    """Return the copies in this process; of one name the first serves all who ask for it."""
-    try:
-        files = [library.file for library in mapped_libraries()]
-    except own_errors(OSError):
-        return []
-    return [
-        _copy(file)
-        for file in files
-        if os.path.basename(file).startswith((f"{_NVRTC}.so", f"{_NVRTC}-"))
-        and not _BUILTINS.match(os.path.basename(file))
-    ]
-
-
-def copy_for(torch: str) -> Nvrtc | None:
-    """Return the copy that serves torch, or will once code is compiled at run time."""
-    asking = os.path.join(torch, "lib", _TORCH_PART)
-    name = next((n for n in read_elf(asking).needed if n.startswith(_NVRTC)), "")
-    if not name:
-        return None
-    plain = _HASH.sub("", name)
-    served = next((copy for copy in mapped_copies() if copy.name in (name, plain)), None)
-    if served is not None:
-        return served
-    # torch asks for the plain name first.
-    place, search = read_place(asking), SearchPath(())
-    path = search.find(plain, place) or search.find(name, place)
-    return _copy(path) if path else None
-
-
-def installed_copies(soname: str) -> list[Nvrtc]:
-    """Return the copies of a name that are installed: in NVIDIA's wheels, toolkits and conda's."""
-    homes = [*map(os.environ.get, ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX")), sys.prefix]
-    files = [*below(os.path.join(CUDA_FOLDERS, soname))]
-    for home in (*(escape(home) for home in homes if home), *_TOOLKITS):
-        for part in ("lib64", "lib", "targets/*/lib"):
-            files += sorted(glob(os.path.join(home, part, soname)))
-    # A toolkit may have a folder for builds for another machine.
-    copies = [_copy(path) for path in dict.fromkeys(map(os.path.realpath, files)) if fits(path)]
-    return [copy for copy in copies if copy.name == soname]
-
-
-def _copy(path: str) -> Nvrtc:
-    path = os.path.realpath(path)
-    return Nvrtc(path, read_elf(path).soname or os.path.basename(path), _release(path))
-
-
-def _release(path: str) -> tuple[int, int] | None:
-    match = _FILE.fullmatch(os.path.basename(path))
-    if match is not None:
-        return int(match[1]), int(match[2])
-    found = map(_BUILTINS.fullmatch, names_in(os.path.dirname(path)))
-    releases = {(int(match[1]), int(match[2])) for match in found if match is not None}
-    return releases.pop() if len(releases) == 1 else None

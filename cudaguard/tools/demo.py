@@ -11,6 +11,7 @@ from cudaguard.tools.common import USAGE, add_verbose, note
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from collections.abc import Sequence
 
 _PROGRAM = """\
 import decord
@@ -38,7 +39,7 @@ EXAMPLES = (
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    add_verbose(parser)
+    add_verbose(parser, "show what the guard repairs")
 
 
 def execute(args: Namespace) -> int:
@@ -60,8 +61,9 @@ def execute(args: Namespace) -> int:
         return USAGE
     print("The program:\n")
     print("".join(f"    {line}".rstrip() + "\n" for line in _PROGRAM.splitlines()))
-    is_broken = _CURED not in _show("1. Without the guard: python program.py", guarded=False)
-    is_cured = _CURED in _show("2. With the guard: cudaguard run program.py", guarded=True)
+    is_broken = _CURED not in _show("1. Without the guard: python program.py")
+    run = ["run", *([] if args.verbose else ["--quiet"]), "-c"]
+    is_cured = _CURED in _show("2. With the guard: cudaguard run program.py", run)
     if not is_broken:
         print("This Python does not show the fault: its zlib is loaded before decord's.")
     elif is_cured:
@@ -72,19 +74,19 @@ def execute(args: Namespace) -> int:
     return 0 if is_broken and is_cured else 1
 
 
-def _show(title: str, *, guarded: bool) -> str:
+def _show(title: str, guard: Sequence[str] = ()) -> str:
     """Run the program, print what it printed, and return that."""
     from cudaguard.system.child import run_command
 
     program = WITHOUT_FOLDER + _PROGRAM
-    words = ["run", "--quiet", "-c", program]
+    words = [*guard, program]
     code = f"from cudaguard.tools.main import main\nsys.exit(main({words!r}))"
     # Each run has the guard state of its title, whatever ours is.
     environment = {key: value for key, value in os.environ.items() if key != "CUDAGUARD"}
-    if not guarded:
+    if not guard:
         environment["CUDAGUARD"] = "off"
     print(title)
-    command = [sys.executable, "-c", WITHOUT_FOLDER + code if guarded else program]
+    command = [sys.executable, "-c", WITHOUT_FOLDER + code if guard else program]
     ended = run_command(command, environment, _TIME_LIMIT)
     said = f"{ended.errors}{ended.output}" if ended.status is not None else "it does not end"
     print("".join(f"    {line}\n" for line in said.splitlines()))

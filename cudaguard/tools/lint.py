@@ -67,7 +67,7 @@ def configure(parser: ArgumentParser) -> None:
         "--assume-installed", metavar="NAME==VERSION", action="append", default=[],
         help="a version to judge by (default: what the project pins, else what is installed here)",
     )  # fmt: skip
-    add_format(parser, config=True)
+    add_format(parser, "show which rules were checked", config=True)
 
 
 def execute(args: Namespace) -> int:
@@ -106,6 +106,8 @@ def execute(args: Namespace) -> int:
             does = _DOES[data["guard"]].format(data["needed"]["module"])
             page.labeled("more", f"cudaguard {does}", _INDENT)
             show(str(page))
+        if args.verbose:
+            show(f"checked: {', '.join(rule.id for rule in rules)}")
         if not args.quiet:
             note("lint", f"{counted(len(found), 'findings')} in {counted(len(files), 'files')}")
     return BROKEN if problems else FOUND if found else OK

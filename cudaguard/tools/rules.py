@@ -34,8 +34,8 @@ def configure(parser: ArgumentParser) -> None:
     listing = tasks.add_parser("list", help="all rules, a line each: on or off, grade, title")
     checking = tasks.add_parser("check", help="tell whether a configuration file can be used")
     checking.add_argument("file", nargs="+", help="cudaguard.toml, or one with [tool.cudaguard]")
-    for task in (listing, checking):
-        add_format(task)
+    add_format(listing, "show why, what each watches, and the packages it is about")
+    add_format(checking, "show the ids of the rules")
 
 
 def execute(args: Namespace) -> int:
@@ -56,6 +56,10 @@ def execute(args: Namespace) -> int:
             state = "on" if rule.id in active else "off"
             lead = f"{printable(rule.id)}  {state:<3}  {rule.grade:<9}  "
             page.add(printable(rule.title or rule.why), lead=lead, hanging=len(lead))
+            if args.verbose:
+                page.labeled("because", printable(rule.why), len(lead))
+                of = f"watches {', '.join(rule.watch)}; applies to {', '.join(rule.dist) or 'all'}"
+                page.labeled("more", printable(of), len(lead))
         show(str(page))
     return OK
 
@@ -80,7 +84,8 @@ def _check_all(args: Namespace) -> int:
         for problem in problems:
             note("rules check", problem)
         if not problems and args.format == "text":
-            show(printable(f"{file}: OK ({counted(len(rules), 'rules')})"))
+            ids = ": " + ", ".join(rule.id for rule in rules) if args.verbose and rules else ""
+            show(printable(f"{file}: OK ({counted(len(rules), 'rules')}{ids})"))
     if args.format == "json":
         show(json_text({"tool": "rules check", "files": results}))
     return FOUND if any(result["problems"] for result in results) else OK

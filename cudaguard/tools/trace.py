@@ -13,7 +13,7 @@ import sys
 
 from cudaguard.core.findings import counted
 from cudaguard.core.record import JOURNAL, TRACE_VARIABLE
-from cudaguard.elf.library_facts import distributions_of, read_library, version_of
+from cudaguard.elf.library_facts import distributions_of, read_library
 from cudaguard.features.cuda_init.findings import CONTEXT, INITIALIZED
 from cudaguard.features.symbol_scope.findings import INTERPOSED
 from cudaguard.files import write_text
@@ -22,7 +22,7 @@ from cudaguard.files.text import printable_data
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.facts import Facts
 from cudaguard.system.processes import shell_status, signal_name
-from cudaguard.system.runtimes import runtime_of, stem_of
+from cudaguard.system.runtimes import runtime_of, stem_of, version_of
 from cudaguard.tools import common
 from cudaguard.tools.run import launch, record
 from cudaguard.tools.run.launch import program_of

@@ -28,7 +28,7 @@ from cudaguard.files import (
 )
 from cudaguard.kernel.loads import judged
 from cudaguard.system import extensions as judgement
-from cudaguard.system import source
+from cudaguard.system import runtimes, source
 from cudaguard.system.torch_build import architectures, build_of
 from cudaguard.tools.run.record import read_events, read_faults
 
@@ -117,7 +117,7 @@ def test_links_to_files_and_files_without_a_size_are_read(tmp_path):
         ("lib.so", library_facts.read_library, library_facts.LibraryFile("", None, "")),
         ("lib.so", lambda path: read_elf(path).needed, ()),
         ("lib.so", judged, ("", ())),
-        ("lib.so", lambda path: library_facts.is_same_build(path, path + "2"), False),
+        ("lib.so", lambda path: runtimes.is_same_build(path, path + "2"), False),
         ("train.py", source.imports_of_file, []),
         ("cache", cache_entries, {}),
         ("journal", read_events, []),

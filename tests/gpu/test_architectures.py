@@ -55,7 +55,8 @@ def test_verdict_is_what_torch_does(program):
         + KERNELS
         + """
 from cudaguard.features.gpu_architectures.detector import look_at_torch
-from cudaguard.system.torch_build import copy_for, folder_of
+from cudaguard.features.gpu_architectures.repair import copy_for
+from cudaguard.system.torch_build import folder_of
 nvrtc = copy_for(folder_of("torch"))
 try:
     jiterated()

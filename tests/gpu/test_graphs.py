@@ -105,6 +105,23 @@ print(*outcomes(cudaguard.graph_safe(compiled)))
     assert ran.warned == []
 
 
+@pytest.mark.parametrize("what", ["work", "Work()"])
+@pytest.mark.parametrize("wrap", ["", "cudaguard.graph_safe"])
+def test_graphed_callables_overwrite_their_results_unless_copied(program, what, wrap):
+    found, _ = run(
+        program,
+        f"""
+class Work(torch.nn.Module):
+    def forward(self, x):
+        return work(x)
+
+graphed = torch.cuda.make_graphed_callables({what}, (INPUTS[0].clone(),))
+print(*outcomes({wrap}(graphed)))
+""",
+    )
+    assert set(found) == ({"right"} if wrap else {"stale"})
+
+
 def test_clones_by_rule(program):
     found, _ = run(
         program,

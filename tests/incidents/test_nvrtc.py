@@ -74,7 +74,7 @@ import sys
 import cudaguard
 import cudaguard.system
 import cudaguard.system.preload as preload
-import cudaguard.system.torch_build as nvrtc_probe
+import cudaguard.features.gpu_architectures.repair as nvrtc_probe
 # There is no driver; its place is taken by the stub of NVML, which says what devices there are. A
 # stub of libcuda would be opened by NVRTC itself, and not be enough for it.
 preload.DRIVER, cudaguard.system.DRIVER_FILES = "libnvidia-ml.so.1", (__file__,)
@@ -105,7 +105,7 @@ def test_what_a_release_knows(child, nvrtc, release):
     done = child.python(
         """
         import ctypes, sys
-        from cudaguard.system.torch_build import _copy, mapped_copies
+        from cudaguard.features.gpu_architectures.repair import _copy, mapped_copies
         before = _copy(sys.argv[1])
         assert mapped_copies() == []
         library = ctypes.CDLL(sys.argv[1])
@@ -198,7 +198,7 @@ def test_torch_is_left_alone_where_its_own_knows_the_gpu(with_torch, wheel):
 def test_what_torch_says_of_itself_is_read_from_its_files(with_torch):
     done = with_torch(
         """
-        from cudaguard.system.torch_build import copy_for, mapped_copies
+        from cudaguard.features.gpu_architectures.repair import copy_for, mapped_copies
         from cudaguard.system.torch_build import architectures, build_of, folder_of
         folder = folder_of("torch")
         before = copy_for(folder), architectures(folder), build_of(folder)["__version__"]

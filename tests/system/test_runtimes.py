@@ -7,9 +7,16 @@ import shutil
 
 import pytest
 
-from cudaguard.elf.library_facts import is_same_build, version_of
 from cudaguard.features.duplicate_libraries.judgement import is_older_release
-from cudaguard.system.runtimes import RUNTIMES, Copy, first_of_each, runtime_of, stem_of
+from cudaguard.system.runtimes import (
+    RUNTIMES,
+    Copy,
+    first_of_each,
+    is_same_build,
+    runtime_of,
+    stem_of,
+    version_of,
+)
 
 
 @pytest.mark.parametrize(

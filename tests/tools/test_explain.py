@@ -209,6 +209,16 @@ def test_note_can_be_switched_off_and_is_not_for_what_only_came_before():
     assert not getattr(other.value, "__notes__", [])
 
 
+def test_functions_that_an_error_has_passed_tell_as_well():
+    def _new_shared_cuda():
+        raise RuntimeError("CUDA error: invalid resource handle")
+
+    with pytest.raises(RuntimeError) as caught:
+        _new_shared_cuda()
+    assert cudaguard.explain(caught.value).id == "CG795"
+    assert cudaguard.explain(RuntimeError(str(caught.value))).id == "CG816"
+
+
 def test_ids():
     rule = cudaguard.explain("CG001")
     assert rule.rule == "CG001"

@@ -49,7 +49,8 @@ src/train.py:3: LOCAL1 decord is imported before cv2, which follows on line 4
 """
     )
     assert err == "cudaguard lint: 1 finding in 3 files\n"
-    assert lint("src/right.py") == (0, "", "cudaguard lint: 0 findings in 1 file\n")
+    status, out, err = lint("-v", "src/right.py")
+    assert (status, "LOCAL1" in out, err) == (0, True, "cudaguard lint: 0 findings in 1 file\n")
 
 
 def test_nothing_is_run_or_imported(lint, child):

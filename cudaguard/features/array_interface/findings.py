@@ -114,9 +114,3 @@ def no_such_entry(rule: str, place: str, error: Exception) -> Finding:
         rule=rule,
         remedy=f"{how}, or switch it off: CUDAGUARD_RULES=-{rule}",
     )
-
-
-REPLACED = {
-    "normalize_argument": "receives normalized arrays",
-    "fix_array_interface": "exports a corrected array interface",
-}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from cudaguard.core.lifecycle import activation
-from cudaguard.features.array_interface import findings
 from cudaguard.features.array_interface.consumers import ANYONE, consumer_for
 from cudaguard.features.array_interface.interface import (
     AUTO,
@@ -109,6 +108,8 @@ def validate(obj: Any) -> list[Finding]:
         One finding for each entry at fault, with severity ``warning`` where `normalize` corrects
         it, ``error`` where it cannot. An empty list for an array that conforms.
     """
+    from cudaguard.features.array_interface import findings
+
     kind = type(obj)
     try:
         cai = obj.__cuda_array_interface__
@@ -139,6 +140,8 @@ def prepare(obj: Any, cai: Any, consumer: Consumer, reporter: Reporter, stream: 
         raise fault.as_error(kind, is_stream_given=is_given) from fault.__cause__
     key = type_name(kind), consumer.name
     if waits and key not in _waited_for:
+        from cudaguard.features.array_interface import findings
+
         _waited_for.add(key)
         finding = findings.waited(*key, legal["stream"])
         reporter.log(f"{finding.id}: {finding.what}")

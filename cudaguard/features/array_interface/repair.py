@@ -16,7 +16,6 @@ from types import FunctionType
 from cudaguard.core.repairs import Done, Refused, WouldDo
 from cudaguard.core.rule import actions_of
 from cudaguard.errors import ArrayInterfaceError
-from cudaguard.features.array_interface import findings
 from cudaguard.features.array_interface.consumers import AS_EXPORTED, consumer_at
 from cudaguard.features.array_interface.functions import View, prepare
 from cudaguard.features.array_interface.interface import (
@@ -42,6 +41,11 @@ if TYPE_CHECKING:
     from cudaguard.core.repairs import Outcome, Request
     from cudaguard.core.rule import Permit
 
+_REPLACED = {
+    "normalize_argument": "receives normalized arrays",
+    "fix_array_interface": "exports a corrected array interface",
+}
+
 
 def replace_attributes(request: Request) -> Iterator[Outcome]:
     """Replace the functions and exports that a rule names, in a module that was imported."""
@@ -59,8 +63,10 @@ def replace_attributes(request: Request) -> Iterator[Outcome]:
                 owner, name = _resolve(request.name, f"{path}.{INTERFACE}")
                 make = functools.partial(_corrected_export, request, getattr(owner, name))
             if request.replacements.put(request, place, owner, name, make):
-                yield Done(place, findings.REPLACED[verb], verb=verb, stays=False)
+                yield Done(place, _REPLACED[verb], verb=verb, stays=False)
         except (AttributeError, ImportError, KeyError, TypeError) as error:
+            from cudaguard.features.array_interface import findings
+
             yield WouldDo(findings.no_such_entry(request.rule.id, place, error))
 
 
@@ -144,6 +150,8 @@ def _normalizer(request: Request, permit: Permit) -> Callable[[Any], Any]:
         except ArrayInterfaceError as error:
             # The consumer has the last word: it may know more of this class than we do.
             if _is_new((kind, error.field), reported):
+                from cudaguard.features.array_interface import findings
+
                 refused = Refused(findings.as_it_is(kind, consumer.name, error), error)
                 request.tell(refused, caller_frame())
             else:
@@ -152,6 +160,8 @@ def _normalizer(request: Request, permit: Permit) -> Callable[[Any], Any]:
         if view is not array:
             changed = _changes(cai, view.__cuda_array_interface__)
             if _is_new((kind, "", *changed), reported):
+                from cudaguard.features.array_interface import findings
+
                 words, rule = "; ".join(changed.values()), request.rule.id
                 finding = findings.converted(kind, consumer.name, words, rule, is_done=is_done)
                 _tell(request, finding)
@@ -180,6 +190,8 @@ def _corrected_export(request: Request, export: Any, _: object, permit: Permit) 
             if changed and _is_new((type_name(kind), *changed), reported):
                 what = f"the array interface of {type_name(kind)}"
                 words = "; ".join(changed.values())
+                from cudaguard.features.array_interface import findings
+
                 _tell(request, findings.corrected(what, words, request.rule.id))
         except EntryError:
             return cai  # whoever reads it will say so

@@ -36,13 +36,14 @@ def graph_safe(fn: F, *, strategy: Strategy = "clone") -> F:
 
     A callable that ``torch.compile`` made to use CUDA graphs (``mode="reduce-overhead"``,
     ``"max-autotune"``) returns tensors in memory that its next calls write to. torch raises an
-    error for the first calls only; later ones overwrite silently (pytorch/pytorch#122192).
+    error for the first calls only; later ones overwrite silently (pytorch/pytorch#122192), as each
+    call does of what ``torch.cuda.make_graphed_callables`` returns.
 
     One that is known to use no CUDA graphs is returned as it is. A module is changed in place and
     returned. While torch compiles a caller, nothing is done.
 
     Args:
-        fn: A compiled function, method or module.
+        fn: A compiled or graphed function, method or module.
         strategy: ``clone``: what is returned are copies; the same tensor twice is one copy. Looked
             into are dictionaries, lists, tuples and dataclasses. ``no-graphs``: compiled without
             CUDA graphs, in place; torch compiles again what it has compiled so far.
@@ -214,6 +215,7 @@ def _rebuilt(value: Any, items: dict[Any, Any], changed: dict[Any, Any]) -> Any:
 
 _OPTION = "triton.cudagraphs"
 _BACKEND = "cudagraphs"
+_GRAPHED = "torch.cuda.graphs"  # where `make_graphed_callables` is
 _MOST_WRAPPERS = 8  # wrappers around a compiler or a compiled callable that are looked through
 
 
@@ -269,12 +271,14 @@ def _name_of(compiler: Any) -> str:
 def place_in(module: Any) -> str:
     """Return the attribute in which a module has what was compiled in place, or nothing.
 
-    torch itself puts it into the one, programs put it into the other.
+    torch itself puts it into the one, programs and `make_graphed_callables` into the other.
     """
     attributes = getattr(module, "__dict__", {})
     if attributes.get("_compiled_call_impl") is not None:
         return "_compiled_call_impl"
-    is_compiled = hasattr(attributes.get("forward"), "_torchdynamo_orig_callable")
+    forward = attributes.get("forward")
+    is_graphed = getattr(forward, "__module__", "") == _GRAPHED
+    is_compiled = is_graphed or hasattr(forward, "_torchdynamo_orig_callable")
     return "forward" if is_compiled and "_orig_mod" not in attributes.get("_modules", {}) else ""
 
 

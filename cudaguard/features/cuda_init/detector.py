@@ -180,10 +180,12 @@ class CudaDetector:
         return actors
 
     def _update(self, state: DriverState, actor: str, how: str) -> None:
-        from cudaguard.features.cuda_init import findings
-
         last, self._last = self._last, state
         self._listen()
+        if (state.is_initialized, state.active) == (last.is_initialized, last.active):
+            return  # it was mapped, or another context is current
+        from cudaguard.features.cuda_init import findings
+
         frame = frame_outside_of(actor) if how == "import" else caller_frame() if actor else None
         if state.is_initialized and not last.is_initialized:
             by_torch = _torch_at_work() if how in ("", "load") else None

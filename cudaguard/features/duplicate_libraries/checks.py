@@ -10,7 +10,6 @@ from collections import Counter
 from itertools import chain
 
 from cudaguard.core.checks import Check, Skipped
-from cudaguard.elf.library_facts import is_same_build, version_of
 from cudaguard.elf.process import identity
 from cudaguard.elf.reader import ElfFile
 from cudaguard.elf.search_path import SearchPath, read_place
@@ -23,7 +22,14 @@ from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.facts import required_name
 from cudaguard.system.newer_copies import lacking
 from cudaguard.system.packages import documents, is_shared_object, key_of, listed_files
-from cudaguard.system.runtimes import LIBRARY_PATH, Runtime, runtime_of, stem_of
+from cudaguard.system.runtimes import (
+    LIBRARY_PATH,
+    Runtime,
+    is_same_build,
+    runtime_of,
+    stem_of,
+    version_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

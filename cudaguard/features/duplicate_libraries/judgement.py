@@ -6,7 +6,6 @@ import re
 import sys
 
 from cudaguard.core.reports import LATER
-from cudaguard.elf.library_facts import is_same_build, numbers_of, version_of
 from cudaguard.elf.process import at_start, library_path
 from cudaguard.errors import ImportOrderError
 from cudaguard.files import escape, names_in, os, own_errors
@@ -15,7 +14,15 @@ from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import peek
 from cudaguard.system.facts import Facts, requires_of
 from cudaguard.system.preload import has_driver
-from cudaguard.system.runtimes import LIBRARY_PATH, CudnnRequirement, first_of_each, stem_of
+from cudaguard.system.runtimes import (
+    LIBRARY_PATH,
+    CudnnRequirement,
+    first_of_each,
+    is_same_build,
+    numbers_of,
+    stem_of,
+    version_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -235,7 +242,8 @@ PACKAGES = {
     "tensorflow": ("tensorflow",),
     "torch": ("torch",),
 }
-_WHEEL = re.compile(r"nvidia[-_.]cudnn[-_.]cu\d+", re.IGNORECASE)
+_WHEEL = re.compile(r"(nvidia[-_.]cudnn[-_.]cu\d+)([^;]*)", re.IGNORECASE)
+_LEAST = re.compile(r"(?:==|>=|~=)(\d+)\.(\d+)")
 _OF_NINE = 90000  # cuDNN's number for 9.0.0; 9.13.1 is 91301, and 8.9.7 is 8907
 
 
@@ -252,20 +260,10 @@ def _requirement_of(package: str, facts: Facts) -> CudnnRequirement | None:
 
 def cudnn_of(requirement: str) -> tuple[str, str, Release] | None:
     """Return (the requirement, the wheel, the earliest release) of one on cuDNN."""
-    if not _WHEEL.match(requirement):
-        return None
-    from packaging.requirements import InvalidRequirement, Requirement
-
-    try:
-        parsed = Requirement(requirement)
-    except InvalidRequirement:
-        return None
-    least = [
-        tuple(int(word) for word in specifier.version.split(".")[:2] if word.isdecimal())
-        for specifier in parsed.specifier
-        if specifier.operator in ("==", ">=", "~=")
-    ]
-    return (f"{parsed.name}{parsed.specifier}", parsed.name, max(least)) if least else None
+    match = _WHEEL.match(requirement)
+    asked = match[2].replace(" ", "").strip("()") if match else ""
+    least = [(int(major), int(minor)) for major, minor in _LEAST.findall(asked)]
+    return (f"{match[1]}{asked}", match[1], max(least)) if match and least else None
 
 
 def is_older(release: Release, least: Release) -> bool:

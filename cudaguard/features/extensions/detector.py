@@ -1,10 +1,10 @@
 """Loads that the dynamic loader has refused: explained, and told of only where the error matters.
 
 A program that tries libraries one after the other and goes on is healthy, and hears nothing. What
-would be said is kept as text, without the error and its frames, and is told once that error, or
-one that quotes it or shows it in its traceback, ends the program, leaves a guarded block or fails
-the import of a watched module; or once a warning quotes it, by which a package says that it goes on
-without the library.
+the loader says is kept, without the error and its frames. It is looked into and told once that
+error, or one that quotes it or shows it in its traceback, ends the program, leaves a guarded block
+or fails the import of a watched module; or once a warning quotes it, by which a package says that
+it goes on without the library.
 """
 
 from __future__ import annotations
@@ -13,18 +13,32 @@ import sys
 
 from cudaguard.files import os, own_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
-from cudaguard.model import TYPE_CHECKING
+from cudaguard.hooks.caller import UserLine, caller_frame, describe, frame_outside_of
+from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system import peek
 
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
+    from types import FrameType
 
     from cudaguard.core.dispatch import Dispatch
-    from cudaguard.features.extensions.refusals import Refusal
+    from cudaguard.core.findings import Finding
 
 _MOST = 32  # refusals that are kept
 _ABSENT = ": cannot open shared object file: No such file or directory"
 _TLS = "static TLS block"
+
+
+class Refusal(NamedTuple):
+    """A load that the loader has refused."""
+
+    message: str  # by the loader
+    path: str  # what was to be loaded
+    name: str | None  # the extension module, None for a library
+    place: UserLine | None  # that asked for it
+    where: str
+    is_carried: bool = False  # an error of ours was raised that says it
+    finding: Finding | None = None  # what cannot be told later
 
 
 class ExtensionDetector:
@@ -61,10 +75,14 @@ class ExtensionDetector:
             return
         # The loader names the file of a library that was found by its name.
         path = library if os.sep in library else message.partition(": ")[0]
-        if os.sep in path or _TLS in message:
-            from cudaguard.features.extensions.refusals import library_refused
+        if _TLS in message:
+            from cudaguard.features.extensions.refusals import no_static_tls
 
-            self._keep(library_refused(path, message))
+            frame = caller_frame()
+            finding = no_static_tls(message, describe(frame))
+            self._keep(_refusal(message, path, None, frame)._replace(finding=finding))
+        elif library and os.sep in path:  # of an extension `refused` hears
+            self._keep(_refusal(message, path, None, frame_outside_of("torch")))
 
     def refused(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
         """Return an error that says why an extension was refused, in mode `strict`."""
@@ -72,19 +90,30 @@ class ExtensionDetector:
         is_known = str(error) in self._kept and not is_carried  # tried again
         if is_known or not sys.platform.startswith(("linux", "win32")):
             return None
-        try:
-            from cudaguard.features.extensions.refusals import extension_refused
-        except own_errors(ImportError):  # a Python without ctypes has nothing to look with
+        if error.path != spec.origin:  # not the loader's: it was mapped, and says so itself
             return None
-        found = extension_refused(spec, error)
-        if found is None or any(map(self._core.reporter.is_told_about, found[0].missing)):
-            return None
-        self._keep(found[0]._replace(is_carried=is_carried))
-        return found[1] if is_carried else None
+        refusal = _refusal(str(error), spec.origin or "", error.name or spec.name, caller_frame())
+        raised = None
+        if is_carried:
+            finding, raised = self._look_into(refusal)
+            if finding is None:
+                return None
+            refusal = refusal._replace(is_carried=True, finding=finding)
+        self._keep(refusal)
+        return raised
 
-    def _keep(self, refusal: Refusal | None) -> None:
-        if refusal is None:
-            return
+    def _look_into(self, refusal: Refusal) -> tuple[Finding | None, ImportError | None]:
+        """Return why a load was refused; None if that is unknown, or was told of a library."""
+        try:
+            from cudaguard.features.extensions.refusals import looked_into
+        except own_errors(ImportError):  # a Python without ctypes has nothing to look with
+            return None, None
+        found = looked_into(refusal.message, refusal.path, refusal.name, refusal.where)
+        if found is None or any(map(self._core.reporter.is_told_about, found[1])):
+            return None, None
+        return found[0], found[2]
+
+    def _keep(self, refusal: Refusal) -> None:
         self._kept[refusal.message] = refusal
         while len(self._kept) > _MOST:
             self._kept.pop(next(iter(self._kept)), None)
@@ -113,13 +142,22 @@ class ExtensionDetector:
 
     def _tell_quoted(self, texts: str, consequence: str = "") -> None:
         for message in [message for message in list(self._kept) if message in texts]:
-            _, finding, place, _, is_carried = self._kept.pop(message)
+            refusal = self._kept.pop(message)
+            finding = refusal.finding or self._look_into(refusal)[0]
+            if finding is None:
+                continue
             finding = finding.replace(consequence=consequence or finding.consequence)
             try:
-                self._core.reporter.found(finding, place, carried_by_error=is_carried)
+                self._core.reporter.found(
+                    finding, refusal.place, carried_by_error=refusal.is_carried
+                )
             except ON_PURPOSE as warning:  # the program's own error is the one to be raised
                 print_instead(warning)
 
     def forget(self) -> None:
         """Forget them."""
         self._kept.clear()
+
+
+def _refusal(message: str, path: str, name: str | None, frame: FrameType | None) -> Refusal:
+    return Refusal(message, path, name, frame and UserLine(frame), describe(frame))

@@ -29,6 +29,8 @@ _OWNERS = (
     # The driver's: see CG864. NCCL and musl's loader try others that need not be there.
     ("", re.compile(r"(?:lib)?(?:cuda|nvidia-ml|nvcu\w{2,5}|nvml|nccl-\w{1,9})\.|ld-linux")),
 )  # fmt: skip
+# Into which torch 1.9 to 1.13 divided one of its own.
+_SPLIT = re.compile(r"(?:lib)?torch_cuda_(?:cu|cpp)\.")
 
 
 def of_library(id: str, known: KnownError, match: re.Match[str]) -> Finding | None:
@@ -38,47 +40,23 @@ def of_library(id: str, known: KnownError, match: re.Match[str]) -> Finding | No
     usual = "CG868" if owners.wheel_of(soname) else "CG702"
     if next((owner for owner, names in _OWNERS if names.match(library)), usual) != id:
         return None
-    if id == "CG868":
-        return _of_nvidia(known, library, soname)
-    return known.with_words(library=library, remedy=_remedy(library))
-
-
-def _of_nvidia(known: KnownError, library: str, soname: str) -> Finding:
-    cuda, (stem, _, number) = owners.cuda_of(soname), soname.partition(".so.")
-    if cuda:
-        why = f"what needs it was built for CUDA {cuda}"
-    elif number and number[0] not in "01":
-        why = f"what needs it was built for version {number.partition('.')[0]} of {stem}"
-    else:
-        why = "what needs it has no copy of its own"
-    package = owners.requirement_of(soname)
-    if not package:
-        remedy = "install a build for the CUDA of torch.version.cuda: for this one is no package"
-        return known.with_words(library=library, why=why).replace(remedy=remedy, command="")
-    other = "" if cuda or "-cu12" not in package else " (-cu13 or -cu11 for another CUDA)"
-    found = known.with_words(library=library, why=why, package=shlex.quote(package), other=other)
-    if library != soname:  # of Windows, or as jax says it of one that is missing or too old
-        first = "start without LD_LIBRARY_PATH, where an older copy may be (unset LD_LIBRARY_PATH)"
-        if library.endswith(".dll"):
-            first = "import torch first if it was built for that CUDA, or have its folder in PATH"
-        return found.replace(remedy=f"{first}; else install the package that has it: {package}")
-    return found
-
-
-def _remedy(library: str) -> str:
-    """Return what to do for a library that is none of owners.NVIDIA's or torch's."""
-    if library.startswith("libpython"):
-        return (
-            'name the folder that has it in LD_LIBRARY_PATH (python -c "import sysconfig; '
-            "print(sysconfig.get_config_var('LIBDIR'))\"), or install it (Debian, Ubuntu: apt-get "
-            f"install {library.partition('.so')[0]})"
-        )
-    package = owners.debian_package_of(library)
-    if package:
-        wanted = f"the FFmpeg that has {library}" if package == owners.FFMPEG else "it"
-        return f"install {wanted} (Debian, Ubuntu: apt-get install {package})"
-    where = "install the package that has it (apt-file search, conda search)"
-    return f"{where}, or a build of the program that includes it"
+    stem, _, number = soname.partition(".so.")
+    cuda, package = owners.cuda_of(soname), owners.requirement_of(soname)
+    debian = owners.debian_package_of(library)
+    # Where a program says it in words, as jax does, the library may also be there and too old.
+    said = "dll" if library.endswith(".dll") else "file" if library == soname else "spoken"
+    words = {
+        "cuda": cuda,
+        "major": "" if cuda or number[:1] in ("", "0", "1") else number.partition(".")[0],
+        "package": package and shlex.quote(package),
+        said if package else "none": library,
+        "other": " (-cu13 or -cu11 for another CUDA)" if not cuda and "-cu12" in package else "",
+        "gone": library if _SPLIT.match(library) else "",
+        "python": library.partition(".so")[0] if library.startswith("libpython") else "",
+        "ffmpeg" if debian == owners.FFMPEG else "debian": debian,
+    }
+    words = {name: word for name, word in words.items() if word}
+    return known.with_words(library=library, stem=stem, **words)
 
 
 _SONAME = re.compile(r"\blib[\w+-]{1,60}\.so(?:\.\d+)*")
@@ -140,36 +118,10 @@ def of_symbol(id: str, known: KnownError, match: re.Match[str]) -> Finding | Non
     if wanted != id:
         return None
     package = _PACKAGE.search(needer)
-    named = f" {package[1]}" if package else ", with its name"
-    found, remedy = known.with_words(**words, package=named), ""
-    if id == OLDER_COPY and owner.kind != owners.NVIDIA:
-        remedy = f"import the package with the newer {words['owner']} first (cudaguard bisect finds"
-        remedy += " the order), or take both from one source: all from conda, or all from pip"
-        found = found.replace(command="cudaguard doctor --only CG903")
-    elif id == OLDER_COPY:
-        wheel = owners.requirement_of(version)
-        if wheel and not _OF_WHEELS.match(os.path.basename(needer)):  # it may want a newer one
-            newer = f"else update it (pip install -U {wheel}), or install an older build of "
-            newer += package[1] if package else "what needs it"
-            remedy = f"{found.remedy.partition('; else')[0]}; {newer}"
-        if owner.library == "libnccl":
-            found = found.replace(command="cudaguard doctor --only CG905")
-    elif id == NO_OWNER and "itself" in words["why"]:
-        remedy = "install it again, with the libraries that belong to it, all of one version: "
-        remedy += f"pip install --force-reinstall --no-cache-dir{named}"
-    elif id == NO_OWNER and "torch_extensions" in needer:  # built when it was first used
-        folder = shlex.quote(os.path.dirname(needer))
-        remedy = f"delete what another version has built (rm -r {folder}), and start again"
-    elif id == NO_OWNER and owner != owners.NOBODY:
-        remedy = f"install {owner.title} of the version that is needed, or build the package again"
-    elif id == NO_OWNER and not (needer and _is_extension(needer)) and "cuda" not in name:
-        space, colons, _ = words["symbol"].partition("::")
-        remedy = "find out which library should define it, and which file of it is loaded"
-        if colons and space not in ("std", "boost") and space not in needer:
-            remedy = f"install {space} of the version (image) that {words['needer']} was built for"
-    file = shlex.quote(needer) if needer else "FILE"
-    command = found.command.replace("FILE", file)
-    return found.replace(command=command, remedy=remedy or found.remedy)
+    words["package"] = f" {package[1]}" if package else ", with its name"
+    words["user"] = package[1] if package else "what needs it"
+    words["path"] = shlex.quote(needer) if needer else "FILE"
+    return known.with_words(**words)
 
 
 def _judged(needer: str, name: str, version: str, owner: NameOwner) -> tuple[str, dict[str, str]]:
@@ -188,25 +140,32 @@ def _judged(needer: str, name: str, version: str, owner: NameOwner) -> tuple[str
         return OTHER_CUDA, {**words, "symbol": name, "owner": owner.title, group: name}
     if version or (owner != owners.NOBODY and not _is_extension(needer)):
         # An extension may not be linked to that library at all, unless it names the version.
-        title = owner.title or version
+        title, wheel = owner.title or version, owners.requirement_of(version)
         file = version or (f"{owner.library}.so" if is_nvidias else f"copy of {title}")
         # With a version the loader asked for that file.
-        gets = "gets" if version else "probably gets"
-        return OLDER_COPY, {**words, "owner": title, "file": file, "gets": gets}
+        words.update(owner=title, file=file, gets="gets" if version else "probably gets")
+        if owner.library == "libnccl":
+            words["nccl"] = title
+        if not is_nvidias:
+            words["foreign"] = title
+        elif wheel and not _OF_WHEELS.match(os.path.basename(needer)):  # it may want a newer one
+            words["wheel"] = wheel
+        return OLDER_COPY, words
     if is_nvidias:
-        why = f"the extension was built for another CUDA, or without linking {owner.library}"
-        return OTHER_CUDA, {**words, "symbol": name, "owner": owner.title, "why": why}
-    package = _PACKAGE.search(needer)
+        return OTHER_CUDA, {**words, "symbol": name, "owner": owner.title, "link": owner.library}
+    package, (space, colons, _) = _PACKAGE.search(needer), words["symbol"].partition("::")
     if package and f"{len(package[1])}{package[1]}" in name:
-        why = f"it is of {package[1]} itself, whose files are probably of two versions"
+        words["itself"] = package[1]
     elif owner != owners.NOBODY:
-        why = f"it was not linked with {owner.title}, or an older one is used"
+        words["title"] = owner.title
     elif needer and (_is_extension(needer) or "cuda" in name):
-        why = "it was probably linked without the object file that has it. A build without nvcc "
-        why += "leaves out CUDA sources"
-    else:
-        why = "another version of a library that it needs was loaded first, or it wants another"
-    return NO_OWNER, {**words, "why": why}
+        words["object"] = name
+    elif "cuda" not in name:
+        is_others = colons and space not in ("std", "boost") and space not in needer
+        words["space" if is_others else "unknown"] = space
+    if "torch_extensions" in needer:  # built when it was first used
+        words["cached"] = shlex.quote(os.path.dirname(needer))
+    return NO_OWNER, words
 
 
 def _is_extension(path: str) -> bool:

@@ -9,16 +9,14 @@ from cudaguard.elf.reader import read_elf
 from cudaguard.errors import ExtensionError
 from cudaguard.features.extensions import findings
 from cudaguard.files import os
-from cudaguard.hooks.caller import UserLine, caller_frame, describe, frame_outside_of
-from cudaguard.model import TYPE_CHECKING, NamedTuple
+from cudaguard.hooks.caller import caller_frame, describe
+from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.extensions import OF_TORCH, check_of_forecast
 
 if TYPE_CHECKING:
-    from importlib.machinery import ModuleSpec
     from types import FrameType
 
     from cudaguard.core.findings import Finding
-    from cudaguard.elf.forecast import ExtensionCheck
 
 NO_STATIC_TLS = ": cannot allocate memory in static TLS block"
 _THERE_AT_START = ("libc.so.", "ld-")  # what these want is set aside besides
@@ -47,46 +45,27 @@ def refuse_truncated(
     return findings.truncated(check, describe(frame)), error, frame
 
 
-class Refusal(NamedTuple):
-    """Report of a load that the loader has refused."""
+def looked_into(
+    message: str, path: str, name: str | None, where: str
+) -> tuple[Finding, tuple[str, ...], ExtensionError] | None:
+    """Return why a load was refused, the libraries that are missing, and an error that says so.
 
-    message: str  # by the loader
-    finding: Finding
-    place: UserLine | None  # that asked for it
-    missing: tuple[str, ...] = ()  # libraries that were not found
-    is_carried: bool = False  # an error of ours was raised that says it
-
-
-def extension_refused(spec: ModuleSpec, error: ImportError) -> tuple[Refusal, ImportError] | None:
-    """Return why the loader has refused an extension, and an error that says so."""
-    if error.path != spec.origin:  # not the loader's: it was mapped, and says so itself
-        return None
-    message = str(error)
-    check = _check_by_message(spec.origin or "", message)
-    if check is None:
-        return None
-    refusal = _refusal(check, message, caller_frame(), is_import=True)
-    text = findings.error_text(check, message)
-    return refusal, ExtensionError(text, name=error.name, path=error.path)
-
-
-def library_refused(path: str, message: str) -> Refusal | None:
-    """Return why a library was not loaded by its path.
-
-    Of one that is no extension for torch only what is certain: who has its functions is unknown.
+    Of a library, which has no `name`, and is none for torch, only what is certain: who has its
+    functions is unknown.
     """
-    if NO_STATIC_TLS in message:
-        return _no_static_tls(message)
-    check = _check_by_message(path, message)
-    if check is None:
+    found = _as_in_message(forecast(path), message)
+    check = check_of_forecast(found) if found is not None else None
+    if check is None or check.ok is not False:
         return None
-    is_for_torch = not OF_TORCH.isdisjoint(read_elf(path).needed)
-    if not is_for_torch and check.cause not in _CERTAIN:
+    is_known = name is not None or not OF_TORCH.isdisjoint(read_elf(path).needed)
+    if not is_known and check.cause not in _CERTAIN:
         return None
-    return _refusal(check, message, frame_outside_of("torch"), is_import=False)
+    finding = findings.not_loaded(check, message, where, is_import=name is not None)
+    error = ExtensionError(findings.error_text(check, message), name=name, path=path)
+    return finding, tuple(check.missing_libraries), error
 
 
-def _no_static_tls(message: str) -> Refusal:
+def no_static_tls(message: str, where: str) -> Finding:
     """Return who has taken the static TLS that a library was refused for want of.
 
     A process sets aside a fixed number of bytes for the thread-local variables of libraries that
@@ -94,27 +73,12 @@ def _no_static_tls(message: str) -> Refusal:
     allocators). Who comes last gets nothing, so the order of imports decides. The error names the
     library only. Source: ``elf/dl-reloc.c`` of glibc (``_dl_try_allocate_static_tls``).
     """
-    library, frame = message.partition(NO_STATIC_TLS)[0], caller_frame()
+    library = message.partition(NO_STATIC_TLS)[0]
     files = (f for f in mapped_files() if not os.path.basename(f).startswith(_THERE_AT_START))
     users = sorted(((static_tls_of(file), file) for file in files), reverse=True)
-    finding = findings.no_room(
-        library, static_tls_of(library), [user for user in users if user[0]], describe(frame)
+    return findings.no_room(
+        library, static_tls_of(library), [user for user in users if user[0]], where
     )
-    return Refusal(message, finding, None if frame is None else UserLine(frame))
-
-
-def _check_by_message(path: str, message: str) -> ExtensionCheck | None:
-    found = _as_in_message(forecast(path), message)
-    check = check_of_forecast(found) if found is not None else None
-    return check if check is not None and check.ok is False else None
-
-
-def _refusal(
-    check: ExtensionCheck, message: str, frame: FrameType | None, *, is_import: bool
-) -> Refusal:
-    finding = findings.not_loaded(check, message, describe(frame), is_import=is_import)
-    place = None if frame is None else UserLine(frame)
-    return Refusal(message, finding, place, tuple(check.missing_libraries))
 
 
 def _as_in_message(found: Forecast, message: str) -> Forecast | None:

@@ -7,11 +7,11 @@ from cudaguard.core.known_errors import Explainer, known_in
 from cudaguard.features.gpu_architectures import findings as wording
 from cudaguard.features.gpu_architectures.detector import code_of, look_at_torch
 from cudaguard.features.gpu_architectures.policy import code_for, dotted
+from cudaguard.features.gpu_architectures.repair import mapped_copies
 from cudaguard.files import own_errors
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.child import try_imports
 from cudaguard.system.driver import Driver
-from cudaguard.system.torch_build import mapped_copies
 
 if TYPE_CHECKING:
     from typing import Any

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.core.findings import Finding
     from cudaguard.elf.library_facts import GpuCode
-    from cudaguard.features.gpu_architectures.policy import Pair, Torch
-    from cudaguard.system.torch_build import Nvrtc
+    from cudaguard.features.gpu_architectures.policy import Nvrtc, Pair, Torch
 
 _QUEUED = "torch.cuda: looks at the architectures of GPUs when it initializes CUDA"
 
@@ -100,8 +99,9 @@ def look_at_torch() -> Iterator[Finding]:
     torch = sys.modules.get("torch")
     flags = peek(peek(torch, "_C"), "_cuda_getArchFlags")
     from cudaguard.features.gpu_architectures.policy import Torch
+    from cudaguard.features.gpu_architectures.repair import copy_for
     from cudaguard.system.driver import Driver
-    from cudaguard.system.torch_build import copy_for, folder_of
+    from cudaguard.system.torch_build import folder_of
 
     # A driver of our own: this may be a forked process, in which torch has just initialized CUDA.
     devices = Driver().capabilities() if flags is not None else ()

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from cudaguard.elf.library_facts import GpuCode
-    from cudaguard.features.gpu_architectures.policy import Pair, Torch
-    from cudaguard.system.torch_build import Nvrtc
+    from cudaguard.features.gpu_architectures.policy import Nvrtc, Pair, Torch
 
 _FAILS = "no kernel image is available for execution on the device"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from cudaguard.files import os
 from cudaguard.model import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -69,6 +70,24 @@ class Torch(NamedTuple):
 
     release: str  # as it says itself, 2.6.0+cu124
     flags: tuple[str, ...]  # what it has code for: sm_80, compute_90; empty if not known
+
+
+class Nvrtc(NamedTuple):
+    """A copy of NVRTC."""
+
+    path: str
+    name: str  # what it is asked for by: ``libnvrtc.so.12``
+    # The release of CUDA that it belongs to, as in (12, 8); None if not known
+    release: tuple[int, int] | None
+
+    def with_builtins(self) -> tuple[str, ...]:
+        """Return its file, and the library beside it that it opens when it compiles.
+
+        That of CUDA 13.0's wheel does not look there, and fails unless somebody has opened it.
+        """
+        major, minor = self.release or (0, 0)
+        builtins = os.path.join(os.path.dirname(self.path), f"libnvrtc-builtins.so.{major}.{minor}")
+        return tuple(filter(os.path.exists, (self.path, builtins)))
 
 
 def architecture(device: Pair) -> int:

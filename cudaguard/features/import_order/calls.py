@@ -15,14 +15,13 @@ from cudaguard.core.replace import FunctionStandIn
 from cudaguard.core.rule import actions_of, texts_of
 from cudaguard.files import os, own_errors
 from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
-from cudaguard.hooks.caller import caller_frame, describe, frame_outside_of, hide_frame
+from cudaguard.hooks.caller import describe, frame_outside_of, hide_frame
 from cudaguard.model import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from cudaguard.core.dispatch import Dispatch
     from cudaguard.core.repairs import Request
 
     # Of the arguments of a call: True if it was the one.
@@ -140,32 +139,3 @@ def _tell(request: Request, action: Mapping[str, Any], *_: object) -> bool:
         )
         request.tell(WouldDo(finding), frame)
     return True
-
-
-# --- LD_LIBRARY_PATH that was set in the running process, where it has no effect ------------------
-
-_SEARCH_PATH = "LD_LIBRARY_PATH"
-
-
-class SearchPathDetector:
-    """Tells of libraries that lie in a folder which was added too late."""
-
-    def __init__(self, core: Dispatch) -> None:
-        self._core = core
-
-    def not_found(self, missing: str) -> None:
-        """Look why a library was not found, as the loader names it."""
-        if os.sep in missing:  # a path: the variable has no part in that
-            return
-        from cudaguard.elf.process import at_start
-
-        said = os.environ.get(_SEARCH_PATH, "")
-        read = at_start(_SEARCH_PATH).split(":") if said else []
-        late = [folder for folder in said.split(":") if folder and folder not in read]
-        name = os.path.basename(missing)
-        found = next((f for f in late if os.path.exists(os.path.join(f, name))), None)
-        if found is not None:
-            from cudaguard.features.import_order.findings import search_path_too_late
-
-            frame = caller_frame()
-            self._core.reporter.found(search_path_too_late(name, found, describe(frame)), frame)

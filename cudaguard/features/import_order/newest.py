@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.repairs import Done
+from cudaguard.core.repairs import MISSED, Done
 from cudaguard.files import names_in, os
+from cudaguard.hooks.caller import caller_frame, describe
 from cudaguard.model import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from cudaguard.core.dispatch import Dispatch
     from cudaguard.core.repairs import Outcome, Request
 
 
@@ -45,6 +47,27 @@ def preload_newest(request: Request, soname: str = "") -> Iterator[Outcome]:
         file = newer_in_environment(soname, [*dict.fromkeys(files)], path)
         if file and open_all((file,))[0]:
             yield Done(file, f"loaded before {request.name}, as the newest copy")
+
+
+def preload_hidden(request: Request) -> Iterator[Outcome]:
+    """Open libraries of packages of which a folder of ``LD_LIBRARY_PATH`` has an older file."""
+    from cudaguard.system.newer_copies import hidden_by_older
+
+    hidden = [file for pattern in request.values for file in hidden_by_older(pattern)]
+    if hidden:
+        from cudaguard.features.import_order.repair import opened_first
+        from cudaguard.system.preload import not_mapped
+
+        yield from opened_first(request, not_mapped(hidden))
+
+
+def check_hidden(request: Request) -> Iterator[Outcome]:
+    """Yield MISSED if such an older file may be in the process already."""
+    from cudaguard.system.newer_copies import hidden_by_older
+    from cudaguard.system.preload import is_mapped
+
+    if not all(is_mapped(file) for pattern in request.values for file in hidden_by_older(pattern)):
+        yield MISSED  # type: ignore[misc]  # a word of this moment alone
 
 
 def preload_needed(request: Request, soname: str) -> Iterator[Outcome]:
@@ -94,3 +117,32 @@ def _may_lead_to(soname: str, library: str) -> bool:
 def _below(folder: str, start: str) -> list[str]:
     """Return the files in a folder whose names begin so."""
     return [f"{folder}/{name}" for name in names_in(folder) if name.startswith(start)]
+
+
+# --- LD_LIBRARY_PATH that was set in the running process, where it has no effect ------------------
+
+_SEARCH_PATH = "LD_LIBRARY_PATH"
+
+
+class SearchPathDetector:
+    """Tells of libraries that lie in a folder which was added too late."""
+
+    def __init__(self, core: Dispatch) -> None:
+        self._core = core
+
+    def not_found(self, missing: str) -> None:
+        """Look why a library was not found, as the loader names it."""
+        if os.sep in missing:  # a path: the variable has no part in that
+            return
+        from cudaguard.elf.process import at_start
+
+        said = os.environ.get(_SEARCH_PATH, "")
+        read = at_start(_SEARCH_PATH).split(":") if said else []
+        late = [folder for folder in said.split(":") if folder and folder not in read]
+        name = os.path.basename(missing)
+        found = next((f for f in late if os.path.exists(os.path.join(f, name))), None)
+        if found is not None:
+            from cudaguard.features.import_order.findings import search_path_too_late
+
+            frame = caller_frame()
+            self._core.reporter.found(search_path_too_late(name, found, describe(frame)), frame)

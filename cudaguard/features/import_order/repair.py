@@ -5,12 +5,8 @@ from __future__ import annotations
 import sys
 from functools import partial
 
-from cudaguard.core.findings import not_preloaded, prerequisite_failed
-from cudaguard.core.import_plan import upcoming
-from cudaguard.core.prerequisites import import_first, is_installed
 from cudaguard.core.repairs import MISSED, Done, Refused, WouldDo
 from cudaguard.core.rule import actions_of, values_of
-from cudaguard.features.import_order import calls, findings
 from cudaguard.files import LARGEST, os, own_errors, read_bytes
 from cudaguard.hooks.caller import caller_frame, is_between, is_outermost, module_of, own_blocks
 from cudaguard.model import TYPE_CHECKING
@@ -29,13 +25,16 @@ _BUNDLED = ".libs"  # where auditwheel puts what a wheel brings along
 def preload(request: Request) -> Iterator[Outcome]:
     """Open what a rule wants opened before a module; only tell of it if that is not permitted."""
     files = [file for action in _at_import(request.rule) for file in _wanted(action)]
-    yield from _opened(request, tuple(dict.fromkeys(files)))
+    yield from opened_first(request, tuple(dict.fromkeys(files)))
 
 
-def _opened(request: Request, files: tuple[str, ...]) -> Iterator[Outcome]:
+def opened_first(request: Request, files: tuple[str, ...]) -> Iterator[Outcome]:
+    """Open some files before a module; only tell of it if that is not permitted."""
     if not files:
         return
     if not request.permit.acts:
+        from cudaguard.features.import_order import findings
+
         yield WouldDo(findings.left_to_chance(request.rule, request.name, files, request.where))
         return
     from cudaguard.system.preload import open_all
@@ -44,11 +43,15 @@ def _opened(request: Request, files: tuple[str, ...]) -> Iterator[Outcome]:
     for file in opened:
         yield Done(file, f"loaded before {request.name}")
     if error is not None:
+        from cudaguard.core.findings import not_preloaded
+
         yield Refused(not_preloaded(request.rule, request.name, error), cause=error)
 
 
 def preload_at_call(request: Request) -> None:
     """Open what a library needs once the program makes the call that loads that library."""
+    from cudaguard.features.import_order import calls
+
     for action in actions_of(request.rule, "preload"):
         if "at" in action:
             calls.watch_calls(request, action["at"], partial(_open_at_call, request, action))
@@ -60,7 +63,7 @@ def _open_at_call(
     name = action.get("naming")
     if name is not None and not _names((*args, *kwargs.values()), name):
         return False
-    for outcome in _opened(request, _wanted(action)):
+    for outcome in opened_first(request, _wanted(action)):
         request.tell(outcome)
     return True
 
@@ -104,6 +107,7 @@ def preload_static_tls(request: Request) -> Iterator[Outcome]:
     """
     if not request.permit.acts:  # nothing is known to fail yet
         return
+    from cudaguard.core.import_plan import upcoming
     from cudaguard.elf.library_facts import static_tls_of
     from cudaguard.system.preload import all_installed, not_mapped, open_all
 
@@ -131,10 +135,11 @@ def _modules_of(file: str) -> frozenset[str]:
 
 def check_already_loaded(request: Request) -> Iterator[Outcome]:
     """Yield MISSED if a library that the rule wants first is not the one in the process."""
-    from cudaguard.system.preload import is_mapped
+    from cudaguard.system.preload import installed_files, is_mapped
 
     actions = _at_import(request.rule)
-    files = [file for action in actions if names_file(action) for file in installed_for(action)]
+    named = (action["preload"] for action in actions if names_file(action))
+    files = [file for pattern in named for file in installed_files(pattern)]
     needs = (action for action in actions if not names_file(action))
     if any(not is_mapped(file) for file in files) or any(map(_wanted, needs)):
         yield MISSED  # type: ignore[misc]  # a word of this moment alone
@@ -146,15 +151,21 @@ def _at_import(rule: Rule) -> list[Mapping[str, Any]]:
 
 def names_file(action: Mapping[str, Any]) -> bool:
     """Return True if it names the library to be opened, and False for what is looked for."""
-    return "/" in action["preload"] and not action.get("dependencies")
+    return "/" in action.get("preload", "") and not action.get("dependencies")
 
 
 def _wanted(action: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the files that an action would have opened."""
-    from cudaguard.system.preload import has_driver, not_mapped, unfound, unmet_needs
+    from cudaguard.system.preload import (
+        has_driver,
+        installed_files,
+        not_mapped,
+        unfound,
+        unmet_needs,
+    )
 
     if names_file(action):
-        return not_mapped(installed_for(action))
+        return not_mapped(installed_files(action["preload"]))
     # Without a driver a plug-in that cannot be loaded is the lesser evil: some crash when they are.
     if not has_driver():
         return ()
@@ -162,20 +173,15 @@ def _wanted(action: Mapping[str, Any]) -> tuple[str, ...]:
     return unmet_needs(library) if action.get("dependencies") else unfound(library)
 
 
-def installed_for(action: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the files that an action opens; none where no older one would be found."""
-    from cudaguard.system.newer_copies import finds_older
-    from cudaguard.system.preload import installed_files
-
-    files = installed_files(action["preload"])
-    return files if not action.get("if_older") or any(map(finds_older, files)) else ()
-
-
 # --- a module that has the libraries which an extension names -------------------------------------
 
 
 def import_provider(request: Request, needed: tuple[str, ...]) -> Iterator[Outcome]:
     """Import the module that has the libraries which an extension names."""
+    from cudaguard.core.findings import prerequisite_failed
+    from cudaguard.core.prerequisites import import_first, is_installed
+    from cudaguard.features.import_order import findings
+
     rule, provider = request.rule, request.rule.watch[0]
     if not request.permit.acts:
         for library in needed if is_installed(provider) else ():

@@ -214,9 +214,9 @@ RULES: tuple[Rule, ...] = (
         id="CG035",
         title="torch takes parts of another cuDNN from LD_LIBRARY_PATH",
         watch=("torch",),
-        when={"platform": "linux", "dists": {"torch": ">=2.2"}, "env": {"LD_LIBRARY_PATH": True}},
+        when={"platform": "linux", "env": {"LD_LIBRARY_PATH": True}},
         # Nothing where cuDNN does not come from such a package, or where the other is newer.
-        actions=({"preload": "nvidia/cudnn/lib/libcudnn*.so.[89]", "if_older": True},),
+        actions=({"preload_hidden": "nvidia/cudnn/lib/libcudnn*.so.[89]"},),
         why="torch uses parts of two cuDNN versions, because libcudnn searches LD_LIBRARY_PATH "
         "first. It fails with 'Could not load symbol cudnnGetLibConfig' or "
         "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH. Removing that folder from LD_LIBRARY_PATH is "
@@ -256,8 +256,7 @@ VERBS = (
       "a call.",
       {"before": "repair:preload", "late": "repair:check_already_loaded",
        "after": "repair:preload_at_call"},
-      (Parameter("if_older", "switch", True, False),
-       Parameter("dependencies", "switch", True, False),
+      (Parameter("dependencies", "switch", True, False),
        Parameter("at", "function", "InferenceSession", False),
        Parameter("naming", "text", "CUDAExecutionProvider", False))),
     Verb("check_call", "function", "SimulationApp",
@@ -268,9 +267,10 @@ VERBS = (
 )  # fmt: skip
 REPAIRS = {
     "preload_newest": {"before": "newest:preload_newest", "first": "newest:preload_newest"},
+    "preload_hidden": {"before": "newest:preload_hidden", "late": "newest:check_hidden"},
     "fetch_installed": {"lacking": "repair:load_installed"},
     "preload_needed": {"choosing": "newest:preload_needed"},
     "preload_static_tls": {"before": "repair:preload_static_tls"},
 }
 CATEGORY = "ImportOrderWarning"
-DETECTORS = {"calls:SearchPathDetector": ()}
+DETECTORS = {"newest:SearchPathDetector": ()}

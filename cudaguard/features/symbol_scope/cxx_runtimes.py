@@ -95,7 +95,6 @@ class RuntimeDetector:
         Return the one that is mapped, for a second file of it that a program opens. One that a
         package brings under another name is mapped as its own.
         """
-        from cudaguard.features.symbol_scope.findings import STATIC_RUNTIME
         from cudaguard.system.preload import open_all
 
         if not uses_glibc():
@@ -109,6 +108,8 @@ class RuntimeDetector:
         except own_errors(OSError, AttributeError, ImportError):  # the loader has its own words
             return None
         if runtime and open_all((runtime,))[0]:
+            from cudaguard.features.symbol_scope.findings import STATIC_RUNTIME
+
             how = _UNBOUND.format(os.path.basename(library))
             self._core.reporter.repaired(STATIC_RUNTIME.id, "first_runtime", runtime, how)
         return None

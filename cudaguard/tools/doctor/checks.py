@@ -12,7 +12,7 @@ from cudaguard.config import CONFIG_VARIABLE, read_environment
 from cudaguard.core import decide
 from cudaguard.core.checks import Check, Skipped
 from cudaguard.core.findings import Kind, listed
-from cudaguard.core.rule import INSTALL, REPAIRING, install_call
+from cudaguard.core.rule import INSTALL, REPAIRING, install_call, values_of
 from cudaguard.core.rule_check import scan_plugins
 from cudaguard.core.settings import checked_file
 from cudaguard.core.table import table
@@ -20,10 +20,11 @@ from cudaguard.errors import ConfigError, RuleError
 from cudaguard.features.gpu_architectures.checks import ending_words, machine_by_child
 from cudaguard.features.gpu_architectures.detector import findings_of
 from cudaguard.features.gpu_architectures.policy import Torch
+from cudaguard.features.gpu_architectures.repair import copy_for
 from cudaguard.model import MODE_VARIABLE, MODES, TYPE_CHECKING
 from cudaguard.system.child import end_children, try_imports
 from cudaguard.system.processes import cores
-from cudaguard.system.torch_build import architectures, copy_for, folder_of, look_around
+from cudaguard.system.torch_build import architectures, folder_of, look_around
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,6 +106,7 @@ def unusable_setting(problem: str, file: str = "") -> Finding:
 # --- CG901 and CG909: the guard's rules about what is installed, and its settings -----------------
 
 START_FILE = "cudaguard.pth"
+_HIDDEN = "preload_hidden"
 
 
 def check_rules(site: Site) -> Result:
@@ -120,7 +122,7 @@ def check_rules(site: Site) -> Result:
         is_on = rule.id in active
         versions = decide.named_versions(rule, site.version)
         # What is only looked at when the program calls it is no fault of what is installed.
-        if versions or not (install_call(rule) or rule.actions):
+        if versions or values_of(rule, _HIDDEN) or not (install_call(rule) or rule.actions):
             findings.append(local_fault(rule, versions, is_on=is_on, is_guarded=is_guarded))
         elif is_on:
             general.append(rule)
@@ -154,10 +156,13 @@ def applying_here(site: Site) -> list[Rule]:
 
 def _has_work(rule: Rule) -> bool:
     """Return False if all that a rule would do is to open files, and there is none to open."""
-    from cudaguard.features.import_order.repair import installed_for, names_file
+    from cudaguard.features.import_order.repair import names_file
+    from cudaguard.system.newer_copies import hidden_by_older
+    from cudaguard.system.preload import installed_files
 
-    opens = (action for action in rule.actions if "preload" in action and names_file(action))
-    return sum(not installed_for(action) for action in opens) < max(1, len(rule.actions))
+    opens = (action["preload"] for action in rule.actions if names_file(action))
+    found = [*map(installed_files, opens), *map(hidden_by_older, values_of(rule, _HIDDEN))]
+    return sum(not files for files in found) < max(1, len(rule.actions))
 
 
 def check_settings(site: Site) -> Result:

@@ -88,7 +88,7 @@ class MadeUp(Program):
             SCENE + "import cudaguard.system\n"
             "cudaguard.system.DRIVER_FILES = ('driver',)\n"
             # Nothing of this machine's own.
-            "import cudaguard.system.torch_build\ncudaguard.system.torch_build._TOOLKITS = ()\n",
+            "from cudaguard.features.gpu_architectures import repair\nrepair._TOOLKITS = ()\n",
         )
         child.write("driver", "")
         self.site = child.folder / "site"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cudaguard.features.gpu_architectures import repair
 from cudaguard.system import torch_build
 
 
@@ -13,7 +14,7 @@ def test_release_in_the_name_of_the_file(program):
     real = path.rename(path.with_name("libnvrtc.so.12.4.127"))
     path.symlink_to(real.name)
     (real.parent / "libnvrtc-builtins.so.12.9").touch()  # as in a folder of the system's
-    assert torch_build._copy(str(path)) == (str(real), "libnvrtc.so.12", (12, 4))
+    assert repair._copy(str(path)) == (str(real), "libnvrtc.so.12", (12, 4))
 
 
 @pytest.mark.parametrize("more", ["libnvrtc-builtins.so.12.4", None])
@@ -23,7 +24,7 @@ def test_release_that_is_not_certain(program, more):
         (path.parent / more).touch()
     else:
         (path.parent / "libnvrtc-builtins.so.12.9").unlink()  # only the other variant's is left
-    assert torch_build._copy(str(path)).release is None
+    assert repair._copy(str(path)).release is None
 
 
 def test_folder_for_builds_for_another_machine(program, monkeypatch):
@@ -32,18 +33,18 @@ def test_folder_for_builds_for_another_machine(program, monkeypatch):
     path = program.nvrtc((12, 9), "cuda/targets/sbsa-linux/lib")
     monkeypatch.setenv("CUDA_HOME", str(program.folder / "cuda"))
     monkeypatch.setenv("CONDA_PREFIX", str(program.folder / "conda"))
-    found = {copy.release for copy in torch_build.installed_copies("libnvrtc.so.12")}
+    found = {copy.release for copy in repair.installed_copies("libnvrtc.so.12")}
     assert found == {(12, 8), (12, 9)}
     data = bytearray(path.read_bytes())
     data[18:20] = (243).to_bytes(2, "little")  # RISC-V: nobody's who runs this
     path.write_bytes(data)
-    (copy,) = torch_build.installed_copies("libnvrtc.so.12")
+    (copy,) = repair.installed_copies("libnvrtc.so.12")
     assert copy.release == (12, 8)
 
 
 def test_the_one_of_torch(program):
     program.torch()
-    copy = torch_build.copy_for(str(program.site / "torch"))
+    copy = repair.copy_for(str(program.site / "torch"))
     assert copy.release == (12, 8)
     assert copy.path == str(program.site / "nvidia/cuda_nvrtc/lib/libnvrtc.so.12")
 
@@ -59,11 +60,11 @@ def test_torch_whose_nvrtc_has_a_hash_in_its_name(program):
         folder / "libcaffe2_nvrtc.so", "int f;", "-Wl,--no-as-needed", "-Wl,-rpath,$ORIGIN",
         folder / name,
     )  # fmt: skip
-    copy = torch_build.copy_for(str(program.site / "torch"))
+    copy = repair.copy_for(str(program.site / "torch"))
     assert (copy.name, copy.release) == (name, (11, 3))
     # Another one that is found by the plain name is what torch takes.
     plain = program.compile(folder / "libnvrtc.so.11.2", "int f;", "-Wl,-soname,libnvrtc.so.11.2")
-    assert torch_build.copy_for(str(program.site / "torch")).path == str(plain)
+    assert repair.copy_for(str(program.site / "torch")).path == str(plain)
 
 
 def test_copies_in_the_process_come_first(program):
@@ -74,7 +75,7 @@ def test_copies_in_the_process_come_first(program):
         import ctypes
         ctypes.CDLL({str(newer)!r})
         ctypes.CDLL({str(program.site / "nvidia/cuda_nvrtc/lib/libnvrtc.so.12")!r})
-        from cudaguard.system.torch_build import copy_for, mapped_copies
+        from cudaguard.features.gpu_architectures.repair import copy_for, mapped_copies
         print([copy.release for copy in mapped_copies()])
         print(copy_for({str(program.site / "torch")!r}).release)
         """

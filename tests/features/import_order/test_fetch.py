@@ -269,7 +269,8 @@ def test_library_of_one_package_or_of_several_is_let_be(scene, place):
 def test_older_library_counts_where_the_variable_names_its_folder(compiler, child, tmp_path):
     """One that only the system has is found after the newer one's neighbors."""
     newer = compiler.library("libz.so.1.9.9", "", "-Wl,-soname,libz.so.1")
-    ask = f"from cudaguard.system.newer_copies import finds_older as f; print(f({str(newer)!r}))"
-    for expected in ("False\n", "True\n"):
+    ask = "import sys; from cudaguard.system.newer_copies import hidden_by_older as f\n"
+    ask += f"sys.path[0] = {str(newer.parent)!r}; print(f('libz.so.1*'))"
+    for expected in ("()\n", f"({str(newer)!r},)\n"):
         assert child.python(ask, env={"LD_LIBRARY_PATH": str(tmp_path)}).stdout == expected
         (tmp_path / "libz.so.1.0").write_bytes(newer.read_bytes())
