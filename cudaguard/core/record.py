@@ -11,7 +11,7 @@ import sys
 from atexit import register
 
 from cudaguard import system
-from cudaguard.files import open_to_write, os, own_errors
+from cudaguard.files import names_in, open_to_write, os, own_errors
 from cudaguard.hooks.caller import caller_frame, describe, hide_frame, importing
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import LOCAL, origin_of_file, peek
@@ -208,7 +208,9 @@ class _Children:
     def _begin_fork(self) -> None:
         try:
             self._journal.forget_written()
-            details = {"parent": os.getppid(), "is_fork": True}
+            parent = os.getppid()
+            threads = len(names_in(f"/proc/{parent}/task"))
+            details = {"parent": parent, "is_fork": True, "threads": threads}
             self._journal.note("start", sys.executable, describe(_program_frame()), details)
             self._watch_workers()
             # Unless the program has closed it, and opened another file by that number.

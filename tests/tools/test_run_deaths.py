@@ -427,6 +427,28 @@ def gone(pid):
 
 
 @pytest.mark.incidents
+@pytest.mark.parametrize(
+    ("first", "then", "is_told"),
+    [("begin()", "wait()", True), ("", "wait()", False), ("begin()", "idle.get()", False)],
+)
+def test_fork_that_hangs_without_the_threads_of_its_parent(child, run, first, then, is_told):
+    script = child.write(
+        "fork.py",
+        f"""
+        import ctypes, os, queue, threading, time
+        begin = threading.Thread(target=time.sleep, args=(60,), daemon=True).start
+        wait, idle = ctypes.CDLL(None).pause, queue.Queue()
+        {first}
+        if not os.fork():
+            {then}
+        time.sleep(60)
+        """,
+    )
+    _, text, _ = run(script, options=["--timeout", "2"])
+    said = "was forked without its parent's other threads (1): what waits for one"
+    assert (said in text) is is_told
+
+
 def test_hang_is_ended_with_the_whole_tree_and_told(child, run):
     script = child.write(
         "hang.py",

@@ -19,6 +19,7 @@ from cudaguard.files import read_bytes, write_text
 from cudaguard.files.layout import MOST, Page
 from cudaguard.files.text import printable_data
 from cudaguard.model import TYPE_CHECKING
+from cudaguard.system import STANDARD, origin_of_file
 from cudaguard.system.facts import Facts
 from cudaguard.system.processes import oom_kills, shell_status, signal_name
 from cudaguard.system.source import imports_of_file
@@ -425,6 +426,16 @@ class Report:
 
     def _hints(self) -> list[str]:
         hints = list(self._waits)
+        for pid in self._faults if self._ended.is_late else ():
+            dump, process = self._fault_of(pid), self._processes.get(pid)
+            if dump is None or process is None or process.left <= 0 or not dump.frames:
+                continue
+            if origin_of_file(dump.frames[0][0]) != STANDARD:  # else it waits in Python
+                hints.append(
+                    f"process {pid} was forked without its parent's other threads "
+                    f"({process.left}): what waits for one (OpenMP, JAX, gRPC) hangs; start it by "
+                    "spawn or forkserver, or before those threads begin"
+                )
         for process in self._processes.values() if self._killed else ():
             last = "" if process.rank is None else story_of(self._journal, process.pid).last
             hints += [f"{process_name(process._asdict())} was last seen{last}"] if last else []
