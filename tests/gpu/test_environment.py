@@ -42,9 +42,21 @@ def test_devices_that_are_hidden_in_time(program):
     assert (ran.out, ran.warned) == (["False 0"], [])
 
 
-def test_allocator_that_is_chosen_after_the_import_of_torch(program, torch):
-    if torch.version < (2, 11):
-        pytest.skip("before torch 2.11 some of it is read later, and nothing is said")
+def test_allocator_that_is_configured_before_it_is_used(program):
+    ran = program.run(
+        """
+        cudaguard.install()
+        import torch
+        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+        import torch.nn.functional, torch._inductor.config
+        torch.ones(2, device="cuda")
+        print(torch.cuda.memory._snapshot()["allocator_settings"]["expandable_segments"])
+        """
+    )
+    assert (ran.out, ran.warned) == (["True"], [])
+
+
+def test_allocator_that_is_chosen_after_the_import_of_torch(program):
     ran = program.run(
         """
         cudaguard.install()

@@ -69,10 +69,9 @@ def _has_gpus(bridge: Any) -> bool:
 
 
 CUDA_INIT = Moment("CUDA is initialized")
-_TORCH = Moment("torch is imported", "torch", lambda torch: torch_release(torch) >= (2, 11))
-# Before torch 2.11 its import reads this setting alone.
+# All else is read when the allocator is first used: seen with torch 2.11 and 2.13.
 _BACKEND = Moment(
-    "torch is imported", "torch", lambda torch: (2, 0) <= torch_release(torch) < (2, 11), "backend:"
+    "torch is imported", "torch", lambda torch: torch_release(torch) >= (2, 0), "backend:"
 )
 _TORCH_CUDA = Moment(
     "torch's CUDA is initialized", "torch.cuda", lambda cuda: peek(cuda, "_initialized") is True
@@ -86,7 +85,7 @@ _TENSORFLOW = Moment(
     lambda eager: peek(peek(eager, "_context"), "_initialized") is True,
 )
 _CUPY = Moment("cupy is imported", "cupy")
-_ALLOCATOR = (_TORCH, _BACKEND, _TORCH_CUDA)
+_ALLOCATOR = (_BACKEND, _TORCH_CUDA)
 
 # Variable -> the moments at which it is read, the earliest first. The short list: setting one of
 # these too late is a fault that users make and cannot see.
