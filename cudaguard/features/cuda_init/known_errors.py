@@ -1,7 +1,7 @@
-"""Known errors of libraries in a forked process that uses the CUDA of its parent.
+"""Known errors of CUDA in forked processes, of contexts and of GPU memory.
 
-Source: torch ``torch/cuda/__init__.py``; numba-cuda ``cudadrv/driver.py``; CUDA driver and runtime
-API, error 3; pytorch/pytorch#17357.
+Source: torch ``torch/cuda/__init__.py``, ``c10/cuda/CUDACachingAllocator.cpp``; numba-cuda
+``cudadrv/driver.py``; CUDA driver and runtime API, error 3; pytorch/pytorch#17357.
 """
 
 from __future__ import annotations
@@ -10,6 +10,11 @@ import re
 
 from cudaguard.core.known_errors import Explainer, known_in
 from cudaguard.features.cuda_init import findings
+from cudaguard.model import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cudaguard.core.findings import Finding
+    from cudaguard.core.known_errors import KnownError
 
 # The first two are said of a fork; error 3, under its names, also where CUDA was not initialized.
 _SAID = re.compile(
@@ -28,5 +33,47 @@ def line_of_fork(text: str) -> str:
     return found[-1] if found else ""
 
 
+_AMOUNT = r"([\d.]+ (?:bytes|[KMGT]iB))"
+_UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_OTHER = re.compile(rf"Process (\d+) has {_AMOUNT}")
+_OF_TORCH = {
+    name: re.compile(pattern)
+    for name, pattern in (
+        ("asked", f"Tried to allocate {_AMOUNT}"),
+        ("total", f"total capacity of {_AMOUNT}"),
+        ("own", f"this process has {_AMOUNT}"),
+        ("torch", f"{_AMOUNT} is allocated by PyTorch"),
+        ("reserved", f"{_AMOUNT} is reserved by PyTorch"),
+    )
+}
+
+
+def memory_full(known: KnownError, hit: re.Match[str]) -> Finding:
+    """Return who has most of the memory, by the numbers in torch's message."""
+    words = {name: word for name, word in hit.groupdict().items() if word}
+    line = hit.string[hit.start() :].partition("\n")[0]
+    found = {name: match[1] for name, p in _OF_TORCH.items() if (match := p.search(line))}
+    if len(found) == len(_OF_TORCH):
+        size = {name: _bytes(amount) for name, amount in found.items()}
+        other, held = max(_OTHER.findall(line), key=lambda one: _bytes(one[1]), default=("", ""))
+        if size["asked"] > size["total"]:
+            words.update(asked=found["asked"], total=found["total"])
+        elif held and _bytes(held) > size["total"] / 2:
+            words.update(other=other, held=held)
+        elif size["own"] - size["torch"] - size["reserved"] > size["total"] / 2:
+            words.update(own=found["own"], few=found["torch"])
+        elif size["reserved"] > size["asked"]:
+            words.update(reserved=found["reserved"])
+        elif size["torch"] > size["total"] / 2:
+            words.update(torch=found["torch"])
+    return known.with_words(**words)
+
+
+def _bytes(amount: str) -> float:
+    number, _, unit = amount.partition(" ")
+    return float(number) * _UNITS[unit]
+
+
 # The detector tells of a fork.
-EXPLAINER = Explainer(known_in(__file__, vars(findings)), lambda _: None, [findings.FORK.id])
+KNOWN = known_in(__file__, vars(findings), CG745=memory_full)
+EXPLAINER = Explainer(KNOWN, lambda _: None, [findings.FORK.id])

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from cudaguard.tools.run.launch import Launch, Program
     from cudaguard.tools.run.record import FaultDump, Frames
-    from cudaguard.tools.run.story import Fit
+    from cudaguard.tools.run.story import Fit, NotFound
     from cudaguard.tools.run.supervise import ProgramEnd
 
 # --- The wording of how a program under ``cudaguard run`` has died --------------------------------
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 # What a path has up to the packages; a look at the beginning of each word alone.
 _IN_PACKAGES = re.compile(r"(?<!\S)([^\s/\\]*)[/\\]\S*-packages[/\\]")
 _IN_ALL_STACKS = ("python", "libpython", "libc.", "ld-linux")  # libraries
+_OF_KERNELS = ("CG743", "CG744", "CG745", "CG749")  # the GPU worked, up to this error
 _INDENT = 2
 _MOST = 1 << 23  # bytes of the record: a hundred thousand events, two seconds of reading
 
@@ -225,7 +226,7 @@ class Report:
         if error is None or not self._is_program:
             return not self._is_program
         # Is there more to say of the error than the program's own output says?
-        has_more = not error.is_said or self._story.not_found or self._fits
+        has_more = not error.is_said or self._not_found or self._fits
         return bool((error.finding is not None and has_more) or self._order)
 
     @property
@@ -299,7 +300,7 @@ class Report:
             "c_stack": list(fault.c_frames) if fault else [],
             "imported": list(story.imported),
             "mapped": list(story.mapped),
-            "not_found": [library._asdict() for library in story.not_found] if died_inside else [],
+            "not_found": [library._asdict() for library in self._not_found] if died_inside else [],
             "repairs": [done.words for done in story.repairs],
             "findings": [finding.to_dict() for finding in story.findings],
             "error": error
@@ -336,6 +337,14 @@ class Report:
         return f"{who} {self._about.how}{self._place}{then}"
 
     # --- where ----------------------------------------------------------------------
+
+    @property
+    def _not_found(self) -> list[NotFound]:
+        """Libraries that were not found, unless the error is one that none of them explains."""
+        error = self._story.error
+        finding = None if error is None else error.finding
+        is_other = finding is not None and finding.id in _OF_KERNELS
+        return [] if is_other else list(self._story.not_found)
 
     def _fault_of(self, pid: int) -> FaultDump | None:
         """Return what a process has written down last: when it died, or when it was asked."""
