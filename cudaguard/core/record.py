@@ -167,11 +167,12 @@ class _Children:
         self._folder, self._faults, self._is_ours = folder, faults, is_ours
         self._file = os.fstat(faults) if faults >= 0 else None
         self._utils: list[object] = []  # whose workers are watched
+        self._threads: tuple[set[str], int] = set(), 0  # as it forks, and how many are Python's
 
     def watch(self) -> None:
         """Begin to, for good."""
         if hasattr(_program_os, "register_at_fork"):
-            _program_os.register_at_fork(after_in_child=self._begin_fork)
+            _program_os.register_at_fork(before=self._count, after_in_child=self._begin_fork)
             for name in ("wait", "wait3", "wait4", "waitpid"):
                 _Noted(name, self._note_end)
             for name in ("kill", "killpg"):
@@ -205,12 +206,15 @@ class _Children:
     def _path_of_faults(self, pid: int) -> str:
         return os.path.join(self._folder, f"{FAULTS}{pid}")
 
+    def _count(self) -> None:
+        self._threads = {*names_in("/proc/self/task")}, len(sys._current_frames())
+
     def _begin_fork(self) -> None:
         try:
             self._journal.forget_written()
-            parent = os.getppid()
-            threads = len(names_in(f"/proc/{parent}/task"))
-            details = {"parent": parent, "is_fork": True, "threads": threads}
+            parent = os.getppid()  # in which those of OpenBLAS have ended: it is prepared for forks
+            left = len(self._threads[0] & {*names_in(f"/proc/{parent}/task")}) - self._threads[1]
+            details = {"parent": parent, "is_fork": True, "left": left}
             self._journal.note("start", sys.executable, describe(_program_frame()), details)
             self._watch_workers()
             # Unless the program has closed it, and opened another file by that number.

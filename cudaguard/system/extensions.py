@@ -13,6 +13,7 @@ from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system import name_owners
 from cudaguard.system.facts import Facts, Packages
 from cudaguard.system.newer_copies import brings_newer
+from cudaguard.system.runtimes import stem_of
 from cudaguard.system.torch_build import PYTHON_VERSION, extensions_of, home_of, look_around
 
 if TYPE_CHECKING:
@@ -285,12 +286,16 @@ def _python_abi(case: _Case) -> tuple[str, str]:
 
 
 def _older_library(case: _Case) -> tuple[str, str]:
-    library = os.path.normpath(case.about[0].library)
-    name, package = os.path.basename(library), Packages().of(library)
+    library, packages = os.path.normpath(case.about[0].library), Packages()
+    name, package = os.path.basename(library), packages.of(library)
+    is_named = package not in ("", "nvidia")
+    # NVIDIA's libraries keep old functions. Of two Qt, the newer may lack one.
+    which = f"{package}'s" if is_named and not stem_of(name) else "an older"
     place = f": {library}" if os.path.isabs(library) else ""
-    message = f"{case.needer} needs {case.functions}, but gets an older {name} without it{place}"
-    if package not in ("", "nvidia"):
-        return message, f"import this package before {package}; or install both for one {name}"
+    message = f"{case.needer} needs {case.functions}, but gets {which} {name} without it{place}"
+    if is_named:
+        own = packages.of(case.about[0].needed_by) or "this package"
+        return message, f"import {own} before {package}; or install both for one {name}"
     remedy = (
         "unset LD_LIBRARY_PATH if it leads to another CUDA; or import this package before the one "
         "with the older copy; or install both for one version"

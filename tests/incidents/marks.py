@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import platform
 import shutil
+import sysconfig
+from pathlib import Path
 
 import pytest
 
@@ -16,5 +18,8 @@ ON_LINUX = [
 ]
 WITH_COMPILER = [
     *ON_LINUX,
-    pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler"),
+    pytest.mark.skipif(
+        not (shutil.which("g++") and Path(sysconfig.get_path("include"), "Python.h").exists()),
+        reason="there is no C++ compiler, or this Python came without its C headers",
+    ),
 ]

@@ -172,14 +172,16 @@ def test_users_own_sitecustomize_still_runs(child):
 
 
 def test_children_are_guarded(child):
-    path = child.write("parent.py", CHILDREN)
+    mode, of_launch = "cudaguard.status().mode", "cudaguard.api.activation.core.end.is_wanted"
+    # The .pth line alone puts the guard up as well, and does not look at what ends the program.
+    path = child.write("parent.py", CHILDREN.replace(mode, f"f'{{{mode}}} {{{of_launch}}}'"))
     done = child.command(sys.executable, "-u", "-m", "cudaguard", "run", "--mode", "warn", path)
     assert sorted(done.stdout.split("\n")[:-1]) == [
-        "fork warn",
-        "forkserver warn",
-        "isolated off",  # -I says that environment variables do not count
-        "spawn warn",
-        "subprocess warn",
+        "fork warn True",
+        "forkserver warn True",
+        "isolated off False",  # -I says that environment variables do not count
+        "spawn warn True",
+        "subprocess warn True",
     ]
 
 

@@ -429,15 +429,24 @@ def gone(pid):
 @pytest.mark.incidents
 @pytest.mark.parametrize(
     ("first", "then", "is_told"),
-    [("begin()", "wait()", True), ("", "wait()", False), ("begin()", "idle.get()", False)],
+    [
+        ("native()", "wait()", True),
+        ("native()", "idle.get()", False),
+        ("begin()", "wait()", False),
+        ("", "wait()", False),
+    ],
 )
-def test_fork_that_hangs_without_the_threads_of_its_parent(child, run, first, then, is_told):
+def test_fork_that_hangs_without_the_threads_of_its_parent(
+    child, run, library, first, then, is_told
+):
+    start = "int pthread_create(long *, void *, void *, void *); long t; "
+    path = str(library("native", f"{start}pthread_create(&t, 0, pause, 0)"))
     script = child.write(
         "fork.py",
         f"""
         import ctypes, os, queue, threading, time
         begin = threading.Thread(target=time.sleep, args=(60,), daemon=True).start
-        wait, idle = ctypes.CDLL(None).pause, queue.Queue()
+        native, wait, idle = lambda: ctypes.CDLL({path!r}), ctypes.CDLL(None).pause, queue.Queue()
         {first}
         if not os.fork():
             {then}
@@ -445,7 +454,7 @@ def test_fork_that_hangs_without_the_threads_of_its_parent(child, run, first, th
         """,
     )
     _, text, _ = run(script, options=["--timeout", "2"])
-    said = "was forked without its parent's other threads (1): what waits for one"
+    said = "was forked without its parent's native threads (1): what waits for one"
     assert (said in text) is is_told
 
 

@@ -441,9 +441,9 @@ class Report:
                 continue
             if origin_of_file(dump.frames[0][0]) != STANDARD:  # else it waits in Python
                 hints.append(
-                    f"process {pid} was forked without its parent's other threads "
-                    f"({process.left}): what waits for one (OpenMP, JAX, gRPC) hangs; start it by "
-                    "spawn or forkserver, or before those threads begin"
+                    f"process {pid} was forked without its parent's native threads "
+                    f"({process.left}): what waits for one (OpenMP, polars, JAX) hangs; start it "
+                    "by spawn or forkserver, or before those threads begin"
                 )
         for process in self._processes.values() if self._killed else ():
             last = "" if process.rank is None else story_of(self._journal, process.pid).last

@@ -68,7 +68,7 @@ class Process(NamedTuple):
     signal: int = 0  # which has killed it; 0 if none has, or if nobody saw it
     asked: frozenset[int] = frozenset()  # the signals that processes of this run have sent to it
     parent: int = 0  # which has started it; 0 if that is not known
-    left: int = 0  # threads of its parent that it has not, as it is a fork
+    left: int = 0  # native threads of its parent that it has not, as it is a fork
 
     @property
     def how(self) -> str:
@@ -94,7 +94,7 @@ def add_event(found: dict[int, Process], line: Line) -> None:
         asked = known.asked if known == Process(line.pid, asked=known.asked) else frozenset()
         known = Process(line.pid, asked=asked, parent=starter)
         if parent:
-            known = known._replace(program=parent.program, left=line.number("threads") - 1)
+            known = known._replace(program=parent.program, left=line.number("left"))
         else:
             words, ranks = line.texts("program"), line.number("ranks")
             known = known._replace(program=words, rank=line.rank, ranks=ranks)

@@ -258,6 +258,19 @@ STARTS = {
     "thread": (("main.py",), {"main": "import threading\ndef work():\n    import engine\n"
                "    import model\nthread = threading.Thread(target=work)\nthread.start()\n"
                "thread.join()", **BOTH}, KEPT),
+    "a thread of another module": (("main.py",), {
+        "main": "import threading, work\nthread = threading.Thread(target=work.load)\n"
+                "thread.start()\nthread.join()\ndef later(): import second",
+        "work": "def load():\n    import first"}, TOLD),
+    # What stands on the stack between `first` and the program.
+    "the call that imports": (("main.py",), {
+        "main": "import importlib\nimportlib.import_module('first')\nimport second"}, KEPT),
+    "a function of a package": (("main.py",), {"main": "import third\nthird.load()\nimport second",
+        "site-packages/third": "def load():\n    import first"}, TOLD),
+    "a package": (("main.py",), {"site-packages/third": "import first",
+        "main": "import importlib\nimportlib.import_module('third')\nimport second"}, TOLD),
+    "a source that is not there": (("main.py",), {
+        "main": "code = compile('import first', 'gone', 'exec')\nexec(code)\nimport second"}, TOLD),
     "fork": (("main.py",), {"main": "import os\nif os.fork(): os.wait()\nelse:\n"
              "    import engine, model", **BOTH}, KEPT),
     "reload": (("main.py",), {"main": "import engine, model\nimport importlib\n"

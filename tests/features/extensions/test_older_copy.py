@@ -143,6 +143,6 @@ def test_library_of_which_nothing_is_known(child, way):
     assert "CG" not in run(child, code.format("")).stderr
     said = run(child, code.format(f"ctypes.CDLL({str(old)!r})\n")).stderr
     assert "undefined symbol: trace" in said
-    assert "needs `trace`, but gets an older libshape.so.4 without it" in said
+    assert "needs `trace`, but gets mesh's libshape.so.4 without it" in said
     assert str(old) in said
-    assert "fix: import this package before mesh; or install both for one libshape.so.4" in said
+    assert "fix: import render before mesh; or install both for one libshape.so.4" in said
