@@ -33,18 +33,14 @@ def line_of_fork(text: str) -> str:
     return found[-1] if found else ""
 
 
-_AMOUNT = r"([\d.]+ (?:bytes|[KMGT]iB))"
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-_OTHER = re.compile(rf"Process (\d+) has {_AMOUNT}")
+_OTHER = re.compile(r"Process (\d{1,10}) has ([\d.]{1,12} (?:bytes|[KMGT]iB))")
 _OF_TORCH = {
-    name: re.compile(pattern)
-    for name, pattern in (
-        ("asked", f"Tried to allocate {_AMOUNT}"),
-        ("total", f"total capacity of {_AMOUNT}"),
-        ("own", f"this process has {_AMOUNT}"),
-        ("torch", f"{_AMOUNT} is allocated by PyTorch"),
-        ("reserved", f"{_AMOUNT} is reserved by PyTorch"),
-    )
+    "asked": re.compile(r"Tried to allocate ([\d.]{1,12} (?:bytes|[KMGT]iB))"),
+    "total": re.compile(r"total capacity of ([\d.]{1,12} (?:bytes|[KMGT]iB))"),
+    "own": re.compile(r"this process has ([\d.]{1,12} (?:bytes|[KMGT]iB))"),
+    "torch": re.compile(r"Of the allocated memory ([\d.]{1,12} (?:bytes|[KMGT]iB))"),
+    "reserved": re.compile(r"([\d.]{1,12} (?:bytes|[KMGT]iB)) is reserved by PyTorch"),
 }
 
 
