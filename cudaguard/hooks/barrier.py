@@ -53,12 +53,7 @@ def barrier(what: str, default: Any = None) -> Callable[[Callable[..., Any]], An
     def decorate(method: Callable[..., Any]) -> Any:
         @of_import_system
         def behind_barrier(self: Any, *args: object) -> Any:
-            try:
-                return method(self, *args)
-            except BaseException as error:
-                if not swallowed(self.host, what, error):
-                    raise
-            return default
+            return ask(self.host, what, method, self, *args, default=default)
 
         return behind_barrier
 
@@ -125,12 +120,8 @@ NOTHING = ImportCallbacks()
 
 def callbacks_or_nothing(host: Host, name: str) -> ImportCallbacks:
     """Return the callbacks of a module; a failure of ours leaves its import unguarded."""
-    try:
-        callbacks: ImportCallbacks = host.callbacks_for(name)
-    except BaseException as error:
-        if not swallowed(host, f"deciding what to do for {name}", error):
-            raise
-        return NOTHING
+    what = f"deciding what to do for {name}"
+    callbacks: ImportCallbacks = ask(host, what, host.callbacks_for, name, default=NOTHING)
     return callbacks
 
 

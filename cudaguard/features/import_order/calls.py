@@ -13,8 +13,8 @@ from types import FunctionType, ModuleType
 from cudaguard.core.repairs import WouldDo
 from cudaguard.core.replace import FunctionStandIn
 from cudaguard.core.rule import actions_of, texts_of
-from cudaguard.files import os, own_errors
-from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
+from cudaguard.files import os
+from cudaguard.hooks.barrier import ask
 from cudaguard.hooks.caller import describe, frame_outside_of, hide_frame
 from cudaguard.model import TYPE_CHECKING
 
@@ -44,14 +44,8 @@ def watch_calls(request: Request, function: str, check: CallCheck) -> None:
         if not (is_awaited and request.permit.looks):
             return
         is_awaited.clear()  # a call that the look itself makes is not looked at
-        is_over = True
-        try:
-            is_over = check(args, kwargs)
-        except ON_PURPOSE as warning:  # the user's filters make an error of it
-            print_instead(warning)
-        except own_errors(Exception) as error:
-            request.reporter.broken("looking at a call", error)
-        if not is_over:
+        what = "looking at a call"
+        if not ask(request.reporter, what, check, args, kwargs, default=True, prints=True):
             is_awaited.append(True)
 
     def make(*_: object) -> Any:
