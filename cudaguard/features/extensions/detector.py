@@ -36,7 +36,6 @@ class Refusal(NamedTuple):
     path: str  # what was to be loaded
     name: str | None  # the extension module, None for a library
     place: UserLine | None  # that asked for it
-    where: str
     is_carried: bool = False  # an error of ours was raised that says it
     finding: Finding | None = None  # what cannot be told later
 
@@ -108,7 +107,7 @@ class ExtensionDetector:
             from cudaguard.features.extensions.refusals import looked_into
         except own_errors(ImportError):  # a Python without ctypes has nothing to look with
             return None, None
-        found = looked_into(refusal.message, refusal.path, refusal.name, refusal.where)
+        found = looked_into(refusal.message, refusal.path, refusal.name, describe(refusal.place))
         if found is None or any(map(self._core.reporter.is_told_about, found[1])):
             return None, None
         return found[0], found[2]
@@ -122,15 +121,11 @@ class ExtensionDetector:
             self._core.end.install()
 
     def error_passes(self, error: BaseException) -> None:
-        """Tell of the refusals that an error is about; never raises. Not of KeyboardInterrupt."""
-        if not self._kept or not issubclass(type(error), Exception):
-            return
-        try:
+        """Tell of the refusals that an error is about; not of KeyboardInterrupt."""
+        if self._kept and issubclass(type(error), Exception):
             from cudaguard.core.known_errors import shown_with, text_of
 
             self._tell_quoted("\n".join(map(text_of, shown_with(error))))
-        except own_errors(Exception) as failure:
-            self._core.broken("looking at an error", failure)
 
     def goes_on(self) -> None:
         """Tell of the refusals that a warning has quoted since; Python's note of it is read."""
@@ -160,4 +155,4 @@ class ExtensionDetector:
 
 
 def _refusal(message: str, path: str, name: str | None, frame: FrameType | None) -> Refusal:
-    return Refusal(message, path, name, frame and UserLine(frame), describe(frame))
+    return Refusal(message, path, name, frame and UserLine(frame))
