@@ -153,25 +153,6 @@ def test_other_libraries_stay_global_and_are_kept_apart(libraries):
     assert libraries.bare(RULE, "guard()", code, ASK).lines == ["1", "2"]
 
 
-def test_uninstall_and_install_again(libraries):
-    lines = libraries.bare(
-        RULE,
-        """
-        import ctypes, cudaguard
-        original = ctypes.CDLL.__init__
-        for _ in range(2):
-            guard()
-            guard()
-            print(ctypes.CDLL.__init__ is original)
-            cudaguard.uninstall()
-            print(ctypes.CDLL.__init__ is original)
-        """,
-        DOORS["keyword"],
-        ASK,
-    ).lines
-    assert lines == ["False", "True"] * 2 + ["1"]
-
-
 def test_later_patch_of_somebody_else_stays(libraries):
     ran = libraries.bare(
         RULE,

@@ -74,30 +74,6 @@ def test_uninstall_by_the_target_itself(pair):
     assert (ran.lines, ran.err) == (["prereq target second"], "")
 
 
-def test_uninstall_takes_everything_away_and_install_brings_it_back(pair):
-    pair.modules("target.py", "prereq.py")
-    lines = pair.bare(
-        """
-        import sys, importlib.machinery as machinery
-        state = lambda: (list(sys.meta_path), machinery.ExtensionFileLoader.create_module)
-        before = state()
-        import cudaguard
-        rule = cudaguard.Rule("LOCAL1", ("target",), "test", needs=("prereq",))
-        for _ in range(3):
-            cudaguard.install(rules=[rule])
-            assert state() != before
-            cudaguard.uninstall()
-            assert state() == before
-        import target
-        cudaguard.install(rules=[rule])
-        del sys.modules["target"]
-        import target
-        """,
-        pair.NAMES,
-    ).lines
-    assert lines == ["target prereq target"]
-
-
 def test_import_at_exit(pair):
     """Neither output nor a failure of ours while the interpreter takes itself down."""
     pair.modules("target.py", "prereq.py")

@@ -149,10 +149,12 @@ def test_functions_are_put_back_and_look_as_they_did(run):
         print(inspect.signature(ours), ours.__doc__, ours.__name__)
         cudaguard.uninstall()
         print(launchers.notebook_launcher is ours, launchers.notebook_launcher.__module__)
+        print(any("launcher" in change for change in cudaguard.status().changes))
         """
     )
     signature = "(function, args=(), num_processes=None, mixed_precision='no')"
-    assert ran.out == [f"{signature} Launches. notebook_launcher", "False accelerate.launchers"]
+    first = f"{signature} Launches. notebook_launcher"
+    assert ran.out == [first, "False accelerate.launchers", "False"]
 
 
 def test_every_expectation_has_a_report():

@@ -277,24 +277,6 @@ print(is_untouched())
     assert (ran.out, ran.err) == (["True"] * 3, "")
 
 
-def test_function_of_torch_is_put_back_by_uninstall(run, program):
-    program.module("torch", TORCH.format(cuda="12.4"))
-    ran = run(
-        f"""
-import torch
-{LAZY}
-def work():
-    print(is_untouched())
-    cudaguard.uninstall()
-    print(is_untouched(), torch.cuda._lazy_init is original)
-    torch.cuda._lazy_init()
-    report()
-in_child(work)
-"""
-    )
-    assert (ran.out, ran.err) == (["False", "True True", "initialized"], "")
-
-
 @pytest.mark.parametrize("torch", ["", "cuda = None", "class cuda: pass", "import nothing_there"])
 def test_torch_of_another_shape_does_no_harm(run, program, torch):
     program.module("torch", torch)
