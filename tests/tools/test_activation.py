@@ -40,13 +40,6 @@ def test_dead_where_the_environment_does_not_count(child, python, flag):
     assert (done.stdout, done.stderr) == ("None\n", "")
 
 
-def test_an_unknown_word_is_reported_and_leaves_the_guard_off(child, python):
-    done = child.python(TELL, python=str(python), env={"CUDAGUARD": "fixx"})
-    assert done.stdout == "off\n"
-    assert done.stderr.count("unknown mode 'fixx'") == 1
-    assert "off, observe, warn, fix, strict" in done.stderr
-
-
 def test_pth_line_runs_twice_and_installs_once(child, python):
     code = """
         import sys, site
