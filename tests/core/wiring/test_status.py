@@ -18,7 +18,7 @@ def test_status_while_the_guard_is_up_names_what_is_watched_changed_and_in_force
     assert program.output(
         """
         import ctypes
-        cudaguard.install(rules=[rule()], disable=["CG001"])
+        cudaguard.install(rules=[rule()], disable=["CG001"], children=True)
         s = cudaguard.status()
         print(s.mode, "target" in s.watched, "decord" in s.watched,
               list(s.watched) == sorted(s.watched))
@@ -33,6 +33,7 @@ def test_status_while_the_guard_is_up_names_what_is_watched_changed_and_in_force
         "importlib.machinery.ExtensionFileLoader.create_module",
         "sys.setdlopenflags",
         "ctypes.CDLL.__init__",
+        "os.environ['CUDAGUARD']",
     ]
 
 

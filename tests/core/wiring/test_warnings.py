@@ -243,21 +243,6 @@ def test_only_local_rank_0_warns_and_the_others_log(program, env, speaks):
     assert done.stdout.splitlines()[-1] == "ORDER1"
 
 
-def test_forked_child_does_not_warn(program):
-    done = program.run(
-        WARN
-        + """
-pid = os.fork()
-if pid == 0:
-    import target
-    os.write(1, found().encode())
-    os._exit(0)
-os.waitpid(pid, 0)
-"""
-    )
-    assert (done.stdout, done.stderr) == ("ORDER1", "")
-
-
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_child_of_multiprocessing_does_not_warn(program, method):
     path = program.write(
