@@ -42,11 +42,9 @@ def hidden_by_older(pattern: str) -> tuple[str, ...]:
     files = installed_files(pattern) if there else ()
     for file in files:
         name = soname_of(file)
-        stem = stem_of(name)
-        wheel = runtime_of(stem).wheel if stem else ""
-        own = version_of(file, name, wheel)
+        own = version_of(file, name)
         others = (other for other in there if os.path.basename(other).startswith(name))
-        if any(v < own[: len(v)] for v in (version_of(other, name, wheel) for other in others)):
+        if any(v < own[: len(v)] for v in (version_of(other, name) for other in others)):
             return files
     return ()
 

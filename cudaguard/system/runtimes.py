@@ -114,7 +114,7 @@ class Copy(Record):
     @property
     def release(self) -> tuple[int, ...]:
         """Its release as far as names of files tell, empty if they do not."""
-        return version_of(self.path, self.soname, self.runtime.wheel)
+        return version_of(self.path, self.soname)
 
     @property
     def release_text(self) -> str:
@@ -167,14 +167,15 @@ def first_of_each(copies: Iterable[Copy]) -> dict[str, Copy]:
 _BEGINNING = 1 << 12  # bytes: the headers, and mostly the number of the build
 
 
-def version_of(path: str, soname: str, wheel: str = "") -> tuple[int, ...]:
+def version_of(path: str, soname: str) -> tuple[int, ...]:
     """Return the version of a library as far as names tell, empty if they do not.
 
-    The numbers of a `soname` do not tell; `wheel` is the middle of the name of NVIDIA's package.
+    The numbers of a `soname` do not tell. Of NVIDIA's wheels the metadata have the version.
     """
     name = os.path.basename(os.path.realpath(path))
     found = numbers_of(name.partition(".so.")[2]) if name != soname else ()
-    return found or (_version_of_wheel(path, wheel) if wheel else ())
+    stem = stem_of(soname)
+    return found or (_version_of_wheel(path, runtime_of(stem).wheel) if stem else ())
 
 
 def _version_of_wheel(path: str, wheel: str) -> tuple[int, ...]:

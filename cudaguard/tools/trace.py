@@ -22,7 +22,7 @@ from cudaguard.files.text import printable_data
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.facts import Facts
 from cudaguard.system.processes import shell_status, signal_name
-from cudaguard.system.runtimes import runtime_of, stem_of, version_of
+from cudaguard.system.runtimes import version_of
 from cudaguard.tools import common
 from cudaguard.tools.run import launch, record
 from cudaguard.tools.run.launch import program_of
@@ -183,12 +183,10 @@ def _describe_libraries(entries: Sequence[dict[str, Any]]) -> None:
         path = entry["file"]
         if path not in known:
             file = read_library(path)
-            stem = stem_of(os.path.basename(path))
-            wheel = runtime_of(stem).wheel if stem else ""
             known[path] = {
                 "name": file.soname or os.path.basename(path),
                 "package": packages.get(path, ""),
-                "version": ".".join(map(str, version_of(path, file.soname, wheel))),
+                "version": ".".join(map(str, version_of(path, file.soname))),
                 "build": file.build,
                 "bytes": file.size,
             }

@@ -124,12 +124,12 @@ def installed(tmp_path):
 )
 def test_release_by_the_metadata_beside_it(installed, metadata, version):
     path = installed("nvidia/cuda_nvrtc/lib/libnvrtc.so.12", *metadata)
-    assert version_of(path, "libnvrtc.so.12", "cuda_nvrtc") == version
+    assert version_of(path, "libnvrtc.so.12") == version
 
 
 def test_metadata_elsewhere_do_not_count(installed):
     path = installed("other/cuda_nvrtc/lib/libnvrtc.so.12", "nvidia_cuda_nvrtc_cu12-12.4.127")
-    assert version_of(path, "libnvrtc.so.12", "cuda_nvrtc") == ()
+    assert version_of(path, "libnvrtc.so.12") == ()
 
 
 def test_release_by_the_file_behind_a_link(installed, tmp_path):

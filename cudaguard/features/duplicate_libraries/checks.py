@@ -219,7 +219,7 @@ def check_libraries(site: Site) -> Result:
                 continue
             files = names.setdefault(name, {})
             if path not in files:
-                version = version_of(path, name, runtime.wheel)
+                version = version_of(path, name)
                 files[path] = Served(path, {}, version, owners.get(identity(path), ""))
             files[path].askers.setdefault(asking.dist, []).append(asking.path)
     if not names:
@@ -273,7 +273,7 @@ def _astray(site: Site, name: str, served: Served) -> Iterator[Finding]:
     if os.path.isdir(f"{prefix}conda-meta") and served.path.startswith(prefix):
         return  # conda's own, which those meant who ask
     runtime, path = runtime_of(stem_of(name)), os.path.realpath(wheel.path)
-    meant = Served(path, {}, version_of(path, name, runtime.wheel), wheel.dist)
+    meant = Served(path, {}, version_of(path, name), wheel.dist)
     if danger := _danger(served, meant, served.askers, runtime):
         named = site.environ.get(LIBRARY_PATH, "").replace(";", ":").split(":")
         is_named = os.path.dirname(served.path) in map(os.path.realpath, filter(None, named))
