@@ -93,9 +93,8 @@ def load_installed(request: Request, missing: str) -> Iterator[Outcome]:
 
     path = request.path or ""
     files = missing_with_needs(missing, path) if missing else newer_than_found(path)
-    opened, _ = open_all(files)
     why = "which does not find it" if missing else "which finds an older copy first"
-    for file in opened:
+    for file in open_all(files)[0]:
         yield Done(file, f"loaded for {request.name}, {why}")
 
 
@@ -115,8 +114,7 @@ def preload_static_tls(request: Request) -> Iterator[Outcome]:
         found = {file: _modules_of(file) for file in all_installed(f"*{_BUNDLED}/{pattern}")}
         next_ones = upcoming(frozenset().union(*found.values()), request.name).certain
         wanted = [file for file, modules in found.items() if next_ones & modules]
-        opened, _ = open_all(not_mapped(file for file in wanted if static_tls_of(file)))
-        for file in opened:
+        for file in open_all(not_mapped(file for file in wanted if static_tls_of(file)))[0]:
             yield Done(file, f"loaded before {request.name}")
 
 
