@@ -1,7 +1,6 @@
-"""Owners of functions: the library that defines one, by its name.
+"""Owners of functions: the library that defines one, by its name, and the package that has it.
 
-Data: the names under which the libraries of this field keep their functions. The first entry that
-fits decides, so names that begin alike stand with the longer one first.
+They are read from ``name_owners.txt`` when something is explained.
 """
 
 from __future__ import annotations
@@ -9,12 +8,13 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from cudaguard.files import os, text_in
 from cudaguard.model import NamedTuple
 from cudaguard.system.runtimes import RUNTIMES
 
 FFMPEG = "ffmpeg"  # the package, of which a library may need another release
 # What a library is to the one that needs it.
-NVIDIA, TORCH, PYTHON, RUNTIME, OTHER = "nvidia", "torch", "python", "runtime", "other"
+NVIDIA, TORCH, PYTHON, RUNTIME, OTHER = _KINDS = "nvidia", "torch", "python", "runtime", "other"
 
 
 class NameOwner(NamedTuple):
@@ -26,51 +26,6 @@ class NameOwner(NamedTuple):
 
 
 _OF_NVIDIA = {library: runtime for library, runtime in RUNTIMES.items() if runtime.names}
-_TORCH = (
-    r"_Z(?:T[VISC]|GV)?N[VKRO]*(?:2at|3c10|5torch|6caffe2)|(?:_Z\d+)?THP?[A-Z]|"
-    r"aoti_torch_|torch_(?:c10|call|cuda_stream|delete|dtype|exception|from_blob|generator|get|library|"
-    r"list|new|parallel|parse_device|set|stream|string|tag)(?:_|\b)"
-)
-_NAMES: tuple[tuple[str, NameOwner], ...] = (
-    *((r.names, NameOwner(NVIDIA, library, r.title)) for library, r in _OF_NVIDIA.items()),
-    (r"cufile[A-Z]|cuFile[A-Z]", NameOwner(NVIDIA, "libcufile", "cuFile")),
-    (r"nvshmem", NameOwner(NVIDIA, "libnvshmem_host", "NVSHMEM")),
-    (r"cu[A-Z][a-z]", NameOwner(NVIDIA, "libcuda", "the CUDA driver")),
-    (_TORCH, NameOwner(TORCH, "libtorch", "torch")),
-    (r"_?Py(?!Init_)[A-Z]", NameOwner(PYTHON, "libpython3", "Python")),
-    (r"_ZNK?St|_ZSt|_ZT[VIS]N?St|__cxa_|__gxx_", NameOwner(RUNTIME, "libstdc++", "libstdc++")),
-    (r"GOMP_|omp_[a-z]", NameOwner(RUNTIME, "libgomp", "OpenMP (libgomp)")),
-    (r"__kmpc_|kmp_", NameOwner(RUNTIME, "libiomp5", "OpenMP (libiomp5 or libomp)")),
-    (r"iJIT_|__itt_", NameOwner(OTHER, "libittnotify", "ITT, as in MKL")),
-    (r"mkl_|MKL_", NameOwner(OTHER, "libmkl_core", "MKL")),
-    (r"sqlite3", NameOwner(OTHER, "libsqlite3", "SQLite")),
-    (r"FT_[A-Z]", NameOwner(OTHER, "libfreetype", "FreeType")),
-    (r"Fc[A-Z]", NameOwner(OTHER, "libfontconfig", "Fontconfig")),
-    (r"av(?:codec|format|util|filter|device|io|_)\w|sws_|swr_",
-     NameOwner(OTHER, "libavcodec", "FFmpeg")),
-    (r"png_", NameOwner(OTHER, "libpng16", "libpng")),
-    (r"jpeg_|tj[A-Z]", NameOwner(OTHER, "libjpeg", "libjpeg")),
-    (r"TIFF[A-Z]", NameOwner(OTHER, "libtiff", "libtiff")),
-    (r"deflate|inflate|crc32|adler32|gz(?:open|read|write|close|getc|puts|eof|flush|seek|tell)",
-     NameOwner(OTHER, "libz", "zlib")),
-    (r"SSL_|EVP_|OPENSSL_|CRYPTO_", NameOwner(OTHER, "libcrypto", "OpenSSL")),
-    (r"curl_", NameOwner(OTHER, "libcurl", "libcurl")),
-    (r"H5[A-Z]", NameOwner(OTHER, "libhdf5", "HDF5")),
-    (r"g_(?:object|type|value|main|signal|string|list|hash|file|thread|mutex|variant|once)_",
-     NameOwner(OTHER, "libglib-2.0", "GLib")),
-    (r"_ZNK?4llvm|LLVM[A-Z]", NameOwner(OTHER, "libLLVM", "LLVM")),
-    (r"_ZNK?6google8protobuf", NameOwner(OTHER, "libprotobuf", "protobuf")),
-    *((rf"_Z(?:T[VIS])?NK?{len(space)}{space}", NameOwner(OTHER, library, title))
-      for space, library, title in (
-        ("absl", "libabsl", "Abseil"), ("arrow", "libarrow", "Arrow"), ("tbb", "libtbb", "oneTBB"),
-        ("cv", "libopencv_core", "OpenCV"), ("boost", "libboost", "Boost"),
-        ("grpc", "libgrpc", "gRPC"), ("nvinfer1", "libnvinfer", "TensorRT"),
-        ("tensorflow", "libtensorflow_framework", "TensorFlow"))),
-    (r"MPI_|ompi_", NameOwner(OTHER, "libmpi", "MPI")),
-    (r"Xml|xml[A-Z]", NameOwner(OTHER, "libxml2", "libxml2")),
-)  # fmt: skip
-
-
 NOBODY = NameOwner("", "", "")
 
 
@@ -81,20 +36,24 @@ def owner_of(name: str) -> NameOwner:
 
 @cache
 def _compiled() -> tuple[tuple[re.Pattern[str], NameOwner], ...]:
-    return tuple((re.compile(pattern), owner) for pattern, owner in _NAMES)
+    own = ((NVIDIA, library, of.names, of.title) for library, of in _OF_NVIDIA.items())
+    rows = (*own, *((kind, *row) for kind in _KINDS for row in _rows()[kind]))
+    return tuple(
+        (re.compile(names), NameOwner(kind, lib, title)) for kind, lib, names, title in rows
+    )
 
 
-# Wheels of those of NVIDIA's libraries that are not in `RUNTIMES`.
-_WHEELS = {
-    "libnvToolsExt": "nvidia-nvtx", "libcufile": "nvidia-cufile", "libnvblas": "nvidia-cublas",
-    "libnvshmem_host": "nvidia-nvshmem", "libnvinfer": "tensorrt", "libnvonnxparser": "tensorrt",
-    "libnvjpeg": "nvidia-nvjpeg", "libcusolverMg": "nvidia-cusolver", "libcufftw": "nvidia-cufft",
-    "libnvfatbin": "nvidia-nvfatbin", "libnvvm": "nvidia-cuda-nvcc", "libcutensor": "cutensor",
-    **{f"lib{name}": f"nvidia-{name}"
-       for name in ("cudss", "nvcomp", "nvimgcodec", "nvjpeg2k", "nvtiff")},
-    **{f"lib{name}": f"lib{name}" for name in ("cudf", "cuml", "rmm", "raft", "cugraph", "cuvs")},
-    **{f"libnpp{part}": "nvidia-npp" for part in ("c", "ial", "icc", "idei", "if", "ig", "ist")},
-}  # fmt: skip
+@cache
+def _rows() -> dict[str, list[list[str]]]:
+    """Return the rows of the data file by their first word."""
+    rows: dict[str, list[list[str]]] = {}
+    for line in text_in(os.path.dirname(__file__), "name_owners.txt").splitlines():
+        if line and line[0] != "#":
+            kind, *row = line.split(" ", 3)
+            rows.setdefault(kind, []).append(row)
+    return rows
+
+
 # Those whose number is CUDA's major version.
 _OF_CUDA = (
     "libcudart", "libcublas", "libcublasLt", "libnvrtc", "libnvJitLink", "libcupti", "libnvblas",
@@ -156,7 +115,9 @@ def wheel_of(soname: str) -> str:
     """
     library, _ = _parts(soname)
     middle = RUNTIMES[library].wheel if library in RUNTIMES else ""
-    wheel = f"nvidia-{middle.replace('_', '-')}" if middle else _WHEELS.get(library, "")
+    wheel = (
+        f"nvidia-{middle.replace('_', '-')}" if middle else dict(_rows()["wheel"]).get(library, "")
+    )
     if wheel in ("", "tensorrt"):
         return wheel
     cuda = cuda_of(soname) or "12"
@@ -164,23 +125,7 @@ def wheel_of(soname: str) -> str:
     return wheel if no_suffix else f"{wheel}-cu{cuda}"
 
 
-_OF_FFMPEG = ("avcodec", "avutil", "avformat", "avfilter", "avdevice", "swscale")
-# Libraries of the system, and the package of Debian and Ubuntu.
-_OF_DEBIAN = {
-    "libGL": "libgl1", "libglib-2.0": "libglib2.0-0", "libgthread-2.0": "libglib2.0-0",
-    "libSM": "libsm6", "libXext": "libxext6", "libXrender": "libxrender1", "libEGL": "libegl1",
-    "libOpenGL": "libopengl0", "libgomp": "libgomp1", "libstdc++": "libstdc++6",
-    "libsndfile": "libsndfile1", "libmpi": "libopenmpi3", "libmpi.so.12": "libmpich12",
-    "libnuma": "libnuma1", "libibverbs": "libibverbs1", "libsox": "libsox3", "libaio": "libaio1",
-    "libtbb": "libtbb12", "libz": "zlib1g", "libX11": "libx11-6", "libGLU": "libglu1-mesa",
-    "libvulkan": "libvulkan1", "libOSMesa": "libosmesa6", "libxcb-cursor": "libxcb-cursor0",
-    "libxml2": "libxml2", "libusb-1.0": "libusb-1.0-0", "libopenblas": "libopenblas0",
-    "libgfortran": "libgfortran5", "librdmacm": "librdmacm1", "libtcmalloc": "libgoogle-perftools4",
-    "libturbojpeg": "libturbojpeg", "libcurl": "libcurl4",
-    **dict.fromkeys([f"lib{av}" for av in _OF_FFMPEG], FFMPEG),
-}  # fmt: skip
-
-
 def debian_package_of(soname: str) -> str:
     """Return the package of Debian and Ubuntu that has a library; empty if that is not known."""
-    return _OF_DEBIAN.get(soname, _OF_DEBIAN.get(soname.partition(".so")[0], ""))
+    packages = dict(_rows()["debian"])
+    return packages.get(soname, packages.get(soname.partition(".so")[0], ""))

@@ -34,27 +34,27 @@ def line_of_fork(text: str) -> str:
 
 
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-_OTHER = re.compile(r"Process (\d{1,10}) has ([\d.]{1,12} (?:bytes|[KMGT]iB))")
-_OF_TORCH = {
-    "asked": re.compile(r"Tried to allocate ([\d.]{1,12} (?:bytes|[KMGT]iB))"),
-    "total": re.compile(r"total capacity of ([\d.]{1,12} (?:bytes|[KMGT]iB))"),
-    "own": re.compile(r"this process has ([\d.]{1,12} (?:bytes|[KMGT]iB))"),
-    "torch": re.compile(r"Of the allocated memory ([\d.]{1,12} (?:bytes|[KMGT]iB))"),
-    "reserved": re.compile(r"([\d.]{1,12} (?:bytes|[KMGT]iB)) is reserved by PyTorch"),
-}
+_OTHER = re.compile(r"Process (\d{1,10}) has ([\d.]{1,12} \w{3,5})")
+_OF_TORCH = re.compile(
+    r"Tried to allocate (?P<asked>[\d.]{1,12} \w{3,5})\. [^\n]{1,20} total capacity of "
+    r"(?P<total>[\d.]{1,12} \w{3,5}) [^\n]{1,999}this process has (?P<own>[\d.]{1,12} \w{3,5}) "
+    r"[^\n]{1,40}allocated memory (?P<torch>[\d.]{1,12} \w{3,5}) [^\n]{1,40}"
+    r", and (?P<reserved>[\d.]{1,12} \w{3,5}) is reserved"
+)
 
 
 def memory_full(known: KnownError, hit: re.Match[str]) -> Finding:
     """Return who has most of the memory, by the numbers in torch's message."""
     words = {name: word for name, word in hit.groupdict().items() if word}
-    line = hit.string[hit.start() :].partition("\n")[0]
-    found = {name: match[1] for name, p in _OF_TORCH.items() if (match := p.search(line))}
-    if len(found) == len(_OF_TORCH):
+    match = _OF_TORCH.match(hit.string, hit.end() + 2)
+    if match is not None:
+        found = match.groupdict()
         size = {name: _bytes(amount) for name, amount in found.items()}
-        other, held = max(_OTHER.findall(line), key=lambda one: _bytes(one[1]), default=("", ""))
+        others = _OTHER.findall(match[0])
+        other, held = max(others, key=lambda one: _bytes(one[1]), default=("", "0 bytes"))
         if size["asked"] > size["total"]:
             words.update(asked=found["asked"], total=found["total"])
-        elif held and _bytes(held) > size["total"] / 2:
+        elif _bytes(held) > size["total"] / 2:
             words.update(other=other, held=held)
         elif size["own"] - size["torch"] - size["reserved"] > size["total"] / 2:
             words.update(own=found["own"], few=found["torch"])
@@ -67,7 +67,7 @@ def memory_full(known: KnownError, hit: re.Match[str]) -> Finding:
 
 def _bytes(amount: str) -> float:
     number, _, unit = amount.partition(" ")
-    return float(number) * _UNITS[unit]
+    return float(number) * _UNITS.get(unit, 1)
 
 
 # The detector tells of a fork.
