@@ -454,7 +454,7 @@ def test_fork_that_hangs_without_the_threads_of_its_parent(
         """,
     )
     _, text, _ = run(script, options=["--timeout", "2"])
-    said = "was forked without its parent's native threads (1): what waits for one"
+    said = "was forked without the parent's native threads (1): what waits for one"
     assert (said in text) is is_told
 
 

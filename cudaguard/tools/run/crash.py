@@ -13,6 +13,7 @@ from functools import cache
 
 from cudaguard import errors
 from cudaguard.api import active_rules
+from cudaguard.core.findings import listed
 from cudaguard.core.record import JOURNAL
 from cudaguard.features.symbol_scope.findings import INTERPOSED
 from cudaguard.files import read_bytes, write_text
@@ -313,7 +314,8 @@ class Report:
             "rules": rules,
             "library": self._library(),
             "hints": self._hints(),
-            "remedy": next((guard_will_do(fit.rule.id, fit.call) for fit in fits if fit.call), ""),
+            "remedy": next((guard_will_do(fit.rule.id, fit.call) for fit in fits if fit.call), "")
+            or ("start processes with spawn or forkserver" if self._stuck_forks() else ""),
             "command": (self._switch or self._next(program)) if has_report else "",
             "debugger": self._debugger(program) if has_report else "",
         }
@@ -433,18 +435,25 @@ class Report:
             return ""
         return debugger(program.words)
 
-    def _hints(self) -> list[str]:
-        hints = list(self._waits)
-        for pid in self._faults if self._ended.is_late else ():
+    def _stuck_forks(self) -> dict[int, list[str]]:
+        """Return which forks wait outside Python, by how many threads of their parent they lack."""
+        stuck: dict[int, list[str]] = {}
+        for pid in sorted(self._faults) if self._ended.is_late else ():
             dump, process = self._fault_of(pid), self._processes.get(pid)
             if dump is None or process is None or process.left <= 0 or not dump.frames:
                 continue
-            if origin_of_file(dump.frames[0][0]) != STANDARD:  # else it waits in Python
-                hints.append(
-                    f"process {pid} was forked without its parent's native threads "
-                    f"({process.left}): what waits for one (OpenMP, polars, JAX) hangs; start it "
-                    "by spawn or forkserver, or before those threads begin"
-                )
+            if origin_of_file(dump.frames[0][0]) != STANDARD:
+                stuck.setdefault(process.left, []).append(str(pid))
+        return stuck
+
+    def _hints(self) -> list[str]:
+        hints = list(self._waits)
+        for left, pids in self._stuck_forks().items():
+            who = f"processes {listed(pids)} were" if len(pids) > 1 else f"process {pids[0]} was"
+            hints.append(
+                f"{who} forked without the parent's native threads ({left}): what waits for one "
+                "(OpenMP, polars, JAX) hangs"
+            )
         for process in self._processes.values() if self._killed else ():
             last = "" if process.rank is None else story_of(self._journal, process.pid).last
             hints += [f"{process_name(process._asdict())} was last seen{last}"] if last else []
