@@ -49,7 +49,7 @@ MADE = {
     ),
     "cudaguard.system.name_owners": ("[pattern for pattern, _ in _compiled()]", "match"),
     "cudaguard.system.statuses": (
-        "[_NAME, _NUMBER, re.compile('|'.join(map(re.escape, _by_words())), re.IGNORECASE)]",
+        "[_NAME, _NUMBER, _SPOKEN, re.compile('|'.join(map(re.escape, status_table().by_words)))]",
         "finditer",
     ),
     "cudaguard.core.passing_errors": (

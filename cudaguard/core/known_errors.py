@@ -6,7 +6,7 @@ fits a part of it.
 
 Each feature has the messages of its kind in ``known_errors.ini``, which is read when something is
 explained. An entry ``[CG... sure] what it is about, as the heading of a page has it`` is certain,
-or ``likely``, ``vague`` or ``noise`` (harmless), and has::
+or ``likely``, ``named``, ``vague`` or ``noise`` (harmless), and has::
 
     says      patterns, one a line, in linear time; ``(?P<name>...)`` can be named in the texts as
               ``{name}``, and ``{term}`` stands for each line of a term of the section ``[terms]``
@@ -30,7 +30,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from functools import cache
-from itertools import islice, product
+from itertools import islice
 
 from cudaguard.core.findings import Finding, Kind
 from cudaguard.files import os, program_errors, read_bytes
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 
 FILE = "known_errors.ini"
-# How sure an explanation is. What is vague tells that something died, and not of what; a general
-# one is put together from the parts of a message that has no entry.
-GENERAL, VAGUE, LIKELY, CERTAIN = 1, 2, 3, 4
-_GRADES = {"noise": 0, "general": GENERAL, "vague": VAGUE, "likely": LIKELY, "certain": CERTAIN}
+# How sure an explanation is. What is vague tells that something died, and not of what; a tool has
+# named what it refuses; a general one is put together from the parts of a message without an entry.
+VAGUE, LIKELY, CERTAIN = 2, 3, 4
+_GRADES = {"noise": 0, "general": 1, "vague": VAGUE, "named": 2.5, "likely": LIKELY, "certain": 4}
 _SURE: dict[float, str] = {
     VAGUE: "The message alone does not tell the cause.",
     LIKELY: "This is likely, not certain.",
@@ -74,7 +74,7 @@ class KnownError(Record):
     consequence: str  # what else follows from it
     command: str  # what can be run at once
     links: tuple[str, ...]
-    certainty: float  # `CERTAIN`, `LIKELY`, `VAGUE` or `GENERAL`
+    certainty: float  # how sure that is: `CERTAIN`, `LIKELY`, `VAGUE` ..
     nouns: Mapping[str, str]  # what stands for each name where there is no message
     unguarded: str  # what the guard does about it, for a program that has none
     leads: bool  # True if a native library prints it, and something else fails for it later
@@ -198,15 +198,12 @@ def _known(
     )
 
 
-def _expanded(pattern: str, terms: dict[str, list[str]]) -> Iterator[str]:
-    """Yield a pattern for each way to say its terms."""
-    pieces = _TERM.split(pattern)
-    said = [
-        [one for line in terms[name] for one in _expanded(line, terms)] for name in pieces[1::2]
-    ]
-    for choice in product(*said):
-        pairs = zip(pieces[::2], (*choice, ""))
-        yield "".join(piece for pair in pairs for piece in pair)
+def _expanded(pattern: str, terms: dict[str, list[str]]) -> list[str]:
+    """Return a pattern for each way to say its terms."""
+    if (term := _TERM.search(pattern)) is None:
+        return [pattern]
+    said = (f"{pattern[: term.start()]}{line}{pattern[term.end() :]}" for line in terms[term[1]])
+    return [one for each in said for one in _expanded(each, terms)]
 
 
 # There are more of them than `re` keeps.
@@ -308,7 +305,8 @@ def _best_in(text: str, known: tuple[KnownError, ...], flags: int) -> Hit | None
         vague = vague or found
         # It says what is wrong, as errors of Python's do, and nothing is known of it.
         is_aftermath = is_passed_on(text, part)
-        is_another = not (found or is_aftermath) and "Traceback (" in text[part.start : part.stop]
+        is_later = found or is_aftermath or _is_refused(text, part.start, part.start)
+        is_another = not is_later and "Traceback (" in text[part.start : part.stop]
         if is_another:
             break
     begin = endings[-1].start
@@ -361,11 +359,12 @@ def _hits(text: str, known: tuple[KnownError, ...], part: range, flags: int) -> 
                     if place in seen or begin + match.end() - 1 not in part:
                         continue
                     seen.add(place)
-                    finding = one.explain(match)
-                    if finding is not None:
+                    if (finding := one.explain(match)) is not None:
                         yield one.hit_in(text, place, begin + match.end(), finding)
-    by_status = {status: one for one in known for status in one.status}
     first = max(part.start, part.stop - _MOST_OF_STATUSES)
+    # A status of the general kind follows from what a compiler has refused.
+    change = {"certainty": VAGUE} if _is_refused(text, first, part.stop) else {}
+    by_status = {s: one.replace(**change) if "*" in s else one for one in known for s in one.status}
     for begin, end, of in statuses_in(text[first : part.stop]) if by_status else ():
         keys = ((of.library, str(of.number)), (of.library, "*"), ("*", "*"))
         for entry in [by_status[key] for key in keys if key in by_status][:1]:
@@ -445,6 +444,10 @@ _PASSED_ON = (
 _QUIET = re.compile(
     r"(?:^|[\s\[=])(?:\w*Warning\b|(?<!NCCL )WARN(?:ING)?\b|INFO\b|DEBUG\b|W \w|W\d{4} |I \w)"
 )
+_COMPILER_ERROR = re.compile(
+    r"\.(?:cu|h|c)\w{0,2}(?:\(\d{1,6}\)|:\d{1,6}(?::\d{1,6})?) ?: (?:fatal |catastrophic )?error\b|"
+    r"\b(?:nvcc|ptxas|nvlink|nvrtc)(?: [^\n]{1,200};)? ?:? (?:error|fatal)\s{0,9}:"
+)
 _LONGEST_LINE = 1000  # characters of a line on each side of a place
 _HALF = 8000  # characters of a line: of one longer than twice that its two ends are read
 _MOST_TRACEBACKS = 100  # tracebacks of a log that are looked at
@@ -502,8 +505,6 @@ def _window_of(text: str) -> str:
     Of a long one it is the end; if something else was written for long after the last traceback,
     or after the last error where there is none, then what is around that.
     """
-    if len(text) <= WINDOW:
-        return text
     at = text.rfind(_TRACEBACK)
     at = at if at >= 0 else text.rfind("rror: ")
     if 0 <= at < len(text) - WINDOW:
@@ -532,6 +533,11 @@ def is_passed_on(text: str, part: range) -> bool:
     last = said.rfind(_TRACEBACK)
     is_cut = last >= 0 and _message_of(said, last) >= len(said.rstrip())
     return is_cut or any(sign in said for sign in _PASSED_ON)
+
+
+def _is_refused(text: str, place: int, end: int) -> bool:
+    """Return True if a compiler names an error in the lines before a place, up to an end."""
+    return bool(_COMPILER_ERROR.search(text, lines_back(text, place, LINES_BEFORE), end))
 
 
 def is_quiet(text: str, place: int) -> bool:

@@ -99,13 +99,23 @@ def explain_text(text: str, *, is_guarded: bool = False) -> Finding | None:
             hit = act
     if hit is None and not any(is_passed_on(one, p) for one in streams for p in endings_of(one)):
         hit = best_in(text, noise, written)
-    return _said(hit, is_guarded=is_guarded)
+    found = _said(hit, is_guarded=is_guarded)
+    return found and found.replace(remedy=_for_place(found.remedy, text))
 
 
 def _said(hit: Hit | None, *, is_guarded: bool) -> Finding | None:
     if hit is None or is_guarded:
         return hit and hit.finding
     return hit.known.to_unguarded(hit.finding)
+
+
+def _for_place(remedy: str, text: str) -> str:
+    """Return a remedy with those parts first that are for where a text comes from."""
+    parts, places = re.split(r"; (?![^()]{0,300}\))", remedy), _parts()["places"].items()
+    here = tuple(place for place, (one,) in places if re.search(one, text[-_LAST:]))
+    if "Linux" in here and "on Windows" not in here:
+        parts = [part for part in parts if not part.startswith("on Windows")]
+    return "; ".join(sorted(parts, key=lambda part: not part.startswith(here)))
 
 
 def explain_error(
@@ -220,8 +230,9 @@ def _has_note(error: BaseException) -> bool:
 
 GENERAL_ID = "CG756"
 _parts = cache(partial(sections_in, os.path.join(os.path.dirname(__file__), "parts.ini")))
-# Characters; of frames before an error, of words after it, of what only begins a status's words.
-_LONGEST_LINE, _BEFORE, _NEAR, _SHORT = 1000, 4000, 400, 80
+# Characters; of frames before an error, of words after it, of what only begins a status's words,
+# of the end of a text in which its place is named.
+_LONGEST_LINE, _BEFORE, _NEAR, _SHORT, _LAST = 1000, 4000, 400, 80, 16_000
 
 
 @cache
@@ -233,7 +244,7 @@ def _acts(section: str) -> list[KnownError]:
         general.replace(
             says=tuple(one for one in lines if one[0] not in ">$"),
             title=act,
-            nouns={**general.nouns, **{one[0]: one[2:] for one in lines if one[0] in ">$"}},
+            nouns={**general.nouns, **dict(o.partition(" ")[::2] for o in lines if o[0] in ">$")},
             certainty=LIKELY - (order + 1) / (len(acts) + 1),
             tell=partial(_tell, section),
         )
@@ -251,11 +262,12 @@ def general_in(text: str, streams: list[str], *, acts_alone: bool = False) -> Hi
         return hit
     ours = [stream for stream in streams if is_field and _is_of_field(stream)]
     parts = ([is_passed_on(one, p) for p in endings_of(one) or [range(len(one))]] for one in ours)
+    kernels = re.search(_parts()["texts"]["kernels"][0], text[:_SHORT])
     if any(map(all, parts)):
         rank = re.search(r"\brank {1,9}: (\d{1,6}) ", text)
         who = f"Rank {rank[1]}" if rank else "Another part of the program"
         told = {"said": f"{who} failed first, and its error stands above"}
-    elif len(text) <= _SHORT and _has("kernels", text) and (status := status_begun_by(text)):
+    elif kernels and len(text) <= _SHORT and (status := status_begun_by(text)):
         told = {"said": f"{status.title} reports that {status.meaning}", "advice": status.fix}
     else:
         return None
@@ -271,15 +283,10 @@ def _is_of_field(text: str) -> bool:
     return is_named or bool(re.search(begins, low) or re.search(has, low))
 
 
-def _has(kind: str, text: str) -> bool:
-    return any(re.search(one, text) for one in _parts()["texts"][kind])
-
-
 def _named(section: str, text: str) -> tuple[str, str] | None:
     """Return who of a section is named in a text, and what decides."""
     for title, (pattern, *rest) in _parts()[section].items():
-        match = re.search(pattern, text)
-        if match is not None:
+        if match := re.search(pattern, text):
             who = title.format(**match.groupdict())
             return who, "".join(rest)[2:].replace("{who}", re.sub(r"[\W_]", ".", who))
     return None
@@ -288,7 +295,8 @@ def _named(section: str, text: str) -> tuple[str, str] | None:
 def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None:
     """Return what an act means; None where the line tells of no error, or names none who speaks."""
     text, end, texts = match.string, match.end(), _parts()["texts"]
-    thing = " ".join((match.groupdict().get("thing") or "").split()).strip(" .:,!'\"")
+    thing = " ".join((match.groupdict().get("thing") or "").split())
+    thing = thing.strip(" .:,!" if "' " in thing else " .:,!'\"")
     line, is_said = line_at(text, end - 1), section in ("said", "advised")
     before, near = text[max(0, end - _BEFORE) : end], text[lines_back(text, end, 2) : end + _SHORT]
     last = _FRAME.findall(before)[-1:]
@@ -296,13 +304,13 @@ def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None
     callers = owners if all("packages" in one for one in last) else []
     known = [*callers, *(_named("classes", near) or ())[:1]]
     pair = [*dict.fromkeys(reversed(known + re.findall(texts["named"][0], line)))][1::-1]
-    is_programs = match[0][:4] == "rror" and not all(_is_of_field(one) for one in last)
-    if is_programs or (match[0][:6] == "Error:" and not pair):
-        return None
+    is_programs = match[0][:6] == "Error:" and not pair
+    is_programs |= match[0][:4] == "rror" and not all(_is_of_field(one) for one in last)
     rest = line.replace(thing, "") if is_said else line
-    is_loud = not is_quiet(text, end) or (is_said and _has("errors", text))
+    is_loud = not is_quiet(text, end) or (is_said and re.search(texts["errors"][0], text))
     is_own = not thing or known or re.search(r"[ (]|_[fb]wd|_cuda|_quant", thing)
-    if not is_loud or _has("steps", line) or not (is_own or _is_of_field(text.replace(thing, ""))):
+    is_others = re.search(texts["steps"][0], line) or is_programs
+    if is_others or not is_loud or not (is_own or _is_of_field(text.replace(thing, ""))):
         return None
     actor = _named("actors", rest)  # what is said of CUDA is of its user
     actor = None if is_said and actor and actor[0] == "CUDA" else actor
@@ -310,7 +318,9 @@ def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None
     ends = [*pair, "what it calls"] if callers else ["the calling code", *pair, "what it calls"]
     names = {"thing": thing, "caller": ends[0], "called": ends[1]}
     own = re.search(texts["advice"][0], text[match.start() : end + _NEAR])
-    advice = own and f'do as it says: "{own[0].strip()}"', act.nouns[">"].format(**names)
+    kinds = (f">.{kind}" for kind, word in match.groupdict().items() if word)
+    cure = next((act.nouns[kind] for kind in kinds if kind in act.nouns), act.nouns[">"])
+    advice = own and f'do as it says: "{own[0].strip()}"', cure.format(**names)
     if not (is_said or actor or package) or not any(advice):
         return None
     who, run = package or actor or ("this program", "")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from itertools import chain
 
 from cudaguard.files import os, read_bytes
 from cudaguard.model import TYPE_CHECKING, NamedTuple
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 CUDA = "cuda"
 _FILE = os.path.join(os.path.dirname(__file__), "statuses.txt")
-_LONGEST = 1 << 20  # bytes
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -46,7 +46,7 @@ class _Table:
         self.kinds: list[tuple[str, str, str]] = []
         short: list[tuple[str, int, str]] = []
         library = ""
-        text = read_bytes(_FILE, _LONGEST).decode("utf-8")
+        text = read_bytes(_FILE, 1 << 20).decode("utf-8")
         lines = [line for line in text.splitlines() if line and line[0] != "#"]
         for line in lines:
             if line[0] == "[":
@@ -64,6 +64,7 @@ class _Table:
                 short += [(library, int(number), name) for number, name in pairs]
         self.statuses += [self.named(*entry) for entry in short]
         self.by_name = {name: status for status in reversed(self.statuses) for name in status.names}
+        self.by_words = {say.lower(): one for one in reversed(self.statuses) for say in one.words}
         self.by_number = {(code.library, code.number): code for code in reversed(self.statuses)}
 
     def _add(self, library: str, number: str, names: str, rest: str, fix: str) -> None:
@@ -106,22 +107,21 @@ _NAME = re.compile(
     r"(?:NVRTC|NVVM|NVJITLINK|NVML)_ERROR_|nccl(?=Unhandled|System|Internal|Invalid|Remote))"
     r"[A-Za-z][A-Za-z0-9_]{1,60}"
 )
-# An answer is a number, or words, behind the one who gave it.
-_ACTOR = re.compile(
-    r"(?i)cuda|cublas|cudnn|cufft|cusolver|cusparse|curand|cutensor|nccl|nvml|nvrtc|nvvm|nvjitlink|"
-    r"nvjpeg|thc|(?-i:\bcu[A-Z])|\bcu(?:py|init|ctx|mem|module|device|launch|stream|event|link)"
+# Words are an answer behind who gives it, a number is one right behind the library or call.
+_ACTORS = (
+    r"(?i)(cuda|cublas|cudnn|cufft|cusolver|cusparse|curand|cutensor|nccl|nvml|nvrtc|nvvm|nvjitlink|"
+    r"nvjpeg|thc|(?-i:\bcu[A-Z])|\bcu(?:py|init|ctx|mem|module|device|launch|stream|event|link))"
 )
-# What names nobody who answers, and what stands before the status of a program that ended.
-_PATH = re.compile(r"[^\s/\\]{0,120}(?:[/\\][^\s/\\]{0,120}){2,60}|[\w.-]{1,120}\.[odh]\b")
-_EXITED = re.compile(r"(?:exit |FAILED: \[)$")
+_ACTOR = re.compile(_ACTORS)
+_CALLER = re.compile(
+    rf"{_ACTORS}\w{{0,60}}(?:\([^()]{{0,60}}\)|:\d{{1,5}}\b|[\s:.,'\"()\[\]*=>]|\b(?:_?error|status|an?|"
+    r"runtime|driver|library|api|call|kernel|launch|init\w{0,13}|compil\w{2,5}|unknown|fail(?:ed|ure)|at|"
+    r"returned|results?|code|with|in|lazily|line \d{1,6}|(?:at|file):? [\w./\\:'-]{1,60})\b){0,16}$"
+)
 _NUMBER = re.compile(  # TensorRT has an "Error Code" of its own
     r"(?i)\b(?!(?-i:Error Code) )"
     r"(?:(?:(?:cuda|cu)?error|failure|failed|code|status|returned|result|answers)\b"
     r"(?:[ =:(\[\x22]|code|number|with){0,8}|ERROR_[A-Z_]{1,40} \()(\d{1,4})\b(?!\.?\d)"
-)
-_REPORTED = re.compile(
-    r"(?i)(?:error|fail(?:ed|ure)|runtime|driver|NVML|code|status)"
-    r"(?: \[CUDA)?[\s\d=:('\"\])-]{1,12}$"
 )
 # As in "cuSolver internal error".
 _SPOKEN = re.compile(
@@ -131,12 +131,6 @@ _SPOKEN = re.compile(
 # Words of that many pieces count without one who reports them, and without a word of CUDA.
 _DISTINCT, _UNMISTAKABLE = 4, 5
 _BEFORE = 120  # characters before an answer in which its actor is
-
-
-@cache
-def _by_words() -> dict[str, StatusCode]:
-    codes = reversed(status_table().statuses)
-    return {words.lower(): code for code in codes for words in code.words}
 
 
 @cache
@@ -152,47 +146,39 @@ def status_begun_by(text: str) -> StatusCode | None:
     """Return the status whose words begin with these, two at least; None if none do."""
     said = text.strip(" .!\n").lower().removeprefix("an ")
     is_enough = len(re.split("[ -]", said)) > 1
-    begun = (words for words in _by_words() if is_enough and words.startswith(said))
-    return _by_words().get(next(begun, ""))
+    begun = (words for words in status_table().by_words if is_enough and words.startswith(said))
+    return status_table().by_words.get(next(begun, ""))
 
 
 def statuses_in(text: str) -> Iterator[tuple[int, int, StatusCode]]:
     """Yield where a text tells of a status: begin, end, and the status.
 
-    A number counts only in a line that has neither the name nor the words.
+    A number counts only in a line that has neither name nor words, as in "unknown error (303)".
     """
-    lines: set[int] = set()
-    for match in _NAME.finditer(text):
-        status = _named(match[0])
-        if status is not None:
-            lines.add(text.rfind("\n", 0, match.start()))
-            yield match.start(), match.end(), status
-    for match in _SPOKEN.finditer(text):
-        library, said = match[1].lower(), match[2].replace("_", " ").lower()
-        names = _by_name_in_words(library)
-        for name in sorted(filter(said.startswith, names), key=len)[-1:]:
-            yield *match.span(), names[name]
-    low = text.lower()
-    said = sorted((words for words in _by_words() if words in low), key=len, reverse=True)
-    for match in re.finditer("|".join(map(re.escape, said)) or "(?!)", text, re.IGNORECASE):
+    low, lines, table = text.lower(), set[int](), status_table()
+    said = sorted((words for words in table.by_words if words in low), key=len, reverse=True)
+    words = re.compile(rf"(?:{'|'.join(map(re.escape, said)) or '(?!)'})(?!(?<=error) \(\d)", re.I)
+    for match in chain(*(one.finditer(text) for one in (_NAME, _SPOKEN, words, _NUMBER))):
         line = text.rfind("\n", 0, match.start())
         before = text[max(line + 1, match.start() - _BEFORE) : match.start()]
-        pieces = 1 + match[0].count(" ") + match[0].count("-")
-        status = _by_words()[match[0].lower()]
-        is_reported = pieces >= _DISTINCT or status.library != CUDA or _REPORTED.search(before)
-        if pieces >= _UNMISTAKABLE or (is_reported and _ACTOR.search(f"{before}{match[0]}")):
+        caller = _CALLER.search(before)
+        if match.re is _NAME:
+            status = _named(match[0])
+        elif match.re is _SPOKEN:
+            names, spoken = _by_name_in_words(match[1].lower()), match[2].replace("_", " ").lower()
+            status = names.get(max(filter(spoken.startswith, names), key=len, default=""))
+        elif match.re is _NUMBER:
+            library = caller[1].lower() if caller else ""
+            key = library if library in table.titles else CUDA, int(match[1])
+            status = table.by_number.get(key) if caller and line not in lines else None
+        else:
+            pieces, status = len(re.split("[ -]", match[0])), table.by_words[match[0].lower()]
+            is_reported = caller or pieces >= _DISTINCT or status.library != CUDA
+            is_named = is_reported and _ACTOR.search(f"{before}{match[0]}")
+            status = status if pieces >= _UNMISTAKABLE or is_named else None
+        if status is not None:
             lines.add(line)
             yield match.start(), match.end(), status
-    for match in _NUMBER.finditer(text):
-        line = text.rfind("\n", 0, match.start())
-        before = text[max(line + 1, match.start() - _BEFORE) : match.start()]
-        actors = _ACTOR.findall(_PATH.sub("", before))
-        if actors and line not in lines and not _EXITED.search(before):
-            library = actors[-1].lower()
-            library = library if library in status_table().titles else CUDA
-            status = status_table().by_number.get((library, int(match[1])))
-            if status is not None:
-                yield match.start(), match.end(), status
 
 
 def _named(name: str) -> StatusCode | None:

@@ -126,8 +126,7 @@ def explain(about: BaseException | str) -> Finding | None:
     id = about.strip()
     if len(id) <= _LONGEST_ID:
         linked = {link: one.id for one in passing_errors.known_errors() for link in one.links}
-        id = same_id(id, ids()) or linked.get(id, "")
-        if id:
+        if id := same_id(id, ids()) or linked.get(id, ""):
             return _explain_id(id)
     text = about.replace("%20", " ")  # out of an address
     return passing_errors.explain_text(text, is_guarded=is_guarded)
@@ -140,8 +139,7 @@ def ids() -> tuple[str, ...]:
 
 
 def _explain_id(id: str) -> Finding | None:
-    rule = all_rules().get(id)
-    if rule is not None:
+    if (rule := all_rules().get(id)) is not None:
         return _about_rule(rule)
     if id in CHECKS:
         check = check_of(id)
