@@ -38,8 +38,8 @@ GENERATED = "features._index"
 CEILINGS = {
     "lines of the package": 32880,
     "modules of the package": 159,
-    "lines of data in the package": 2506,
-    "lines of the tests": 44645,
+    "lines of data in the package": 2514,
+    "lines of the tests": 44650,
     "lines loaded by install()": 680,
     "lines loaded by install(); import ctypes": 1265,
 }

@@ -124,7 +124,7 @@ def explain_error(
     """Return what an error means, or one that led to it; what is certain goes before the vague."""
     chain = shown_with(error, with_context=with_context)
     hits = (best_in(text, known_errors(), streams_of(text)) for text in map(_as_printed, chain))
-    best = max(filter(None, hits), key=lambda hit: hit.known.certainty > VAGUE, default=None)
+    best = max(filter(None, hits), key=lambda hit: min(hit.known.certainty, LIKELY), default=None)
     return _said(best, is_guarded=is_guarded)
 
 

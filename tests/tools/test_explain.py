@@ -216,7 +216,12 @@ def test_functions_that_an_error_has_passed_tell_as_well():
     with pytest.raises(RuntimeError) as caught:
         _new_shared_cuda()
     assert cudaguard.explain(caught.value).id == "CG795"
-    assert cudaguard.explain(RuntimeError(str(caught.value))).id == "CG816"
+    error = RuntimeError(str(caught.value))
+    assert cudaguard.explain(error).id == "CG816"
+    later = RuntimeError("CUDA error: operation failed due to a previous error during capture")
+    assert cudaguard.explain(later).id == "CG747"
+    later.__context__ = error  # which has ended it
+    assert cudaguard.explain(later).id == "CG816"
 
 
 def test_ids():

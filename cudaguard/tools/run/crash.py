@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 # What a path has up to the packages; a look at the beginning of each word alone.
 _IN_PACKAGES = re.compile(r"(?<!\S)([^\s/\\]*)[/\\]\S*-packages[/\\]")
 _IN_ALL_STACKS = ("python", "libpython", "libc.", "ld-linux")  # libraries
-_OF_KERNELS = ("CG743", "CG744", "CG745", "CG749")  # the GPU worked, up to this error
+_OF_KERNELS = ("CG743", "CG744", "CG745", "CG747", "CG749")  # the GPU worked, up to this error
 _INDENT = 2
 _MOST = 1 << 23  # bytes of the record: a hundred thousand events, two seconds of reading
 
