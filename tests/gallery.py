@@ -3,6 +3,9 @@
 ``tests/words/FEATURE/MESSAGE.txt`` has the approved text of one message, and names the test that
 makes the guard say it. That test then fails if the words are others. To look at new words and
 approve them: ``CUDAGUARD_APPROVE=1 python -m pytest ...``, and read the difference that git shows.
+
+Findings of this process are noted as they are made, those of children are read from journals, and
+those of commands from the JSON that they print.
 """
 
 from __future__ import annotations

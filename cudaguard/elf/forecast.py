@@ -408,7 +408,11 @@ class Load:
         return identity(self._resident.path(one)) if isinstance(one, int) else one.identity
 
     def _owner(self, wanted: Wanted, likely: list[int | LoadedObject]) -> int | LoadedObject | None:
-        """Return what has a symbol, or has brought it, None where nothing has."""
+        """Return what has a symbol, or has brought it, None where nothing has.
+
+        Of all `likely` to have it the last owner comes first, and is put there: names of one
+        library come in a row.
+        """
         has = self._resident.has
         for one in likely:
             if has(one, wanted) if isinstance(one, int) else one.symbols.defines(wanted):

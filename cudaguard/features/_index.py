@@ -41,7 +41,7 @@ VERBS = {
     'preload': {'before': 'cudaguard.features.import_order.repair:preload', 'late': 'cudaguard.features.import_order.repair:check_already_loaded', 'after': 'cudaguard.features.import_order.repair:preload_at_call'},
     'check_call': {'after': 'cudaguard.features.import_order.calls:check_calls'},
     'preload_newest': {'before': 'cudaguard.features.import_order.newest:preload_newest', 'first': 'cudaguard.features.import_order.newest:preload_newest'},
-    'preload_hidden': {'before': 'cudaguard.features.import_order.newest:preload_hidden', 'late': 'cudaguard.features.import_order.newest:check_hidden'},
+    'preload_hidden': {'before': 'cudaguard.features.import_order.newest:preload_hidden'},
     'fetch_installed': {'lacking': 'cudaguard.features.import_order.repair:load_installed'},
     'preload_needed': {'choosing': 'cudaguard.features.import_order.newest:preload_needed'},
     'preload_static_tls': {'before': 'cudaguard.features.import_order.repair:preload_static_tls'},

@@ -70,7 +70,7 @@ def ask(
 ) -> Any:
     """Return what the host answers; `default` if a failure of ours keeps it from that.
 
-    Where nothing may be raised on purpose it `prints` that: whoever loads a library is prepared for
+    Where nothing may be raised on purpose it `prints` that: code that loads a library expects
     the loader's error only, and an error of the program's own is the one to be raised.
     """
     try:

@@ -83,7 +83,11 @@ def unfound(name: str) -> tuple[str, ...]:
 
 
 def _installed_copy(name: str) -> dict[str, str]:
-    """Return name -> file of a library that is installed where the loader does not look."""
+    """Return name -> file of a library that is installed where the loader does not look.
+
+    That is in NVIDIA's wheels, in the environment's folder of libraries, in another distribution,
+    or in a CUDA toolkit. Empty if it is nowhere, or in several distributions.
+    """
     homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]
     homes += sorted(glob("/usr/local/cuda*"), reverse=True)
     places = (

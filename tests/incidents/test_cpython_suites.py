@@ -1,4 +1,9 @@
-"""CPython's own tests of its import system, with the guard in every interpreter they start."""
+"""CPython's own tests of its import system, with the guard in every interpreter they start.
+
+Who wants to know whether an import hook is transparent can ask the people who wrote the import
+system: their suites must end the same with the guard as without it. A line in a ``.pth`` file of
+a scratch environment puts the guard up in all children, isolated ones (``-I``) included.
+"""
 
 from __future__ import annotations
 

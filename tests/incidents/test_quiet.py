@@ -2,7 +2,10 @@
 
 Each alone, and in pairs or fours, some of them drawn with a fixed seed; in `strict`, every package
 watched by a rule that asks for nothing: the same output, the same exit status, the same files
-mapped, not one finding. So with torch and tensorflow.
+mapped, not one finding. That two of them bring a library under names of their own (libgomp,
+FFmpeg) is recorded, no more.
+
+So with torch; and with tensorflow, whose libraries do take names, but a rule knows of it.
 """
 
 from __future__ import annotations

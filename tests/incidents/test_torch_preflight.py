@@ -1,4 +1,10 @@
-"""Extensions compiled against torch that cannot be loaded, each told in its own words."""
+"""Extensions compiled against torch that cannot be loaded, each told in its own words.
+
+The faults are those of public reports; the loader says "undefined symbol" or "cannot open shared
+object file" to all of them, and nothing at all of a truncated file. The first is the symbol of
+fundamentalvision/Deformable-DETR#225, made as it comes about: the C++ half calls the CUDA half, and
+the object file of the .cu file is not linked.
+"""
 
 from __future__ import annotations
 

@@ -371,7 +371,11 @@ class CudaDetector:
         self._precede(sys.modules.get(expectation.module), expectation.function, called)
 
     def _watch_torch(self) -> None:
-        """Notice the first use of CUDA by torch in a child where it must fail."""
+        """Notice the first use of CUDA by torch in a child where it must fail.
+
+        torch's own error says that a forked process cannot use CUDA, not whose fault that is, and
+        only where torch itself was the one to initialize it.
+        """
         self._precede(
             peek(sys.modules.get("torch"), "cuda"),
             "_lazy_init",

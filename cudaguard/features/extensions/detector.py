@@ -102,7 +102,7 @@ class ExtensionDetector:
         return raised
 
     def _look_into(self, refusal: Refusal) -> tuple[Finding | None, ImportError | None]:
-        """Return why a load was refused; None if that is unknown, or was told of a library."""
+        """Return why a load was refused; None if that is unknown, or was said already."""
         try:
             from cudaguard.features.extensions.refusals import looked_into
         except own_errors(ImportError):  # a Python without ctypes has nothing to look with

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.repairs import MISSED, Done
+from cudaguard.core.repairs import Done
 from cudaguard.files import names_in, os
 from cudaguard.hooks.caller import caller_frame, describe
 from cudaguard.model import TYPE_CHECKING
@@ -59,15 +59,6 @@ def preload_hidden(request: Request) -> Iterator[Outcome]:
         from cudaguard.system.preload import not_mapped
 
         yield from opened_first(request, not_mapped(hidden))
-
-
-def check_hidden(request: Request) -> Iterator[Outcome]:
-    """Yield MISSED if such an older file may be in the process already."""
-    from cudaguard.system.newer_copies import hidden_by_older
-    from cudaguard.system.preload import is_mapped
-
-    if not all(is_mapped(file) for pattern in request.values for file in hidden_by_older(pattern)):
-        yield MISSED  # type: ignore[misc]  # a word of this moment alone
 
 
 def preload_needed(request: Request, soname: str) -> Iterator[Outcome]:

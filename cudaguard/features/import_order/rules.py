@@ -267,7 +267,7 @@ VERBS = (
 )  # fmt: skip
 REPAIRS = {
     "preload_newest": {"before": "newest:preload_newest", "first": "newest:preload_newest"},
-    "preload_hidden": {"before": "newest:preload_hidden", "late": "newest:check_hidden"},
+    "preload_hidden": {"before": "newest:preload_hidden"},
     "fetch_installed": {"lacking": "repair:load_installed"},
     "preload_needed": {"choosing": "newest:preload_needed"},
     "preload_static_tls": {"before": "repair:preload_static_tls"},

@@ -89,7 +89,7 @@ def among(names: Names, trial: Trial, length: int = 0) -> Answer:
         if trial(order) == GOOD:
             if order[0] == culprit:
                 return Answer(failing, order, (culprit,), guilty)
-            # Whoever has come before the culprit's last companion must do so in future.
+            # What has come before the culprit's last companion must do so in future.
             place = order.index(failing[-1]) if order[-1] != failing[-1] else len(order) - 1
             return Answer(failing, order, order[:place], order[place:])
     return Answer(failing)
