@@ -379,7 +379,7 @@ class Dispatch:
             return
         self.detection.error_passes(error)
         if error is not None and issubclass(type(error), Exception):
-            from cudaguard.core.passing_errors import error_passes
+            from cudaguard.core.explain import error_passes
 
             error_passes(self.reporter, error, is_printed=is_printed)
 
@@ -389,7 +389,7 @@ class Dispatch:
         # Not of KeyboardInterrupt: what is imported here may evaluate a string (namedtuple does),
         # after which Python has forgotten that it is to end by SIGINT.
         if error is not None and issubclass(type(error), Exception) and self.journal.is_written:
-            from cudaguard.core.passing_errors import record_end
+            from cudaguard.core.explain import record_end
 
             record_end(self.reporter, error)
 

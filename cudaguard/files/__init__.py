@@ -134,6 +134,12 @@ def text_in(*path: str) -> str:
         return ""
 
 
+def words_in(*path: str) -> list[str]:
+    """Return the words of a text, without lines that begin with ``#``."""
+    lines = text_in(*path).splitlines()
+    return [word for line in lines if line[:1] != "#" for word in line.split()]
+
+
 def escape(path: str) -> str:
     """Return a pattern of `glob` for a path; as its own function, which imports ``re`` by name."""
     return "".join(f"[{char}]" if char in "*?[" else char for char in path)

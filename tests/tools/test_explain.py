@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import cudaguard
+from cudaguard.core.explain import GENERAL_ID, known_errors
 from cudaguard.core.known_errors import literal_in
-from cudaguard.core.passing_errors import GENERAL_ID, known_errors
 from cudaguard.features._index import IDS as DETECTORS
 from cudaguard.tools.explain import RULES
 from cudaguard.tools.main import main
