@@ -236,12 +236,13 @@ class Dispatch:
         def close(error: BaseException | None) -> None:
             for end in reversed(closes):
                 end(error)
+            is_watched = name in self.kernel.watched  # else a part of a watched package
+            if is_watched and name not in self.reporter.first_imports:
+                self.reporter.first_import_ends(name, error)
             detection = vars(self).get("detection")
-            if detection is None:
-                return
-            if error is None:
+            if detection is not None and error is None:
                 detection.imported(name)
-            if name in self.kernel.watched:  # else a part of a watched package
+            if detection is not None and is_watched:
                 detection.error_passes(error)
 
         return close

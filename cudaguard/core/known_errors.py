@@ -33,7 +33,7 @@ from functools import cache, partial
 from itertools import islice
 
 from cudaguard.core.findings import Finding, Kind
-from cudaguard.files import os, program_errors, read_bytes
+from cudaguard.files import os, read_bytes
 from cudaguard.model import TYPE_CHECKING, NamedTuple, Record
 from cudaguard.system.statuses import statuses_in
 
@@ -394,14 +394,6 @@ def _near(text: str, hint: str, part: range, flags: int) -> Iterator[tuple[int, 
             yield begin, min(end, part.stop)
         begin = begin if place <= end else max(0, place - _AROUND)  # maybe before this part
         end = place + _AROUND
-
-
-def text_of(error: BaseException) -> str:
-    """Return what an error says; nothing if it cannot say it."""
-    try:
-        return str(error)
-    except program_errors(Exception):  # of a class of the program's
-        return ""
 
 
 # Past what a class makes of its attributes.

@@ -320,6 +320,14 @@ def program_errors(*kinds: type[Error]) -> tuple[type[Error], ...]:
     return kinds if is_known_class or is_program_code else ()  # else a thread has sent it
 
 
+def text_of(error: BaseException) -> str:
+    """Return what an error says; nothing if it cannot say it."""
+    try:
+        return str(error)
+    except program_errors(Exception):  # of a class of the program's
+        return ""
+
+
 def is_refusal(error: Exception) -> bool:
     """Return True if the program's code raised it, called by a function of Python (an audit hook).
 

@@ -15,7 +15,7 @@ from _thread import _local
 
 from cudaguard.features import cuda_init
 from cudaguard.features.cuda_init import facts
-from cudaguard.files import os, own_errors, read_bytes
+from cudaguard.files import os, own_errors, read_bytes, text_of
 from cudaguard.hooks.barrier import ask
 from cudaguard.hooks.caller import (
     caller_frame,
@@ -446,7 +446,7 @@ class CudaDetector:
             self._core.reporter.found(finding, frame_outside_of("torch"))
 
     def _look_at_error(self, error: BaseException) -> None:
-        from cudaguard.core.known_errors import shown_with, text_of
+        from cudaguard.core.known_errors import shown_with
         from cudaguard.features.cuda_init.known_errors import line_of_fork
 
         first = self.initializer

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.files import os, own_errors
+from cudaguard.files import os, own_errors, text_of
 from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
 from cudaguard.hooks.caller import UserLine, caller_frame, describe, frame_outside_of
 from cudaguard.model import TYPE_CHECKING, NamedTuple
@@ -123,7 +123,7 @@ class ExtensionDetector:
     def error_passes(self, error: BaseException) -> None:
         """Tell of the refusals that an error is about; not of KeyboardInterrupt."""
         if self._kept and issubclass(type(error), Exception):
-            from cudaguard.core.known_errors import shown_with, text_of
+            from cudaguard.core.known_errors import shown_with
 
             self._tell_quoted("\n".join(map(text_of, shown_with(error))))
 
