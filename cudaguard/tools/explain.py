@@ -40,16 +40,6 @@ _PROGRAM = re.compile(
     r'Traceback \(most recent call last\):\n  File "([^"\n]{1,400}\.py)", line \d+, in <module>'
 )
 _FILE = re.compile(r"[\w./~-]{0,200}\.(?:log|txt|out|err)")  # what can be nothing else
-EXAMPLES = """\
-examples:
-  cudaguard explain CG001                     a rule or a finding, by its id
-  cudaguard explain 'undefined symbol: _ZN2at4_ops'
-                                              an error message, or a part of it
-  cudaguard explain train.log                 a file with the output of a program
-  python train.py 2>&1 | cudaguard explain -  whatever a program says
-
-exit status: 0 it is known, 1 nothing is known of it, 2 wrong usage
-"""
 
 
 def configure(parser: ArgumentParser) -> None:

@@ -40,18 +40,6 @@ _PIN = re.compile(
 )
 _SKIPPED_FOLDERS = frozenset(("__pycache__", "node_modules", "site-packages"))
 _ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # in their folders
-EXAMPLES = """\
-examples:
-  cudaguard lint src train.py                  everything below src, and one file
-  cudaguard lint --config cudaguard.toml .     with rules of your own
-  cudaguard lint --format json .               as data
-
-checked: rules of your own and built-in rules. A rule about other versions than those that are
-assumed, pinned in pyproject.toml or requirements*.txt, or installed here is left out.
-`# cudaguard: ignore[CG041]` on the line silences one rule, `# cudaguard: ignore` all.
-
-exit status: 0 nothing found, 1 found, 2 wrong usage, 3 a file could not be read
-"""
 
 # What the guard does at the import that comes too early.
 _DOES = {

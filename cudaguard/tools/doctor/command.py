@@ -44,17 +44,6 @@ _TIME_LIMIT = 120.0  # seconds for one child
 READING_LIMIT = 30.0  # seconds for a check that only reads files
 LEVELS = (*SEVERITIES, "never")
 
-EXAMPLES = """\
-examples:
-  cudaguard doctor                             what would break here?
-  cudaguard doctor --deep                      also import what is watched, in children
-  cudaguard doctor --fail-on warning           in a workflow
-  cudaguard doctor --bundle report.md          for an issue, with what is installed
-  cudaguard doctor --bundle doctor-%h.md       on each host, to compare them by diff
-
-exit status: 0 nothing at or above --fail-on, 1 found, 2 wrong usage, 3 a check itself failed
-"""
-
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
