@@ -36,8 +36,7 @@ from cudaguard.core.table import table
 from cudaguard.errors import CudaGuardError
 from cudaguard.files import own_errors, program_errors, text_of
 from cudaguard.hooks.barrier import ask
-from cudaguard.hooks.caller import caller_frame, module_of
-from cudaguard.kernel import TRACEBACK
+from cudaguard.hooks.caller import caller_frame, entries_of, module_of
 from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system import peek
 from cudaguard.system.statuses import status_begun_by
@@ -190,24 +189,16 @@ def _meaning(
 
 
 def _running(error: BaseException) -> Iterator[str]:
-    """Yield the modules whose own code an error has passed, outermost first."""
-    entry = TRACEBACK.__get__(error)
-    while entry is not None:
-        if entry.tb_frame.f_code.co_name == "<module>":
-            yield module_of(entry.tb_frame)
-        entry = entry.tb_next
+    """Return the modules whose own code an error has passed, outermost first."""
+    frames = (entry.tb_frame for entry in entries_of(error))
+    return (module_of(frame) for frame in frames if frame.f_code.co_name == "<module>")
 
 
 def _stack(error: BaseException) -> list[tuple[str, int, str]]:
     """Return file, line and function of the innermost frames, innermost last."""
-    found: list[tuple[str, int, str]] = []
-    entry = TRACEBACK.__get__(error)
-    while entry is not None:
-        code = entry.tb_frame.f_code
-        if not code.co_filename.startswith("<frozen importlib"):
-            found.append((code.co_filename, entry.tb_lineno, code.co_name))
-        entry = entry.tb_next
-    return found[-_DEEPEST:]
+    steps = ((entry.tb_frame.f_code, entry.tb_lineno) for entry in entries_of(error))
+    found = [(code.co_filename, line, code.co_name) for code, line in steps]
+    return [one for one in found if not one[0].startswith("<frozen importlib")][-_DEEPEST:]
 
 
 def _told(reporter: Reporter, error: BaseException) -> Finding | None:

@@ -3,8 +3,9 @@
 A program that tries libraries one after the other and goes on is healthy, and hears nothing. What
 the loader says is kept, without the error and its frames. It is looked into and told once that
 error, or one that quotes it or shows it in its traceback, ends the program, leaves a guarded block
-or fails the import of a watched module; or once a warning quotes it, by which a package says that
-it goes on without the library.
+or fails the import of a watched module; once an error does so that follows from it, as the package
+has gone on and lacks what the load should have given it; or once a warning quotes it, by which a
+package says that it goes on without the library.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ import sys
 
 from cudaguard.files import os, own_errors, text_of
 from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
-from cudaguard.hooks.caller import UserLine, caller_frame, describe, frame_outside_of
+from cudaguard.hooks.caller import (
+    UserLine,
+    caller_frame,
+    describe,
+    entries_of,
+    frame_outside_of,
+    module_of,
+)
 from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system import peek
 
@@ -27,6 +35,7 @@ if TYPE_CHECKING:
 _MOST = 32  # refusals that are kept
 _ABSENT = ": cannot open shared object file: No such file or directory"
 _TLS = "static TLS block"
+_OF_LACK = (NameError, AttributeError, TypeError, ImportError, RuntimeError)  # not ValueError
 
 
 class Refusal(NamedTuple):
@@ -38,6 +47,22 @@ class Refusal(NamedTuple):
     place: UserLine | None  # that asked for it
     is_carried: bool = False  # an error of ours was raised that says it
     finding: Finding | None = None  # what cannot be told later
+
+    def is_missed_in(self, error: BaseException) -> bool:
+        """Return True if an error of the package follows from the load that was refused.
+
+        A name that is not defined, something of None, or what the error itself calls by the
+        extension's name.
+        """
+        module = self.name or module_of(self.place)
+        package, _, last = module.rpartition(".")
+        package, text = (package or last).partition(".")[0], text_of(error)
+        passed = [module_of(entry.tb_frame).partition(".")[0] for entry in entries_of(error)]
+        if not issubclass(type(error), _OF_LACK) or package not in passed:
+            return False
+        is_absent = issubclass(type(error), NameError) or "'NoneType' object" in text
+        names = (f"'{last}'", f"{package}::", f"'{package}' object has no attribute")
+        return (is_absent and passed[-1] == package) or any(name in text for name in names)
 
 
 class ExtensionDetector:
@@ -91,7 +116,7 @@ class ExtensionDetector:
             return None
         if error.path != spec.origin:  # not the loader's: it was mapped, and says so itself
             return None
-        refusal = _refusal(str(error), spec.origin or "", error.name or spec.name, caller_frame())
+        refusal = _refusal(str(error), spec.origin or "", spec.name, caller_frame())
         raised = None
         if is_carried:
             finding, raised = self._look_into(refusal)
@@ -125,7 +150,14 @@ class ExtensionDetector:
         if self._kept and issubclass(type(error), Exception):
             from cudaguard.core.known_errors import shown_with
 
-            self._tell_quoted("\n".join(map(text_of, shown_with(error))))
+            errors = [*shown_with(error)]
+            self._tell_quoted("\n".join(map(text_of, errors)))
+            missed = [
+                message
+                for message in self._kept
+                if any(map(self._kept[message].is_missed_in, errors))
+            ]
+            self._tell(missed, "The package went on without it, and this error probably follows from that.")
 
     def goes_on(self) -> None:
         """Tell of the refusals that a warning has quoted since; Python's note of it is read."""
@@ -136,7 +168,10 @@ class ExtensionDetector:
             self._tell_quoted("\n".join(texts), "The package goes on without it.")
 
     def _tell_quoted(self, texts: str, consequence: str = "") -> None:
-        for message in [message for message in list(self._kept) if message in texts]:
+        self._tell([message for message in list(self._kept) if message in texts], consequence)
+
+    def _tell(self, messages: list[str], consequence: str) -> None:
+        for message in messages:
             refusal = self._kept.pop(message)
             finding = refusal.finding or self._look_into(refusal)[0]
             if finding is None:
