@@ -324,6 +324,8 @@ class Dispatch:
 
     def scan_missed_loads(self) -> None:
         """Look at what has changed so far, which is nobody's doing who comes later."""
+        loads = self.kernel.of_loads()
+        loads.loader.flushes = loads.is_flushing()
         if self._is_looking_now():
             self.detection.before_load()
 
@@ -342,6 +344,9 @@ class Dispatch:
         """Look at what a load has changed; `extension` is empty for a load by ctypes."""
         if not self.is_installed:
             return
+        loads = self.kernel.of_loads()
+        if loads.is_flushing() and not loads.loader.flushes:
+            self.detection.publish("flushes", extension or os.path.basename(library))
         is_looking = self._is_looking_now()  # before others read the list, as it is by now
         if self.journal.is_written:
             self.recording.ended(library)

@@ -82,7 +82,7 @@ DETECTORS = (
     ('cudaguard.features.duplicate_libraries.soname_conflicts:SonameDetector', ('closer_look',)),
     ('cudaguard.features.cuda_init.detector:CudaDetector', ('begin', 'before_load', 'around_import', 'mapped', 'loaded', 'ctypes_comes', 'error_passes', 'forget', 'imported:accelerate.launchers', 'imported:lightning.fabric.strategies.launchers.multiprocessing', 'imported:lightning_fabric.strategies.launchers.multiprocessing', 'imported:distributed.comm.ucx', 'imported:distributed_ucxx.ucxx', 'imported:torch.cuda.memory')),
     ('cudaguard.features.gpu_architectures.detector:ArchitectureDetector', ('begin', 'mapped', 'cuda_initialized', 'forget', 'imported:torch')),
-    ('cudaguard.features.extensions.detector:ExtensionDetector', ('truncated', 'load_failed', 'refused', 'error_passes', 'goes_on', 'forget')),
+    ('cudaguard.features.extensions.detector:ExtensionDetector', ('truncated', 'flushes', 'load_failed', 'refused', 'error_passes', 'goes_on', 'forget')),
 )
 
 PREREQUISITES = {
@@ -153,7 +153,7 @@ IDS = {
     **dict.fromkeys("CG814 CG815 CG816 CG817 CG822".split(), 'ContextWarning'),
     **dict.fromkeys("CG818".split(), 'ForkWarning'),
     **dict.fromkeys("CG819 CG820".split(), 'LateEnvironmentWarning'),
-    **dict.fromkeys("CG821 CG840 CG841".split(), 'ExtensionWarning'),
+    **dict.fromkeys("CG821 CG827 CG840 CG841".split(), 'ExtensionWarning'),
     **dict.fromkeys("CG831 CG833 CG834 CG835".split(), 'ArrayInterfaceWarning'),
     **dict.fromkeys("CG851".split(), 'GraphWarning'),
 }

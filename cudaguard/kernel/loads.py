@@ -38,6 +38,7 @@ _LOCKS = ([0, 0, 1, 0, 0], [0, 1, 0, 0, 0])  # end of a re-entrant one that is o
 _UNKNOWN = "a dynamic loader that is not known"
 _PAST_US = "mapped past Python's importer"
 _UNREADABLE = "a list of libraries that cannot be read"
+_TINY, _HALF = sys.float_info.min, 0.5  # half of it has no place but among subnormal numbers
 _copies: "dict[str, list[str]]" = {}  # see `copies_in_packages`
 _known: "dict[tuple[int, ...], tuple[str, tuple[str, ...] | None]]" = {}  # files, see `judged`
 
@@ -68,6 +69,7 @@ class Loader:
         # The last one of these, if nothing else comes with it, and what is to be counted then.
         self.alone: ModuleSpec | None = None
         self.pending: tuple[int, ...] = ()
+        self.flushes = False  # see `is_flushing`; before the load that is under way
 
 
 def watched_name(name: str) -> str:
@@ -83,7 +85,7 @@ def watched_name(name: str) -> str:
 
 def why_extension(spec: "ModuleSpec", name: str, file: str) -> str:
     """Return what concerns the guard in an extension that is about to be mapped, in words."""
-    loader.alone = None
+    loader.alone, loader.flushes = None, is_flushing()
     if watched_name(name):
         return f"extension {name}"
     if "ctypes" in sys.modules:
@@ -101,6 +103,16 @@ def why_extension(spec: "ModuleSpec", name: str, file: str) -> str:
             adds, count, size, place = loader.counted
             loader.pending = adds + 1, count + 1, size, place
     return ""
+
+
+def is_flushing() -> bool:
+    """Return True if this thread flushes subnormal numbers to zero."""
+    return not _TINY * _HALF
+
+
+def came_alone(spec: "ModuleSpec") -> bool:
+    """Return True if nothing that matters can have come with an extension."""
+    return loader.alone is spec and is_flushing() is loader.flushes
 
 
 def judged(path: str) -> "tuple[str, tuple[str, ...] | None]":
@@ -276,9 +288,8 @@ def is_absent(error: OSError, name: str) -> bool:
     if str(error) != f"{name}: cannot open shared object file: No such file or directory":
         return False
     said = os.environ.get("LD_LIBRARY_PATH", "")
-    if not said or os.sep in name:
-        return True
-    return f"\0LD_LIBRARY_PATH={said}\0".encode() in b"\0" + start_of("/proc/self/environ")
+    began = not said or os.sep in name or b"\0" + start_of("/proc/self/environ")
+    return began is True or f"\0LD_LIBRARY_PATH={said}\0".encode() in began
 
 
 # --- What the dynamic loader has mapped -----------------------------------------------------------
@@ -391,6 +402,9 @@ def look_after(how: str, tell: "Callable[[Any], None]") -> None:
     """Look at what a load has brought that was let pass, and have the guard told if need be."""
     try:
         why = why_mapped(how) if base.may_wake() else "a load within another one"
+        why = why or (
+            "" if is_flushing() is loader.flushes else f"arithmetic changed by what is {how}"
+        )
         if why and (base.kernel.asked or base.kernel.core):
             tell(base.wake(why))
     except base.contained():
@@ -526,21 +540,21 @@ def _patch_ctypes(cdll: "Any", default_mode: int) -> None:
         try:
             is_installed = base is not None and stand_in.is_installed and name is not None is handle
             is_asleep = is_installed and base.may_wake()
-            load = _load_of_guard(_why_library, name, mode) if is_installed else None
+            core = base.core_for(_why_library, name, mode) if is_installed else None
         except contained():
-            is_asleep, load = False, None
+            is_asleep, core = False, None
         args = name, mode, handle, use_errno, use_last_error, winmode
         try:
-            if load is None:
+            if core is None:
                 try:
                     original(self, *args)
                 except OSError as error:
                     if is_asleep:
-                        load = _load_of_guard(_why_refused, original, error, name)
-                    if load is None:
+                        core = base.core_for(_why_refused, original, error, name)
+                    if core is None:
                         raise
-            if load is not None:
-                load(original, self, *args)
+            if core is not None:
+                core.ctypes.load(original, self, *args)
                 return
         except BaseException as error:
             hide_frame(error)
@@ -561,12 +575,6 @@ def _is_raised_in(function: "Any", error: BaseException) -> bool:
     return step.tb_frame.f_code.co_filename == file and bool(error.args)
 
 
-def _load_of_guard(judge: "Callable[..., str]", *args: object) -> "Any":
-    """Return what loads a library under the guard; None if that is not concerned."""
-    core = base.core_for(judge, *args)
-    return None if core is None else core.ctypes.load
-
-
 def _why_refused(original: "Any", error: OSError, name: str) -> str:
     """Return that a library has just been refused, in words; nothing if it is simply not there."""
     is_meant = _is_raised_in(original, error) and not is_absent(error, name)
@@ -575,6 +583,7 @@ def _why_refused(original: "Any", error: OSError, name: str) -> str:
 
 def _why_library(name: "Any", mode: "Any") -> str:
     """Return what concerns the guard in a library that ctypes is about to load, in words."""
+    loader.flushes = is_flushing()
     if type(name) is not str or type(mode) is not int:
         return "a library with an unusual name or mode, loaded by ctypes"
     if mode & base.RTLD_GLOBAL:

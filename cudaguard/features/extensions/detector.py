@@ -88,6 +88,13 @@ class ExtensionDetector:
         if is_refused:
             raise error
 
+    def flushes(self, name: str) -> None:
+        """Tell of a load after which this thread flushes subnormal numbers to zero."""
+        from cudaguard.features.extensions.findings import changed_arithmetic
+
+        frame = caller_frame()
+        self._core.reporter.found(changed_arithmetic(name, describe(frame)), frame)
+
     def load_failed(self, error: Exception, library: str) -> None:
         """Look why a library was refused, and keep the reason.
 
@@ -157,7 +164,9 @@ class ExtensionDetector:
                 for message in self._kept
                 if any(map(self._kept[message].is_missed_in, errors))
             ]
-            self._tell(missed, "The package went on without it, and this error probably follows from that.")
+            self._tell(
+                missed, "The package went on without it, and this error probably follows from that."
+            )
 
     def goes_on(self) -> None:
         """Tell of the refusals that a warning has quoted since; Python's note of it is read."""

@@ -50,6 +50,27 @@ NO_ROOM = Kind(
     links=("https://github.com/dmlc/xgboost/issues/8488",),
 )
 
+FLUSHES = Kind(
+    "CG827",
+    "a library switches to flush subnormal numbers to zero",
+    "ExtensionWarning",
+    consequence="Numbers below 1.2e-38 (float32) or 2.2e-308 (float64) are zero now in all that "
+    "this thread and those it starts compute. Results depend on the order of imports.",
+    remedy="call torch.set_flush_denormal(False) after that import, or "
+    "ctypes.CDLL(None).fesetenv(ctypes.c_void_p(-1)) without torch; or update the package, which "
+    "was linked with -ffast-math or -Ofast by a GCC before 13",
+    links=("https://github.com/OpenNMT/CTranslate2/issues/1018",),
+    page="howto/extensions.md",
+)
+
+
+def changed_arithmetic(name: str, where: str) -> Finding:
+    """A load has set the processor to flush subnormal numbers to zero; where it was asked for."""
+    return FLUSHES.found(
+        f"{name} switches this thread to flush subnormal numbers to zero.",
+        f"loaded at {where}" if where else "",
+    )
+
 
 def truncated(check: ExtensionCheck, where: str) -> Finding:
     """A file ends too early; where: ``file:line`` that asked for it, may be empty."""
