@@ -42,7 +42,6 @@ from cudaguard.system import peek
 from cudaguard.system.statuses import status_begun_by
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
     from cudaguard.core.findings import Finding
@@ -173,8 +172,9 @@ def _meaning(
     is_guarded = reporter.mode != "off"
     for one in shown_with(error):
         said = f"{type(one).__name__}: {text_of(one)}"
-        runs = (name for name in _running(one) if name in reporter.first_imports)
-        name = next(runs, "")
+        frames = (entry.tb_frame for entry in entries_of(one))
+        running = (module_of(frame) for frame in frames if frame.f_code.co_name == "<module>")
+        name = next((name for name in running if name in reporter.first_imports), "")
         first, where = reporter.first_imports.get(name, (said, ""))
         if first == said:
             continue
@@ -186,12 +186,6 @@ def _meaning(
             finding = finding.replace(remedy=f"{cause.remedy}; then {finding.remedy}")
         return finding
     return explain_error(error, with_context=with_context, is_guarded=is_guarded)
-
-
-def _running(error: BaseException) -> Iterator[str]:
-    """Return the modules whose own code an error has passed, outermost first."""
-    frames = (entry.tb_frame for entry in entries_of(error))
-    return (module_of(frame) for frame in frames if frame.f_code.co_name == "<module>")
 
 
 def _stack(error: BaseException) -> list[tuple[str, int, str]]:

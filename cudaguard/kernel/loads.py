@@ -65,11 +65,10 @@ class Loader:
         self.paths: set[str] = set()  # of these, and of extensions that were let pass
         self.names: dict[str, str] = {}  # of the files of libraries -> the first path
         self.looked_at: set[str] = set()  # see `_namesake`
-        self.takes_all = False  # True once the guard looks itself: nothing is told
+        self.takes_all = self.flushes = False  # the guard looks itself; see `is_flushing`
         # The last one of these, if nothing else comes with it, and what is to be counted then.
         self.alone: ModuleSpec | None = None
         self.pending: tuple[int, ...] = ()
-        self.flushes = False  # see `is_flushing`; before the load that is under way
 
 
 def watched_name(name: str) -> str:
@@ -100,13 +99,12 @@ def why_extension(spec: "ModuleSpec", name: str, file: str) -> str:
         loader.paths.add(file)
         loader.alone = spec
         if loader.counted:
-            adds, count, size, place = loader.counted
-            loader.pending = adds + 1, count + 1, size, place
+            loader.pending = (*map(add, loader.counted, (1, 1, 0, 0)),)
     return ""
 
 
 def is_flushing() -> bool:
-    """Return True if this thread flushes subnormal numbers to zero."""
+    """Return True if this thread flushes subnormal numbers to zero; asked before and after."""
     return not _TINY * _HALF
 
 
@@ -259,10 +257,8 @@ def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[str] | None]":
 
 def _is_in_environment(name: str, path: str) -> bool:
     """Return True if a library is not mapped, and in a folder of the environment or of a file."""
-    if name in loader.names:
-        return False
-    if copies_in_packages(name):
-        return True
+    if name in loader.names or copies_in_packages(name):
+        return name not in loader.names
     folders = {f"{sys.prefix}/lib", f"{sys.base_prefix}/lib", *run_path(path)}
     return any(one.startswith(name) for folder in folders for one in _names_in(folder))
 
@@ -288,8 +284,9 @@ def is_absent(error: OSError, name: str) -> bool:
     if str(error) != f"{name}: cannot open shared object file: No such file or directory":
         return False
     said = os.environ.get("LD_LIBRARY_PATH", "")
-    began = not said or os.sep in name or b"\0" + start_of("/proc/self/environ")
-    return began is True or f"\0LD_LIBRARY_PATH={said}\0".encode() in began
+    if not said or os.sep in name:
+        return True
+    return f"\0LD_LIBRARY_PATH={said}\0".encode() in b"\0" + start_of("/proc/self/environ")
 
 
 # --- What the dynamic loader has mapped -----------------------------------------------------------
@@ -566,18 +563,14 @@ def _patch_ctypes(cdll: "Any", default_mode: int) -> None:
     stand_in.put(__init__)
 
 
-def _is_raised_in(function: "Any", error: BaseException) -> bool:
-    """Return True for an error of what a function calls, and not of a signal handler."""
+def _why_refused(original: "Any", error: OSError, name: str) -> str:
+    """Return that a library has just been refused, in words; nothing if it is simply not there."""
     step = base.TRACEBACK.__get__(error)
     while step.tb_next is not None:
         step = step.tb_next
-    file = getattr(getattr(function, "__code__", None), "co_filename", "")
-    return step.tb_frame.f_code.co_filename == file and bool(error.args)
-
-
-def _why_refused(original: "Any", error: OSError, name: str) -> str:
-    """Return that a library has just been refused, in words; nothing if it is simply not there."""
-    is_meant = _is_raised_in(original, error) and not is_absent(error, name)
+    file = getattr(getattr(original, "__code__", None), "co_filename", "")
+    is_own = step.tb_frame.f_code.co_filename == file and error.args  # and of no signal handler
+    is_meant = is_own and not is_absent(error, name)
     return f"{name}, which was refused to ctypes" if is_meant else ""
 
 
@@ -591,6 +584,6 @@ def _why_library(name: "Any", mode: "Any") -> str:
     if name.startswith(_BROUGHT):
         return f"{name}, loaded by ctypes"
     why, _ = judged(name) if os.sep in name else ("", ())
-    is_meant = why.startswith(("is", "needs", "may"))  # its own runtime concerns extensions alone
-    is_meant |= name.endswith(_CXX_RUNTIME)
+    # What has a runtime of its own concerns extensions alone.
+    is_meant = name.endswith(_CXX_RUNTIME) or why.startswith(("is", "needs", "may"))
     return f"{name}, which {why}" if is_meant else why_mapped(_PAST_US)

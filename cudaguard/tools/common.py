@@ -22,86 +22,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any, TextIO
 
-# --- Temporary folders of which nothing stays: what a killed process has left, a later one removes.
-# The owner has its folder locked. The kernel gives the lock back when the owner dies, whatever
-# kills it, and knows of owners in other containers too; process ids would tell of neither.
-
 
 class Scratch:
-    """A new, private, temporary folder; an OSError if none can be made.
-
-    Its `lock` is the descriptor that shows that its owner lives; -1 where there are no locks.
-    """
+    """A new, private, temporary `folder`; an OSError if none can be made."""
 
     def __init__(self, kind: str, parent: str) -> None:
-        parent = os.path.abspath(parent)
-        remove_abandoned(parent)
-        name = f"cudaguard-{kind}-{_machine()}-{os.urandom(8).hex()}"
-        self.folder = os.path.join(parent, name)
-        # Under another name at first: whoever finds one that nobody has locked removes it.
-        os.mkdir(f"{self.folder}.new", 0o700)
-        self.lock = _locked(f"{self.folder}.new")
-        os.rename(f"{self.folder}.new", self.folder)
+        # As `tempfile` does, which would be most of what `run` imports.
+        name = f"cudaguard-{kind}-{os.urandom(8).hex()}"
+        self.folder = os.path.join(os.path.abspath(parent), name)
+        os.mkdir(self.folder, 0o700)
 
     def close(self) -> None:
-        """Delete it with all that is in it."""
-        _remove(self.folder)
-        if self.lock >= 0:
-            os.close(self.lock)
-            self.lock = -1
+        """Delete it; links in it are not followed; what is busy or too deep stays."""
+        from shutil import rmtree
 
-
-def remove_abandoned(parent: str) -> None:
-    """Delete what killed processes of this user, on this machine, have left there."""
-    name = re.compile(rf"cudaguard-[a-z]+-{re.escape(_machine())}-[0-9a-f]{{16}}")
-    try:
-        with os.scandir(parent) as entries:
-            found = [entry.path for entry in entries if name.fullmatch(entry.name)]
-    except OSError:  # whoever wants to write there will see
-        return
-    for folder in found:
-        lock = _locked(folder)
-        if lock >= 0:
-            state = os.fstat(lock)  # only this user can have put things in it
-            if state.st_uid == os.geteuid() and not state.st_mode & 0o077:
-                _remove(folder)
-            os.close(lock)
-
-
-def _remove(folder: str) -> None:
-    """Delete a folder; links in it are not followed; what is busy or too deep stays."""
-    from shutil import rmtree
-
-    with suppress(RecursionError):  # a thousand folders, one in the other
-        rmtree(folder, ignore_errors=True)
-
-
-def _locked(folder: str) -> int:
-    """Lock a folder and return its descriptor; -1 if it has an owner, or cannot be locked."""
-    try:
-        import fcntl
-
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except (ImportError, OSError):
-        return -1
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        return -1
-    return descriptor
-
-
-def _machine() -> str:
-    """Return a name of this machine since it was started; containers in it share that.
-
-    The locks of other machines are not seen on every network file system.
-    """
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read(8)
-    except OSError:
-        return os.uname().nodename if os.name == "posix" else os.environ.get("COMPUTERNAME", "")
+        with suppress(RecursionError):  # a thousand folders, one in the other
+            rmtree(self.folder, ignore_errors=True)
 
 
 OK = 0

@@ -49,10 +49,9 @@ class Refusal(NamedTuple):
     finding: Finding | None = None  # what cannot be told later
 
     def is_missed_in(self, error: BaseException) -> bool:
-        """Return True if an error of the package follows from the load that was refused.
+        """Return True if an error of its package follows from the load that was refused.
 
-        A name that is not defined, something of None, or what the error itself calls by the
-        extension's name.
+        A name is not defined, something is None, or the error has the extension's name.
         """
         module = self.name or module_of(self.place)
         package, _, last = module.rpartition(".")

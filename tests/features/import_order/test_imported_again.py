@@ -64,18 +64,9 @@ def test_module_that_was_taken_out_of_sys_modules(told):
     _, headline, *more = told(TWICE)
     assert "native is imported a second time" in headline
     assert "taken it out of sys.modules" in more[1]
-
-
-def test_without_the_guard_nothing_is_told(told):
     assert told(TWICE, mode="off") == ["RuntimeError", "no note"]
 
 
-@pytest.mark.parametrize(
-    ("first", "helper"),
-    [
-        ("sys.is_set_up = True", ""),  # the first import of it is this one
-        ("sys.is_set_up = True\n        " + FAILS.replace("ImportError", "RuntimeError"), ""),
-    ],
-)
-def test_first_import_and_the_same_error_twice_are_no_riddle(told, first, helper):
-    assert told(first, helper=helper) == ["RuntimeError", "no note"]
+@pytest.mark.parametrize("before", ["", FAILS.replace("ImportError", "RuntimeError")])
+def test_first_import_and_the_same_error_twice_are_no_riddle(told, before):
+    assert told(f"sys.is_set_up = True\n        {before}") == ["RuntimeError", "no note"]
