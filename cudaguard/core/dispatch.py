@@ -53,6 +53,7 @@ class Dispatch:
         self.extensions = ExtensionLoads(self)
         self.flags = LoaderFlags(self)
         self.seen: set[str] = set()  # watched modules that came through the hook
+        self.imported: set[str] = set()  # those whose import went well
         self.early: set[str] = set()  # watched modules that were there before the guard
         # Called once, at the first watched import (plug-ins, when started from a .pth file).
         self.on_first_hit: Callable[[], None] | None = None
@@ -232,17 +233,23 @@ class Dispatch:
         if not self.is_looking and self._is_asked_for(name):
             self.start_detection()
         closes = self.detection.publish("around_import", spec) if self.is_looking else []
+        if name in self.imported:
+            self.detection.publish("imported_again", name)
 
         def close(error: BaseException | None) -> None:
             for end in reversed(closes):
                 end(error)
             is_watched = name in self.kernel.watched  # else a part of a watched package
-            if is_watched and name not in self.reporter.first_imports:
-                self.reporter.first_import_ends(name, error)
+            if is_watched and error is None:
+                self.imported.add(name)
+            elif is_watched:
+                self.detection.publish("import_failed", name, error)
             detection = vars(self).get("detection")
-            if detection is not None and error is None:
+            if detection is None:
+                return
+            if error is None:
                 detection.imported(name)
-            if detection is not None and is_watched:
+            if is_watched:
                 detection.error_passes(error)
 
         return close

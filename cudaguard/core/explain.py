@@ -36,7 +36,7 @@ from cudaguard.core.table import table
 from cudaguard.errors import CudaGuardError
 from cudaguard.files import own_errors, program_errors, text_of
 from cudaguard.hooks.barrier import ask
-from cudaguard.hooks.caller import caller_frame, entries_of, module_of
+from cudaguard.hooks.caller import caller_frame, entries_of
 from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system import peek
 from cudaguard.system.statuses import status_begun_by
@@ -152,7 +152,7 @@ def record_end(reporter: Reporter, error: BaseException) -> None:
     try:
         details: dict[str, Any] = {"stack": _stack(error)}
         warned = _told(reporter, error)
-        finding = warned or _meaning(reporter, error, with_context=True)
+        finding = warned or explain_error(error, is_guarded=True)
         if finding is not None and finding.id not in reporter.silenced:
             details["finding"] = finding.to_dict()
             is_said = (warned and reporter.is_heard()) or reporter.explained == id(error)
@@ -163,29 +163,6 @@ def record_end(reporter: Reporter, error: BaseException) -> None:
         return
     except own_errors(Exception) as failure:
         reporter.broken("recording an error", failure)
-
-
-def _meaning(
-    reporter: Reporter, error: BaseException, *, with_context: bool = False
-) -> Finding | None:
-    """Return what an error means; that of a module's second import follows from the first one."""
-    is_guarded = reporter.mode != "off"
-    for one in shown_with(error):
-        said = f"{type(one).__name__}: {text_of(one)}"
-        frames = (entry.tb_frame for entry in entries_of(one))
-        running = (module_of(frame) for frame in frames if frame.f_code.co_name == "<module>")
-        name = next((name for name in running if name in reporter.first_imports), "")
-        first, where = reporter.first_imports.get(name, (said, ""))
-        if first == said:
-            continue
-        again = next(known for known in known_errors() if known.id == AGAIN_ID)
-        how = {"failed": first, "where": where} if first else {"removed": name}
-        finding = again.with_words(package=name, **how).replace(evidence=(said,))
-        cause = first and explain_text(first, is_guarded=is_guarded)
-        if cause and cause.id != GENERAL_ID:
-            finding = finding.replace(remedy=f"{cause.remedy}; then {finding.remedy}")
-        return finding
-    return explain_error(error, with_context=with_context, is_guarded=is_guarded)
 
 
 def _stack(error: BaseException) -> list[tuple[str, int, str]]:
@@ -206,7 +183,7 @@ def _told(reporter: Reporter, error: BaseException) -> Finding | None:
 def _note(reporter: Reporter, error: BaseException, *, is_printed: bool) -> None:
     if issubclass(type(error), CudaGuardError) or _told(reporter, error):  # ours say it themselves
         return
-    finding = _meaning(reporter, error)
+    finding = explain_error(error, with_context=False, is_guarded=reporter.mode != "off")
     if finding is None or finding.id in reporter.silenced:
         return
     if finding.command.startswith("cudaguard run") and reporter.journal.record:
@@ -248,7 +225,7 @@ def _has_note(error: BaseException) -> bool:
 
 # --- A message that has no entry: by its parts, or the closest ------------------------------------
 
-GENERAL_ID, AGAIN_ID = "CG756", "CG824"
+GENERAL_ID = "CG756"
 # Characters; of frames before an error, of words after it, of what only begins a status's words,
 # of the end of a text in which its place is named.
 _LONGEST_LINE, _BEFORE, _NEAR, _SHORT, _LAST = 1000, 4000, 400, 80, 16_000

@@ -11,7 +11,7 @@ import sys
 
 from cudaguard.core.table import table
 from cudaguard.errors import ImportOrderError
-from cudaguard.files import is_refused, os, program_errors, text_of
+from cudaguard.files import is_refused, os, program_errors
 from cudaguard.hooks.caller import caller_frame, describe
 from cudaguard.hooks.own_imports import RefusedImportError
 from cudaguard.model import TYPE_CHECKING, Record
@@ -75,17 +75,6 @@ class Reporter:
         self._changes: dict[str, bool] = {}  # what was changed -> does it stay after uninstall()?
         self._about: set[str] = set()
         self._has_failed = False  # and has said so: once is enough
-        # By watched module: what the error said that ended its first import, and where that was
-        # asked for; empty where it went well.
-        self.first_imports: dict[str, tuple[str, str]] = {}
-
-    def first_import_ends(self, name: str, error: BaseException | None) -> None:
-        """Take note of how the import of a watched module has ended, the first time it does."""
-        said = where = ""
-        if error is not None:  # of another class it could be anything that is asked
-            said = text_of(error) if type(error).__module__ == "builtins" else ""
-            said, where = f"{type(error).__name__}: {said}", describe(caller_frame())
-        self.first_imports[name] = said, where
 
     # --- the three verbs ------------------------------------------------------------
 

@@ -640,20 +640,6 @@ def test_variable_that_nobody_reads(planted, root):
     assert planted.one("CG909", env={"CUDAGUARD": "off"}) == ("ok", [])
 
 
-def plugin(planted, value="absent_module:RULES", name="thing"):
-    planted.distribution(
-        "cg-plugin", **{"entry_points.txt": f"[cudaguard.rules]\n{name} = {value}\n"}
-    )
-
-
-def test_plugin_without_its_module(planted):
-    plugin(planted)
-    status, findings = planted.one("CG909")
-    assert status == "warning"
-    assert "absent_module:RULES of cg_plugin-1.0 does not exist" in findings[0]["what"]
-    assert planted.one("CG909", env={"CUDAGUARD_PLUGINS": "0"})[0] == "ok"
-
-
 # --- surroundings ------------------------------------------------------------------------
 
 

@@ -70,6 +70,9 @@ class ExtensionDetector:
     def __init__(self, core: Dispatch) -> None:
         self._core = core
         self._kept: dict[str, Refusal] = {}  # by the loader's words: nothing was told of these
+        # By module: what the error of its first import said, and where that was asked for; empty
+        # where it went well, and it is imported again.
+        self._first: dict[str, tuple[str, str]] = {}
 
     def truncated(self, path: str, name: str | None) -> None:
         """Keep the process alive: the loader would map a file that ends too early, and read on.
@@ -151,12 +154,25 @@ class ExtensionDetector:
         if is_heard or self._core.journal.is_written:
             self._core.end.install()
 
+    def import_failed(self, name: str, error: BaseException) -> None:
+        """Take note of the error that ends the first import of a watched module."""
+        if name not in self._first:  # an error of another class could be anything that is asked
+            said = text_of(error) if type(error).__module__ == "builtins" else ""
+            self._first[name] = f"{type(error).__name__}: {said}", describe(caller_frame())
+            self._core.end.install()
+
+    def imported_again(self, name: str) -> None:
+        """Take note of a module that is imported again although its import went well."""
+        self._first.setdefault(name, ("", ""))
+        self._core.end.install()
+
     def error_passes(self, error: BaseException) -> None:
-        """Tell of the refusals that an error is about; not of KeyboardInterrupt."""
-        if self._kept and issubclass(type(error), Exception):
+        """Tell of the refusals that an error is about, or the import; not of KeyboardInterrupt."""
+        if (self._kept or self._first) and issubclass(type(error), Exception):
             from cudaguard.core.known_errors import shown_with
 
             errors = [*shown_with(error)]
+            self._tell_again(errors)
             self._tell_quoted("\n".join(map(text_of, errors)))
             missed = [
                 message
@@ -166,6 +182,22 @@ class ExtensionDetector:
             self._tell(
                 missed, "The package went on without it, and this error probably follows from that."
             )
+
+    def _tell_again(self, errors: list[BaseException]) -> None:
+        for error in errors:
+            said = f"{type(error).__name__}: {text_of(error)}"
+            for frame in (entry.tb_frame for entry in entries_of(error)):
+                name = module_of(frame) if frame.f_code.co_name == "<module>" else ""
+                first, where = self._first.get(name, (said, ""))
+                if first != said:  # else it is this one
+                    from cudaguard.core.explain import GENERAL_ID, explain_text
+                    from cudaguard.features.extensions.findings import imported_again
+
+                    cause = explain_text(first, is_guarded=True) if first else None
+                    cure = cause.remedy if cause is not None and cause.id != GENERAL_ID else ""
+                    found = imported_again(name, first, where, said, cure)
+                    self._core.reporter.found(found, caller_frame())
+                    return
 
     def goes_on(self) -> None:
         """Tell of the refusals that a warning has quoted since; Python's note of it is read."""
