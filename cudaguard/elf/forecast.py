@@ -367,6 +367,9 @@ class Load:
             hidden: list[tuple[str, SharedObject]] | None = None
             for symbol in one.symbols.wanted():
                 self._budget.spend(STEP)
+                # dlsym() would allocate it: who wants it in the static TLS block is refused then.
+                if symbol.is_tls:
+                    continue
                 known = settled.get(symbol)
                 if known is not None and known <= there:
                     owners |= known

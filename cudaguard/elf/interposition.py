@@ -155,8 +155,7 @@ class _Asked:
         for member in new:
             for name in member.symbols.wanted():
                 self._undefined.setdefault(name.name, set()).add(name)
-        # An extension may ask for 100,000 names: they are hashed once.
-        self._coded = [(gnu_hash(text) | 1, text) for text in self._undefined]
+        self._coded = [(gnu_hash(text) | 1, text) for text in self._undefined]  # may be 100,000
         self._own: dict[str, frozenset[int]] = {}
 
     def taken_by(self, interposer: Member, first: Sequence[Member]) -> list[Interposed]:

@@ -53,6 +53,7 @@ class Wanted(NamedTuple):
 
     name: bytes
     version: bytes = b""
+    is_tls: bool = False  # a thread-local variable
 
 
 class Requirement(NamedTuple):
@@ -138,7 +139,7 @@ class SharedObject:
             name = self._text(number(table, place, 4))
             if name:
                 version = versions.get(marks[index] & 0x7FFF, b"") if marks else b""
-                found.append(Wanted(name, version))
+                found.append(Wanted(name, version, table[place + 4] & 15 == _TLS))
         return found
 
     def references_to_itself(self) -> frozenset[int]:

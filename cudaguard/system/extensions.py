@@ -264,7 +264,7 @@ def _symbol_version(case: _Case) -> tuple[str, str]:
         f"{case.needer} needs {lack.name}, which {lack.library} does not have: it is "
         f"{'' if is_certain else 'probably '}too old"
     )
-    if brings_newer(lack):
+    if brings_newer(lack, case.found.path):
         package = Packages().of(lack.needed_by) or "this package"
         return message, f"import {package}, which brings a newer one, before packages that load it"
     if "CXX" not in lack.name:
@@ -295,7 +295,10 @@ def _older_library(case: _Case) -> tuple[str, str]:
     message = f"{case.needer} needs {case.functions}, but gets {which} {name} without it{place}"
     if is_named:
         own = packages.of(case.about[0].needed_by) or "this package"
-        return message, f"import {own} before {package}; or install both for one {name}"
+        one = f"install both for one {name}"
+        if brings_newer(case.about[0], case.found.path):
+            return message, f"import {own} before {package}; or {one}"
+        return message, f"{one}, or use each in its own process"  # no order helps
     remedy = (
         "unset LD_LIBRARY_PATH if it leads to another CUDA; or import this package before the one "
         "with the older copy; or install both for one version"

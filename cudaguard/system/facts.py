@@ -217,8 +217,9 @@ class Packages:
     """The folders that packages lie in, as they are now."""
 
     def __init__(self) -> None:
-        self._entries = [_inside(entry) for entry in sys.path if isinstance(entry, str)]
         # The innermost first: a virtual environment often lies in the working folder.
+        self._prefixes = {_inside(sys.prefix), _inside(sys.base_prefix)}  # these are no packages'
+        self._entries = [*self._prefixes, *(_inside(e) for e in sys.path if isinstance(e, str))]
         self._entries.sort(key=len, reverse=True)
         # An editable install lies anywhere, and so does a folder that is linked.
         inside = tuple(os.path.join(e, "") for e in sys.path if isinstance(e, str) and e)
@@ -243,7 +244,8 @@ class Packages:
                 return name
         for entry in self._entries:
             if path.startswith(entry):
-                return path[len(entry) :].partition(os.sep)[0].partition(".")[0]
+                name = path[len(entry) :].partition(os.sep)[0].partition(".")[0]
+                return "" if entry in self._prefixes else name
         return ""
 
 

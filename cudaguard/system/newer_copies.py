@@ -183,10 +183,12 @@ def _had(file: str, lacks: Iterable[Lack]) -> set[Lack]:
         return set()
 
 
-def brings_newer(lack: Lack) -> bool:
-    """Return True if who needs what a library lacks has a file of that library with it."""
-    own = led_to(soname_of(lack.library), (lack.needed_by,))
-    return any(_had(file, (lack,)) for file in own)
+def brings_newer(lack: Lack, extension: str) -> bool:
+    """Return True if an extension, or what it brings, has a copy with it that does for all."""
+    name, asked = soname_of(lack.library), (lack, lack._replace(library=""))  # version, or symbol
+    places = filter(None, map(read_place, (lack.needed_by, extension)))
+    files = [f"{folder}/{name}" for place in places for folder in place.runpath or place.rpath]
+    return any(_had(file, asked) and has_all(file, lack.library) for file in files)
 
 
 def newer_in_environment(soname: str, files: Iterable[str], asking: str) -> str:

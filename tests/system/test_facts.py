@@ -11,7 +11,7 @@ import pytest
 
 from cudaguard.core.decide import applies
 from cudaguard.core.rule import Rule
-from cudaguard.system.facts import Facts
+from cudaguard.system.facts import Facts, Packages
 
 
 def test_facts_about_the_interpreter():
@@ -60,6 +60,14 @@ def test_version_is_looked_up_once_per_object(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     assert facts.version("late-dist") is None
     assert Facts().version("late-dist") == "1.0"
+
+
+def test_environment_in_the_working_folder_is_no_package(monkeypatch):
+    """As `.venv` beside the script: its lib/libmkl_rt.so is not of the package that asks."""
+    site = next(e for e in sys.path if e.startswith(sys.prefix) and e.endswith("-packages"))
+    monkeypatch.syspath_prepend(os.path.dirname(sys.prefix))
+    assert Packages().of(os.path.realpath(sys.prefix) + "/lib/libmkl_rt.so") == ""
+    assert Packages().of(os.path.realpath(site) + "/mkl/libmkl_rt.so") == "mkl"
 
 
 def test_asking_maps_no_library_and_imports_no_cuda_module(child):

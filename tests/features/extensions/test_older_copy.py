@@ -28,18 +28,12 @@ def site(child, tmp_path):
     version = child.write("v.map", f"libnvJitLink.so.12 {{ global: {SYMBOL}; old_one; }};\n")
     link = "-Wl,-soname,libnvJitLink.so.12"
     with_version = f"-Wl,--version-script={version}"
-    good = own(
-        "libnvJitLink.so.12", f"int {SYMBOL}(void){{return 1;}} int old_one(void){{return 2;}}",
-        link, with_version,
-    )  # fmt: skip
-    own(
-        "libcusparse.so.12", f"int {SYMBOL}(void); int go(void) {{ return {SYMBOL}(); }}",
-        "-Wl,-soname,libcusparse.so.12", good, "-Wl,--enable-new-dtags,-rpath,$ORIGIN",
-        "-Wl,-z,now",
-    )  # fmt: skip
-    old = Builder(tmp_path / "old")(
-        "libnvJitLink.so.12", "int old_one(void) { return 2; }", link, with_version
-    )
+    source, older = f"int {SYMBOL}(void) {{ return 1; }}", "int old_one(void) { return 2; }"
+    good = own("libnvJitLink.so.12", f"{source} {older}", link, with_version)
+    source = f"int {SYMBOL}(void); int go(void) {{ return {SYMBOL}(); }}"
+    flags = "-Wl,-soname,libcusparse.so.12", "-Wl,--enable-new-dtags,-rpath,$ORIGIN", "-Wl,-z,now"
+    own("libcusparse.so.12", source, good, *flags)
+    old = Builder(tmp_path / "old")("libnvJitLink.so.12", older, link, with_version)
     child.write("sparsepkg/__init__.py", PACKAGE)
     child.old = old
     return child
@@ -50,10 +44,7 @@ def run(site, program, **env):
     return site.command(sys.executable, path, env=env, check=False)
 
 
-WAYS = {
-    "LD_LIBRARY_PATH": "",
-    "loaded first": "import ctypes\nctypes.CDLL({old!r}, ctypes.RTLD_GLOBAL)\n",
-}
+FIRST = "import ctypes\nctypes.CDLL({old!r}, ctypes.RTLD_GLOBAL)\n"
 GUARDS = {
     "install": "import cudaguard\ncudaguard.install()\n{first}import sparsepkg\n",
     "guard": "import cudaguard\n{first}with cudaguard.guard():\n    import sparsepkg\n",
@@ -61,15 +52,11 @@ GUARDS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("way", "guard"),
-    [("LD_LIBRARY_PATH", "variable"), ("loaded first", "install"), ("loaded first", "guard")],
-)
-def test_which_file_came_first_is_told(site, way, guard):
-    first = WAYS[way].format(old=str(site.old))
-    env = {} if first else {"LD_LIBRARY_PATH": str(site.old.parent)}
-    if guard == "variable":
-        env["CUDAGUARD"] = "warn"  # in `fix` the newer one is loaded: see test_outdated
+@pytest.mark.parametrize("guard", GUARDS)
+def test_which_file_came_first_is_told(site, guard):
+    first, env = FIRST.format(old=str(site.old)), {}
+    if guard == "variable":  # in `fix` the newer one is loaded: see test_outdated
+        first, env = "", {"LD_LIBRARY_PATH": str(site.old.parent), "CUDAGUARD": "warn"}
     done = run(site, GUARDS[guard].format(first=first), **env)
     assert done.returncode == 1
     assert f"undefined symbol: {SYMBOL}" in done.stderr  # the loader's own words stay
@@ -113,36 +100,43 @@ def test_commands_look_at_libraries_that_a_package_opens_itself(site, is_old_fir
 MODULE = """
 #include <Python.h>
 int go(void);
-PyMODINIT_FUNC PyInit_ext(void) { return PyModule_Create((PyModuleDef[]){{.m_size = go()}}); }
+static PyModuleDef def = {PyModuleDef_HEAD_INIT, "ext", 0, -1};
+PyMODINIT_FUNC PyInit_ext(void) { PySys_WriteStdout("%d\\n", go()); return PyModule_Create(&def); }
 """
 # By itself; by an extension whose DT_RPATH alone leads to what it needs.
-BY = {"itself": "ctypes.CDLL('render/librender.so')", "extension": "import render.ext"}
+BY = {"itself": "print(ctypes.CDLL('render/librender.so').go())", "extension": "import render.ext"}
+NEWER, OTHER = "int trace(void){return 1;} int old(void){return 2;}", "int trace(void){return 1;}"
 
 
-@pytest.mark.parametrize("way", BY)
-def test_library_of_which_nothing_is_known(child, way):
+@pytest.fixture(params=BY)
+def shapes(child, request):
+    """A function that builds two packages, which have another libshape.so.4 each."""
+    link = "-Wl,-soname,libshape.so.4"
+
+    def build(source, mode="fix", after=""):
+        own = Builder(child.folder / "render")
+        shape = own("libshape.so.4", source, link)
+        path = ("-Wl,--enable-new-dtags,-rpath,$ORIGIN",) if request.param == "itself" else ()
+        code = "int trace(void); int go(void) { return trace(); }"
+        more = own("libmore.so", "int more;", "-Wl,-soname,libmore.so")
+        flags = (shape, "-Wl,--no-as-needed", more, *path, "-Wl,-z,now,-soname,librender.so")
+        flags = (own("librender.so", code, *flags), "-Wl,--disable-new-dtags,-rpath,$ORIGIN")
+        own("ext.abi3.so", MODULE, f"-I{sysconfig.get_path('include')}", *flags, "-Wl,-z,now")
+        old = str(Builder(child.folder / "mesh")("libshape.so.4", "int old(void){return 3;}", link))
+        code = f"import ctypes, cudaguard; cudaguard.install({mode!r})\n{{}}{BY[request.param]}\n"
+        assert "CG" not in run(child, code.format("")).stderr
+        return old, run(child, code.format(f"mesh = ctypes.CDLL({old!r})\n") + after)
+
+    return build
+
+
+@pytest.mark.parametrize("source", [NEWER, OTHER])
+def test_library_of_which_nothing_is_known(shapes, source):
     """As bpy's libembree4 after pymeshlab's, or daal4py's libtbb after paddle's."""
-    own, link = Builder(child.folder / "render"), "-Wl,-soname,libshape.so.4"
-    shape = own("libshape.so.4", "int trace(void){return 1;} int old(void){return 2;}", link)
-    path = ("-Wl,--enable-new-dtags,-rpath,$ORIGIN",) if way == "itself" else ()
-    code = "int trace(void); int go(void) { return trace(); }"
-    more = own("libmore.so", "int more;", "-Wl,-soname,libmore.so")
-    library = own(
-        "librender.so",
-        code,
-        shape,
-        "-Wl,--no-as-needed",
-        more,
-        *path,
-        "-Wl,-z,now,-soname,librender.so",
-    )
-    path = "-Wl,--disable-new-dtags,-rpath,$ORIGIN"
-    own("ext.abi3.so", MODULE, f"-I{sysconfig.get_path('include')}", library, path, "-Wl,-z,now")
-    old = Builder(child.folder / "mesh")("libshape.so.4", "int old(void) { return 2; }", link)
-    code = f"import ctypes, cudaguard; cudaguard.install()\n{{}}{BY[way]}\n"
-    assert "CG" not in run(child, code.format("")).stderr
-    said = run(child, code.format(f"ctypes.CDLL({str(old)!r})\n")).stderr
-    assert "undefined symbol: trace" in said
-    assert "needs `trace`, but gets mesh's libshape.so.4 without it" in said
-    assert str(old) in said
-    assert "fix: import render before mesh; or install both for one libshape.so.4" in said
+    old, done = shapes(source, "warn")
+    assert "undefined symbol: trace" in done.stderr
+    assert "needs `trace`, but gets mesh's libshape.so.4 without it" in done.stderr
+    assert old in done.stderr
+    no_order = "fix: install both for one libshape.so.4, or use each in its own process"
+    order = "fix: import render before mesh; or install both for one libshape.so.4"
+    assert (order if source == NEWER else no_order) in done.stderr

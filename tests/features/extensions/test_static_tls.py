@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shutil
 
 import pytest
 
@@ -33,7 +34,7 @@ def crowded(child, compiler):
     """Two libraries, either of which has room, but not both."""
     for name in ("early", "late"):
         built = compiler.library(f"{name}.so", SOURCE.format(size=1100, name=name))
-        (child.folder / f"{name}.so").write_bytes(built.read_bytes())
+        shutil.copy(built, child.folder)
     return child
 
 
@@ -89,3 +90,20 @@ def test_program_that_does_without_hears_nothing(crowded, mode):
     code = (INSTALL.format(mode=mode), "load('early')", CAUGHT, FOUND)
     done = run(crowded, *code)
     assert (done.stdout, done.stderr) == ("goes on\n[]\n", "")
+
+
+LOOKS = {"ctypes.c_int.in_dll(room, 'room')": 1, "cudaguard.check_extension('./asks.so')": 0}
+
+
+@pytest.mark.parametrize("first", LOOKS)
+def test_looking_allocates_no_variable(child, compiler, first):
+    """What was allocated for a thread by then has no fixed place any more (std::call_once)."""
+    room = compiler.library("room.so", "__thread int room;", "-Wl,-soname,room.so")
+    shutil.copy(room, child.folder)
+    source = "extern __thread int room; int *at(void) { return &room; }"
+    for name, model in (("asks.so", "global-dynamic"), ("late.so", "initial-exec")):
+        shutil.copy(compiler.library(name, source, room, f"-ftls-model={model}"), child.folder)
+    code = f"import cudaguard; room = load('room'); print({first}); load('late')"
+    done = run(child, code, check=False)
+    assert ("static TLS block" in done.stderr, done.returncode) == (LOOKS[first],) * 2
+    assert LOOKS[first] or "asks.so: would load" in done.stdout

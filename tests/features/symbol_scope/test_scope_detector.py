@@ -70,8 +70,7 @@ def test_library_is_bound_to_its_own_symbols(scene):
 @pytest.mark.parametrize(("layer", "answer"), [("", "1"), ("GNU,ILP64", "2")])
 def test_blas_with_wide_integers_is_not_for_everyone(scene, layer, answer):
     """MKL is global on purpose, and serves who has a BLAS of the same kind."""
-    folder = scene.child.folder
-    shutil.move(folder / "libtaker.so", folder / "libmkl_rt.so.3")
+    (scene.child.folder / "libtaker.so").rename(scene.child.folder / "libmkl_rt.so.3")
     take = TAKE.replace("libtaker.so", "libmkl_rt.so.3")
     layer = f"import ctypes, os; os.environ['MKL_INTERFACE_LAYER'] = {layer!r}"
     assert scene.bare(layer, take, USE).lines == ["1"]
