@@ -107,13 +107,13 @@ class Detection:
         known, self._news = self._news, self._list.changes()
         return known != self._news
 
-    def error_passes(self, error: BaseException | None) -> None:
+    def error_passes(self, error: BaseException | None, event: str = "error_passes") -> None:
         """Tell those who listen to errors, or that there is none; the error alone may be raised."""
-        event = ("goes_on",) if error is None else ("error_passes", error)
+        told = ("goes_on",) if error is None else (event, error)
         try:
-            for entry in self._listeners(event[0]):
+            for entry in self._listeners(told[0]):
                 if self._made.get(entry) is not None:  # the others have seen nothing yet
-                    self._tell(entry, *event)
+                    self._tell(entry, *told)
         except ON_PURPOSE as warning:
             print_instead(warning)
 

@@ -118,7 +118,7 @@ class Dispatch:
         """The look at the error that ends the program."""
         from cudaguard.hooks.last_error import LastError
 
-        return LastError(self.detection.error_passes)
+        return LastError(self.error_leaves)
 
     @made_once
     def recording(self) -> Recording:
@@ -235,11 +235,14 @@ class Dispatch:
         closes = self.detection.publish("around_import", spec) if self.is_looking else []
         if name in self.imported:
             self.detection.publish("imported_again", name)
+        cores = _cores()
 
         def close(error: BaseException | None) -> None:
             for end in reversed(closes):
                 end(error)
             is_watched = name in self.kernel.watched  # else a part of a watched package
+            if is_watched and _cores() < cores:
+                self.detection.publish("thread_changed", name, "pins")
             if is_watched and error is None:
                 self.imported.add(name)
             elif is_watched:
@@ -353,7 +356,8 @@ class Dispatch:
             return
         loads = self.kernel.of_loads()
         if loads.is_flushing() and not loads.loader.flushes:
-            self.detection.publish("flushes", extension or os.path.basename(library))
+            name = extension or os.path.basename(library)
+            self.detection.publish("thread_changed", name, "flushes")
         is_looking = self._is_looking_now()  # before others read the list, as it is by now
         if self.journal.is_written:
             self.recording.ended(library)
@@ -390,11 +394,17 @@ class Dispatch:
         """Look at an error that leaves a guarded block, or ends the program, if one does."""
         if not self.is_installed:
             return
-        self.detection.error_passes(error)
+        self.error_leaves(error)
         if error is not None and issubclass(type(error), Exception):
             from cudaguard.core.explain import error_passes
 
             error_passes(self.reporter, error, is_printed=is_printed)
+
+    def error_leaves(self, error: BaseException | None) -> None:
+        """Have the detectors look at such an error."""
+        self.detection.error_passes(error)
+        if error is not None and issubclass(type(error), Exception):
+            self.detection.error_passes(error, "error_leaves")
 
     def error_ends(self, error: BaseException | None) -> None:
         """Look at an error that ends the program, if one does; record it for ``cudaguard run``."""
@@ -442,3 +452,11 @@ class Dispatch:
         if uses_glibc():
             loads = self.kernel.loads
             self.detection.begin(loads.loader if loads is not None else None)
+
+
+def _cores() -> frozenset[int]:
+    """Return the CPU cores that this thread may run on; none where the system does not tell."""
+    try:
+        return frozenset(os.sched_getaffinity(0))
+    except own_errors(AttributeError, OSError):
+        return frozenset()

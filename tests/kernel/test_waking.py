@@ -174,11 +174,11 @@ CASES = {
     ),
     "extension that changes the arithmetic": Case(
         "arithmetic changed by what is mapped by flushing", "import flushing", ("CG827",),
-        ("flushes",),
+        ("thread_changed",),
     ),
     "library that changes the arithmetic": Case(
         "arithmetic changed by what is loaded by ctypes as ./libflush.so",
-        "ctypes.CDLL('./libflush.so')", ("CG827",), ("flushes",),
+        "ctypes.CDLL('./libflush.so')", ("CG827",), ("thread_changed",),
     ),
     "library that lies where nobody looks any more": Case(
         "liblate.so.1, which was refused to ctypes",
@@ -188,7 +188,8 @@ CASES = {
 }  # fmt: skip
 # What happens to those who are awake only: to detectors that have begun, to what was found.
 AWAKE = {"begin", "before_load", "ctypes_comes", "around_import", "cuda_initialized",
-         "import_failed", "imported_again", "error_passes", "goes_on", "forget"}  # fmt: skip
+         "import_failed", "imported_again", "error_leaves", "error_passes", "goes_on",
+         "forget"}  # fmt: skip
 # Needed by extensions in C++, where the environment has it: with conda.
 ENVIRONMENT = "first"
 

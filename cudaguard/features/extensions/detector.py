@@ -90,12 +90,12 @@ class ExtensionDetector:
         if is_refused:
             raise error
 
-    def flushes(self, name: str) -> None:
-        """Tell of a load after which this thread flushes subnormal numbers to zero."""
-        from cudaguard.features.extensions.findings import changed_arithmetic
+    def thread_changed(self, name: str, how: str) -> None:
+        """Tell of a load that has changed how this thread computes, or where it may run."""
+        from cudaguard.features.extensions.findings import changed_thread
 
         frame = caller_frame()
-        self._core.reporter.found(changed_arithmetic(name, describe(frame)), frame)
+        self._core.reporter.found(changed_thread(name, how, describe(frame)), frame)
 
     def load_failed(self, error: Exception, library: str) -> None:
         """Look why a library was refused, and keep the reason.
@@ -167,12 +167,11 @@ class ExtensionDetector:
         self._core.end.install()
 
     def error_passes(self, error: BaseException) -> None:
-        """Tell of the refusals that an error is about, or the import; not of KeyboardInterrupt."""
-        if (self._kept or self._first) and issubclass(type(error), Exception):
+        """Tell of the refusals that an error is about; not of KeyboardInterrupt."""
+        if self._kept and issubclass(type(error), Exception):
             from cudaguard.core.known_errors import shown_with
 
             errors = [*shown_with(error)]
-            self._tell_again(errors)
             self._tell_quoted("\n".join(map(text_of, errors)))
             missed = [
                 message
@@ -183,10 +182,13 @@ class ExtensionDetector:
                 missed, "The package went on without it, and this error probably follows from that."
             )
 
-    def _tell_again(self, errors: list[BaseException]) -> None:
-        for error in errors:
-            said = f"{type(error).__name__}: {text_of(error)}"
-            for frame in (entry.tb_frame for entry in entries_of(error)):
+    def error_leaves(self, error: BaseException) -> None:
+        """Tell of an import that was not the first one, where its error leaves the program."""
+        from cudaguard.core.known_errors import shown_with
+
+        for one in shown_with(error) if self._first else ():
+            said = f"{type(one).__name__}: {text_of(one)}"
+            for frame in (entry.tb_frame for entry in entries_of(one)):
                 name = module_of(frame) if frame.f_code.co_name == "<module>" else ""
                 first, where = self._first.get(name, (said, ""))
                 if first != said:  # else it is this one

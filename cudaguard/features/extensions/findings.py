@@ -50,25 +50,43 @@ NO_ROOM = Kind(
     links=("https://github.com/dmlc/xgboost/issues/8488",),
 )
 
-FLUSHES = Kind(
+THREAD = Kind(
     "CG827",
-    "a library switches to flush subnormal numbers to zero",
+    "a library changes the thread that loads it",
     "ExtensionWarning",
-    consequence="Numbers below 1.2e-38 (float32) or 2.2e-308 (float64) are zero now in all that "
-    "this thread and those it starts compute. Results depend on the order of imports.",
-    remedy="call torch.set_flush_denormal(False) after that import, or "
-    "ctypes.CDLL(None).fesetenv(ctypes.c_void_p(-1)) without torch; or update the package, which "
-    "was linked with -ffast-math or -Ofast by a GCC before 13",
-    links=("https://github.com/OpenNMT/CTranslate2/issues/1018",),
     page="howto/extensions.md",
 )
-
+# How: headline, what follows, what to do, and evidence.
+_CHANGES = {
+    "flushes": (
+        "{} switches this thread to flush subnormal numbers to zero.",
+        (
+            "Numbers below 1.2e-38 (float32) or 2.2e-308 (float64) are zero now in all that this "
+            "thread and those it starts compute. Results depend on the order of imports."
+        ),
+        (
+            "call torch.set_flush_denormal(False) after that import, or "
+            "ctypes.CDLL(None).fesetenv(ctypes.c_void_p(-1)) without torch; or update the "
+            "package, which was linked with -ffast-math or -Ofast by a GCC before 13"
+        ),
+        "https://github.com/OpenNMT/CTranslate2/issues/1018",
+    ),
+    "pins": (
+        "{} pins this thread to fewer CPU cores.",
+        "What it starts from now on shares them: DataLoader workers, other processes, threads.",
+        (
+            "unset OMP_PROC_BIND, KMP_AFFINITY and GOMP_CPU_AFFINITY before Python starts; else "
+            "call os.sched_setaffinity(0, range(os.cpu_count())) after that import"
+        ),
+        "https://github.com/pytorch/pytorch/issues/101850",
+    ),
+}
 AGAIN = Kind(
     "CG824",
     "a package is imported a second time in one process",
     "ImportOrderWarning",
     severity="error",
-    consequence="Its native code is set up already, and cannot be set up again.",
+    consequence="What its native code set up the first time cannot be set up again.",
     remedy="keep it in sys.modules: do not delete or reload it, switch off Spyder's User Module "
     "Reloader, import ddtrace.auto before it",
     links=("https://github.com/DataDog/dd-trace-py/issues/18276",),
@@ -96,11 +114,12 @@ def imported_again(name: str, first: str, where: str, error: str, cure: str) -> 
     )
 
 
-def changed_arithmetic(name: str, where: str) -> Finding:
-    """A load has set the processor to flush subnormal numbers to zero; where it was asked for."""
-    return FLUSHES.found(
-        f"{name} switches this thread to flush subnormal numbers to zero.",
-        f"loaded at {where}" if where else "",
+def changed_thread(name: str, how: str, where: str) -> Finding:
+    """A load has changed the state of its thread; `how`, and where the load was asked for."""
+    what, consequence, remedy, link = _CHANGES[how]
+    place = f"loaded at {where}" if where else ""
+    return THREAD.found(
+        what.format(name), place, consequence=consequence, remedy=remedy, links=(link,)
     )
 
 

@@ -1,0 +1,56 @@
+"""Libraries that change the thread that loads them: how it computes, where it may run."""
+
+from __future__ import annotations
+
+import os
+import platform
+
+import pytest
+
+from .conftest import TO_THE_END
+
+BEGIN = """
+#include <xmmintrin.h>
+__attribute__((constructor)) static void begin(void) { _mm_setcsr(_mm_getcsr() | 0x8040); }
+"""
+PROGRAM = """
+import cudaguard, sys
+cudaguard.install({mode!r}).mode
+tiny, half = sys.float_info.min, 0.5
+import fast
+print(tiny * half == 0.0)
+import ctypes
+ctypes.CDLL(None).fesetenv(ctypes.c_void_p(-1))  # as the remedy says
+print(tiny * half == 0.0)
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the stand-in is for x86-64")
+@pytest.mark.parametrize("mode", ["fix", "warn", "observe", "off"])
+def test_library_that_flushes_subnormal_numbers_is_named(build, child, mode):
+    build.module("fast", body=BEGIN)
+    done = child.python(PROGRAM.format(mode=mode))
+    assert done.stdout.split() == ["True", "False"]  # it is told, and left to the program
+    assert ("CG827] fast switches" in done.stderr) == (mode in ("fix", "warn"))
+
+
+PINNED = """
+import cudaguard, os
+rule = cudaguard.Rule(id="ANY1", watch=("pins",), why="It is watched.")
+cudaguard.install({mode!r}, rules=[rule])
+import pins
+"""
+
+
+@TO_THE_END
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one CPU core only")
+@pytest.mark.parametrize(("cores", "is_told"), [("[min(old)]", True), ("old", False)])
+def test_import_that_pins_the_thread_is_named(child, cores, is_told):
+    """As torch's OpenMP runtime does by OMP_PROC_BIND, or after NumPy's."""
+    child.write(
+        "pins.py", f"import os\nold = os.sched_getaffinity(0)\nos.sched_setaffinity(0, {cores})\n"
+    )
+    assert (
+        "CG827] pins pins this thread" in child.python(PINNED.format(mode="fix")).stderr
+    ) == is_told
+    assert child.python(PINNED.format(mode="observe")).stderr == ""
