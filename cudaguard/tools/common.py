@@ -384,7 +384,6 @@ _HOST = re.compile(r"(?:[\w.-]*|\[[\da-fA-F:.]*\])(?::\d{1,5})?")
 _SIGNS = ")}>'\",;:."  # of the sentence around it
 _TOKEN_OF_CONDA = re.compile(r"/t/[^/]+")
 _HOME_OF_OTHERS = re.compile(r"(/(?:homes?|[Uu]sers)/+)(?!\.)[^/\s:;,'\"]+")
-_WORD = re.compile(r"\S+")
 
 
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
@@ -419,7 +418,7 @@ def shareable(document: Any) -> Any:
             if len(value) > _LONGEST:
                 value = value[:_LONGEST] + LEFT_OUT
             text = homes.sub("~", _URL.sub(_without_user, value))
-            return _WORD.sub(of_path, _HOME_OF_OTHERS.sub(rf"\1{USER}", text))
+            return re.sub(r"\S+", of_path, _HOME_OF_OTHERS.sub(rf"\1{USER}", text))
         if isinstance(value, (list, tuple)):
             return [shared(item) for item in value]
         if isinstance(value, dict):

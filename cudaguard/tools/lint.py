@@ -72,7 +72,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace) -> int:
     """Read, print what was found, and return the exit status."""
-    from cudaguard.errors import ConfigError, RuleError
     from cudaguard.files.text import printable_data
 
     for path in args.path:
@@ -81,10 +80,7 @@ def execute(args: Namespace) -> int:
     for pin in args.assume_installed:
         if not _PIN.fullmatch(pin):
             raise UsageError(f"--assume-installed {pin}: expected NAME==VERSION")
-    try:
-        rules = _rules(Versions(args.path, args.assume_installed))
-    except (ConfigError, RuleError) as error:
-        raise UsageError(str(error)) from error
+    rules = _rules(Versions(args.path, args.assume_installed))
     files = list(dict.fromkeys(file for path in args.path for file in files_below(path)))
     project = Project(args.path, rules)
     found = list(project.findings(files))

@@ -79,16 +79,10 @@ def test_fault_that_cudaguard_cannot_repair_is_told_with_the_rules_advice(plante
     assert found["remedy"].endswith("cudaguard cannot repair this")
 
 
-def test_rules_for_any_version_are_told_of_together(planted):
+def test_rules_for_any_version_are_no_fault_of_what_is_installed(planted):
     planted.write("torch/__init__.py")
-
-    def said(rules):
-        _, findings = planted.one("CG901", env={"CUDAGUARD_RULES": rules})
-        return [one["what"] for one in findings if one["what"].startswith("cudaguard watches")]
-
-    off = "-CG003,-CG033,-CG047,-CG062"  # OpenCV may be there
-    assert said(f"+CG028,{off}") == ["cudaguard watches torch when it is switched on."]
-    assert said(off) == []
+    _, findings = planted.one("CG901", env={"CUDAGUARD_RULES": "+CG028"})
+    assert not [one for one in findings if one["rule"] in ("", "CG028", None)]
 
 
 def test_versions_without_the_fault_are_not_told_of(planted):
@@ -638,6 +632,11 @@ def test_variable_that_nobody_reads(planted, root):
     _, findings = planted.one("CG909", env={"CUDAGUARD": "fix"})
     assert "has no cudaguard.pth to read it" in findings[0]["what"]
     assert planted.one("CG909", env={"CUDAGUARD": "off"}) == ("ok", [])
+
+
+def test_working_directory_that_is_gone(child):
+    doctor = f"{sys.executable} -m cudaguard doctor --only CG909"
+    assert not child.command("sh", "-c", f"mkdir a; cd a; rmdir ../a; exec {doctor}").stderr
 
 
 def plugin(planted, value="absent_module:RULES", name="thing"):
