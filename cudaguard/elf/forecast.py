@@ -160,7 +160,7 @@ def problem_of(file: ElfFile) -> tuple[str, str]:
         return "truncated", "it ends before the parts that its headers name"
     flags = file.value(DT_FLAGS_1)
     if header[16:18] != _SHARED or flags & _IS_PROGRAM:
-        return "not-elf", "it is an ELF file, and no shared library"
+        return "not-elf", "it is an ELF file, but not a shared library"
     if not any(kind == PT_DYNAMIC and size for kind, _, _, _, size, _ in file.segments):
         return "not-elf", "it is an ELF file without anything for the loader (debug symbols?)"
     if flags & _NOT_FOR_DLOPEN:
