@@ -80,6 +80,12 @@ def test_segmentation_fault_in_a_call(child, run):
     assert document["running"] == []
 
 
+def test_call_that_calls_itself_is_shown_once(child, run):
+    path = child.write("d.py", "import os\ndef f(n):\n    f(n - 1) if n else os.abort()\nf(30)\n")
+    text = run(path)[1]
+    assert text.count(":3 in f") + text.count("\n    (the same 30 more times)\n") == 2
+
+
 def test_load_that_kills_is_named(child, run, library):
     """By an import, by ctypes, by SIGKILL, and where it hangs; what failed or ended is not."""
     path = library("broken", "abort()")
@@ -436,9 +442,7 @@ def gone(pid):
         ("", "wait()", False),
     ],
 )
-def test_fork_that_hangs_without_the_threads_of_its_parent(
-    child, run, library, first, then, is_told
-):
+def test_fork_that_hangs_without_threads_of_its_parent(child, run, library, first, then, is_told):
     start = "int pthread_create(long *, void *, void *, void *); long t; "
     path = str(library("native", f"{start}pthread_create(&t, 0, pause, 0)"))
     script = child.write(

@@ -237,7 +237,7 @@ class Report:
         is_known = self._launch.prefix or self._ended.pid in self._processes or self._about.how
         if number not in CRASHES or is_known or self._ended.is_late:
             return ""
-        return f": a process that it had started {died_of(number)}"
+        return f": probably a process that it had started {died_of(number)}"
 
     def document(self, *, with_arguments: bool = True) -> dict[str, Any]:
         """Return the report as JSON-ready data, without the number of the schema.

@@ -11,6 +11,7 @@ import os
 import re
 import signal
 from contextlib import suppress
+from itertools import groupby
 from typing import NamedTuple
 
 from cudaguard.core.rule import INSTALL, actions_of, install_call, values_of
@@ -490,7 +491,9 @@ def lines_of(stack: Sequence[Frame]) -> list[str]:
                 source = f": {frame['source']}" if frame["source"] else ""
                 where = f"{short(frame['file'])}:{frame['line']}"
                 lines.append(f"{where} in {frame['function']}{source}")
-    return lines
+    alike = [(line, len([*same])) for line, same in groupby(lines)]
+    more = "(the same {:,} more times)"
+    return [text for line, n in alike for text in (line, more.format(n - 1))[: 1 + (n > 1)]]
 
 
 def add_frame(page: Page, frame: str, indent: int) -> None:
