@@ -231,6 +231,9 @@ def test_library_that_crashes_as_it_is_cleaned_up(child, run, library):
     where = " at exit, after loading broken.so, at train.py:2.\n"
     assert text.startswith(f"train.py crashed (SIGABRT){where}")
     assert "no Python stack here: the program's own code had ended" in text
+    child.write("outer.py", "import ctypes\nctypes.CDLL('./broken.so')")  # not the program's own
+    text = run("-c", "import outer", env={"CUDAGUARD_WATCH": "all"})[1]
+    assert "crashed (SIGABRT) at exit, after importing outer, at <string>:1.\n" in text
 
 
 def test_program_that_becomes_another(child, run, library):

@@ -251,7 +251,8 @@ def story_of(lines: Sequence[Line], pid: int, thread: int = 0) -> Story:
             imported.setdefault(line.module if kind == "import" else line.module.partition(".")[0])
             kind = "load" if kind == "mapping" else kind
             step = Step(kind, line.module or line.file, line.file, line.where)
-            last = f" after {step.what}, at {shown_place(line.where)}" if line.where else last
+            if line.where and not stack:  # what that imports in turn is no place of the program's
+                last = f" after {step.what}, at {shown_place(line.where)}"
             stack.append((number, step))
         elif kind in OVER:
             for index, (_, step) in reversed([*enumerate(stack)]):
@@ -492,8 +493,7 @@ def lines_of(stack: Sequence[Frame]) -> list[str]:
                 where = f"{short(frame['file'])}:{frame['line']}"
                 lines.append(f"{where} in {frame['function']}{source}")
     alike = [(line, len([*same])) for line, same in groupby(lines)]
-    more = "(the same {:,} more times)"
-    return [text for line, n in alike for text in (line, more.format(n - 1))[: 1 + (n > 1)]]
+    return [t for line, n in alike for t in (line, f"(the same {n - 1} more times)")[: 1 + (n > 1)]]
 
 
 def add_frame(page: Page, frame: str, indent: int) -> None:
