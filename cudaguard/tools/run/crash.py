@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 # What a path has up to the packages; a look at the beginning of each word alone.
 _IN_PACKAGES = re.compile(r"(?<!\S)([^\s/\\]*)[/\\]\S*-packages[/\\]")
 _IN_ALL_STACKS = ("python", "libpython", "libc.", "ld-linux")  # libraries
-_OF_KERNELS = ("CG743", "CG744", "CG745", "CG747", "CG749")  # the GPU worked, up to this error
+_NOT_OF_FILES = ("CG715", "CG743", "CG744", "CG745", "CG747", "CG749")  # no library is missing
 _INDENT = 2
 _MOST = 1 << 23  # bytes of the record: a hundred thousand events, two seconds of reading
 
@@ -345,7 +345,7 @@ class Report:
         """Libraries that were not found, unless the error is one that none of them explains."""
         error = self._story.error
         finding = None if error is None else error.finding
-        is_other = finding is not None and finding.id in _OF_KERNELS
+        is_other = finding is not None and finding.id in _NOT_OF_FILES
         return [] if is_other else list(self._story.not_found)
 
     def _fault_of(self, pid: int) -> FaultDump | None:
