@@ -46,9 +46,7 @@ def cause_of(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lack, ..
         return found.problem, ()
     if found.libraries:  # a missing library has missing symbols follow
         return _of_libraries(found, around)
-    if found.versions:
-        return "symbol-version", found.versions
-    return _of_symbols(found, around)
+    return ("symbol-version", found.versions) if found.versions else _of_symbols(found, around)
 
 
 def built_for_python(path: str) -> str:

@@ -79,8 +79,7 @@ def _show(title: str, guard: Sequence[str] = ()) -> str:
     from cudaguard.system.child import run_command
 
     program = WITHOUT_FOLDER + _PROGRAM
-    words = [*guard, program]
-    code = f"from cudaguard.tools.main import main\nsys.exit(main({words!r}))"
+    code = f"from cudaguard.tools.main import main\nsys.exit(main({[*guard, program]!r}))"
     # Each run has the guard state of its title, whatever ours is.
     environment = {**os.environ, "CUDAGUARD": "" if guard else "off"}
     print(title)

@@ -227,9 +227,7 @@ SERVE = {
 
 @pytest.mark.parametrize("death", [*SAID, "none"])
 @pytest.mark.parametrize("server", SERVE)
-def test_server_whose_worker_is_replaced(
-    child, cached_environment, root, server, death, monkeypatch
-):
+def test_server_with_a_new_worker(child, cached_environment, root, server, death, monkeypatch):
     python = cached_environment(*SERVERS)
     child.write("fault.py", FAULT)
     task = f"{BROKER}\nfrom fault import die\n\nwork = app.task(die, name='work')\n"

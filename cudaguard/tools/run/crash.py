@@ -431,9 +431,7 @@ class Report:
         """Return what shows the C stack; empty if the process cannot be started again."""
         is_native = self._has_crashed and self._signal in FAULT_SIGNALS
         is_there = os.name == "posix" and self._launch.prefix and self._is_program
-        if not (is_native and is_there) or self._fits:
-            return ""
-        return debugger(program.words)
+        return debugger(program.words) if is_native and is_there and not self._fits else ""
 
     def _stuck_forks(self) -> dict[int, list[str]]:
         """Return which forks wait outside Python, by how many threads of their parent they lack."""

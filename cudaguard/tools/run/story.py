@@ -163,8 +163,7 @@ def _is_of_others(error: Raised, dead: Iterable[Process]) -> bool:
     """Return True if an error only says that another process has ended: by its kind, or number."""
     if error.text.partition(":")[0].rpartition(".")[2] in _OF_OTHERS:
         return True
-    numbers = re.findall(r"\d+", error.text)
-    return any(str(process.pid) in numbers for process in dead)
+    return not {str(process.pid) for process in dead}.isdisjoint(re.findall(r"\d+", error.text))
 
 
 # --- what it did --------------------------------------------------------------------
@@ -369,8 +368,7 @@ def likeliest(fits: Iterable[Fit]) -> tuple[Fit, ...]:
     best: dict[tuple[str, ...], Fit] = {}
     for fit in found:
         best.setdefault(fit.rule.watch, fit)
-    certain = [fit for fit in best.values() if fit.is_certain]
-    return tuple(certain or best.values())
+    return tuple([fit for fit in best.values() if fit.is_certain] or best.values())
 
 
 # --- Python stacks of the program: its sources, and the words for them ---------------------------
