@@ -138,8 +138,7 @@ def forecast(
             resident = opened.enter_context(Resident())
             if resident.handle(path):
                 return Forecast(path, needed=file.needed)
-            load = Load(path, file, resident, opened, given)
-            return load.forecast(settled)
+            return Load(path, file, resident, opened, given).forecast(settled)
     except own_errors(OSError, AttributeError, ImportError) as error:
         return Forecast(path, "unknown", f"{type(error).__name__}: {error}")
 
@@ -184,8 +183,7 @@ def refuses_executable_stacks(libc: str = "") -> bool:
 
 def _machine(header: bytes) -> str:
     number = int.from_bytes(header[18:20], "little")
-    width = "" if header[4] == 2 else ", 32 bit"
-    return f"{_MACHINES.get(number, f'machine {number}')}{width}"
+    return f"{_MACHINES.get(number, f'machine {number}')}{'' if header[4] == 2 else ', 32 bit'}"
 
 
 class LoadedObject:

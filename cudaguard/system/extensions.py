@@ -218,7 +218,10 @@ def _cuda_major(case: _Case) -> tuple[str, str]:
         f"{case.file} was built for another CUDA: it needs {case.libraries}, but {case.torch} is "
         f"built for CUDA {cuda}"
     )
-    return message, f"install a build of it for CUDA {cuda}, or {_REBUILD}"
+    wheels = [*filter(None, (name_owners.requirement_of(lack.name) for lack in case.about))]
+    is_own = wheels and OF_TORCH.isdisjoint(case.found.needed)  # as cupy has its own CUDA
+    other = f"that CUDA beside torch's: pip install {' '.join(wheels)}" if is_own else _REBUILD
+    return message, f"install a build of it for CUDA {cuda}, or {other}"
 
 
 def _library_missing(case: _Case) -> tuple[str, str]:

@@ -104,8 +104,7 @@ def requirement_of(soname: str) -> str:
     wheel, (library, number) = wheel_of(soname), _parts(soname)
     if not wheel or int(cuda_of(soname) or 11) < 11:
         return ""
-    is_release = library in ("libcudnn", "libnvinfer") and number
-    return f"{wheel}=={number}.*" if is_release else wheel
+    return f"{wheel}=={number}.*" if library in ("libcudnn", "libnvinfer") and number else wheel
 
 
 def wheel_of(soname: str) -> str:

@@ -211,6 +211,7 @@ def test_library_for_another_cuda_that_a_package_opens_itself(planted, build, ma
     assert status == ("warning" if is_told else "ok")
     built_for = "was built for another CUDA: it needs libcublas.so.13, but torch 2.8.0+cu128 is"
     assert [built_for in one["what"] for one in findings] == [True] * is_told
+    assert all(one["remedy"].endswith(": pip install nvidia-cublas") for one in findings)
 
 
 def test_library_for_another_cuda_that_is_installed_as_well(planted, build):
