@@ -18,8 +18,8 @@ from tempfile import TemporaryDirectory
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
+from cudaguard.core.explain import explainers
 from cudaguard.core.findings import Kind
-from cudaguard.core.passing_errors import explainers
 from cudaguard.core.rule_check import KINDS, declared, toml_text
 from cudaguard.core.table import table
 from cudaguard.features.array_interface.consumers import (

@@ -52,9 +52,9 @@ MADE = {
         "[_NAME, _NUMBER, _SPOKEN, re.compile('|'.join(map(re.escape, status_table().by_words)))]",
         "finditer",
     ),
-    "cudaguard.core.passing_errors": (
+    "cudaguard.core.explain": (
         (
-            "[re.compile(one) for section in _parts().values() for lines in section.values()"
+            "[re.compile(one) for section in parts().values() for lines in section.values()"
             " for one in lines if one[0] not in '>$']"
         ),
         "search",
@@ -69,7 +69,7 @@ MADE = {
 def known() -> list[Any]:
     """Return the messages that the features know."""
     from cudaguard import api  # noqa: F401  # hands the features to the core
-    from cudaguard.core.passing_errors import known_errors
+    from cudaguard.core.explain import known_errors
 
     return known_errors()
 

@@ -39,43 +39,15 @@ for _number, _usual in (
         signal.signal(_number, _usual)
 
 # Files whose tests drive whole commands, wait for limits, or try very many inputs.
-SLOW = {
-    "core": ("test_mocks", "test_odd_files"),
-    "elf": ("test_fat_binaries", "test_loaded", "test_reader"),
-    "features/array_interface": ("test_any_dictionary", "test_entries"),
-    "features/cuda_init": (
-        *("test_attribution", "test_context", "test_errors_after_a_fork", "test_gpu_facts"),
-        "test_latched_environment",
-    ),
-    "features/duplicate_libraries": ("test_duplicates",),
-    "features/extensions": (
-        *("test_by_ctypes", "test_check", "test_command", "test_fuzz", "test_import"),
-        "test_older_copy",
-    ),
-    "features/gpu_architectures": ("test_gpu_code", "test_nvrtc"),
-    "features/import_order": ("test_newest", "test_preload"),
-    "features/symbol_scope": ("test_own_runtime",),
-    "harm": ("test_time_limits",),
-    "system": ("test_child",),
-    "tools": (
-        *("test_activation", "test_attach", "test_bisect", "test_decord", "test_doctor"),
-        *("test_doctor_bundle", "test_doctor_checks", "test_doctor_children"),
-        *("test_doctor_python", "test_hostile_names"),
-        *("test_pytest_plugin", "test_run", "test_run_commands", "test_run_deaths"),
-        *("test_run_ranks", "test_run_signals", "test_streams"),
-        *("test_trace", "test_wheels", "test_written_files"),
-    ),
-}
+SLOW = frozenset((ROOT / "tests/slow.txt").read_text(encoding="utf-8").split())
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the slow ones, before any are deselected by their marks."""
     for item in items:
-        folder = item.path.parent.relative_to(ROOT / "tests").as_posix()
-        for place, names in SLOW.items():
-            if f"{folder}/".startswith(f"{place}/") and item.path.stem in names:
-                item.add_marker(pytest.mark.slow)
+        if item.path.relative_to(ROOT / "tests").with_suffix("").as_posix() in SLOW:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture

@@ -16,14 +16,16 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+
+def toml(path: Path) -> dict[str, Any]:
+    """Return what a file has."""
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
 # What each message that is explained looks like, by the id of what explains it.
-ERRORS: dict[str, list[str]] = tomllib.loads(
-    (Path(__file__).parents[1] / "docs" / "errors.toml").read_text(encoding="utf-8")
-)
+ERRORS: dict[str, list[str]] = toml(Path(__file__).parents[1] / "docs/errors.toml")
 # Messages of reports, logs and grammars, with the ids of what explains them.
-SAID: dict[str, Any] = tomllib.loads(
-    (Path(__file__).parent / "tools" / "incident_messages.toml").read_text(encoding="utf-8")
-)
+SAID = toml(Path(__file__).parent / "tools/incident_messages.toml")
 SCHEMAS = Path(cudaguard.__file__).parent / "tools" / "schema"
 
 

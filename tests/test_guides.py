@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from cudaguard.core.passing_errors import known_errors
+from cudaguard.core.explain import known_errors
 from cudaguard.features._index import IDS as DETECTORS
 from cudaguard.tools.doctor.checks import CHECKS
 from cudaguard.tools.explain import RULES

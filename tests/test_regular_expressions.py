@@ -74,7 +74,7 @@ def test_texts_of_a_megabyte_are_explained_and_shared(child, root):
         from cudaguard.tools.explain import explain
         from cudaguard.tools.common import shareable
         from cudaguard.core.known_errors import literal_in
-        from cudaguard.core.passing_errors import known_errors
+        from cudaguard.core.explain import known_errors
         import re
 
         patterns = [pattern for known in known_errors() for pattern in known.says]

@@ -53,6 +53,7 @@ class Dispatch:
         self.extensions = ExtensionLoads(self)
         self.flags = LoaderFlags(self)
         self.seen: set[str] = set()  # watched modules that came through the hook
+        self.imported: set[str] = set()  # those whose import went well
         self.early: set[str] = set()  # watched modules that were there before the guard
         # Called once, at the first watched import (plug-ins, when started from a .pth file).
         self.on_first_hit: Callable[[], None] | None = None
@@ -232,16 +233,23 @@ class Dispatch:
         if not self.is_looking and self._is_asked_for(name):
             self.start_detection()
         closes = self.detection.publish("around_import", spec) if self.is_looking else []
+        if name in self.imported:
+            self.detection.publish("imported_again", name)
 
         def close(error: BaseException | None) -> None:
             for end in reversed(closes):
                 end(error)
+            is_watched = name in self.kernel.watched  # else a part of a watched package
+            if is_watched and error is None:
+                self.imported.add(name)
+            elif is_watched:
+                self.detection.publish("import_failed", name, error)
             detection = vars(self).get("detection")
             if detection is None:
                 return
             if error is None:
                 detection.imported(name)
-            if name in self.kernel.watched:  # else a part of a watched package
+            if is_watched:
                 detection.error_passes(error)
 
         return close
@@ -323,6 +331,8 @@ class Dispatch:
 
     def scan_missed_loads(self) -> None:
         """Look at what has changed so far, which is nobody's doing who comes later."""
+        loads = self.kernel.of_loads()
+        loads.loader.flushes = loads.is_flushing()
         if self._is_looking_now():
             self.detection.before_load()
 
@@ -341,6 +351,9 @@ class Dispatch:
         """Look at what a load has changed; `extension` is empty for a load by ctypes."""
         if not self.is_installed:
             return
+        loads = self.kernel.of_loads()
+        if loads.is_flushing() and not loads.loader.flushes:
+            self.detection.publish("flushes", extension or os.path.basename(library))
         is_looking = self._is_looking_now()  # before others read the list, as it is by now
         if self.journal.is_written:
             self.recording.ended(library)
@@ -379,7 +392,7 @@ class Dispatch:
             return
         self.detection.error_passes(error)
         if error is not None and issubclass(type(error), Exception):
-            from cudaguard.core.passing_errors import error_passes
+            from cudaguard.core.explain import error_passes
 
             error_passes(self.reporter, error, is_printed=is_printed)
 
@@ -389,7 +402,7 @@ class Dispatch:
         # Not of KeyboardInterrupt: what is imported here may evaluate a string (namedtuple does),
         # after which Python has forgotten that it is to end by SIGINT.
         if error is not None and issubclass(type(error), Exception) and self.journal.is_written:
-            from cudaguard.core.passing_errors import record_end
+            from cudaguard.core.explain import record_end
 
             record_end(self.reporter, error)
 

@@ -29,11 +29,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 
 from cudaguard.core.findings import Finding, Kind
-from cudaguard.files import os, packaged_text, program_errors
+from cudaguard.files import os, packaged_text
 from cudaguard.model import TYPE_CHECKING, NamedTuple, Record
 from cudaguard.system.statuses import statuses_in
 
@@ -171,6 +171,9 @@ def sections_in(path: str) -> dict[str, dict[str, list[str]]]:
             key, _, first = line.partition(" =")
             lines = entry[key] = first.strip().split(" || ") if first.strip() else []
     return sections
+
+
+parts = cache(partial(sections_in, os.path.join(os.path.dirname(__file__), "parts.ini")))
 
 
 def _known(
@@ -392,14 +395,6 @@ def _near(text: str, hint: str, part: range, flags: int) -> Iterator[tuple[int, 
         end = place + _AROUND
 
 
-def text_of(error: BaseException) -> str:
-    """Return what an error says; nothing if it cannot say it."""
-    try:
-        return str(error)
-    except program_errors(Exception):  # of a class of the program's
-        return ""
-
-
 # Past what a class makes of its attributes.
 _LED = [vars(BaseException)[f"__{name}__"] for name in ("cause", "context", "suppress_context")]
 
@@ -423,23 +418,6 @@ def shown_with(error: BaseException, *, with_context: bool = True) -> Iterator[B
 WINDOW = 1 << 20  # characters of a log that are read: its end, or what is around its last traceback
 _TRACEBACK = "Traceback (most recent call last)"
 _LINKS = ("The above exception was the direct cause", "During handling of the above exception")
-# What dies without a traceback, or after it.
-_FATAL = (
-    "terminate called", "Fatal Python error", "LLVM ERROR", "OMP: Error", "libprotobuf FATAL",
-    "symbol lookup error", "error while loading shared libraries", "free(): invalid",
-    "double free or corruption", "corrupted size vs", "munmap_chunk(): invalid",
-    "Segmentation fault", "Aborted", "Bus error", "Illegal instruction", "core dumped",
-    "Floating point exception", "Check failed: ", "CHECK failed: ", "statusor.cc:",
-)  # fmt: skip
-# Raised for an error of another process, or of something below, which is told before it.
-_PASSED_ON = (
-    "ChildFailedError", "ProcessRaisedException", "ProcessExitedException", "CalledProcessError",
-    "exited unexpectedly", "Look at the errors above", "see above for", "root cause above",
-    "Engine core initialization", "Engine process failed", "EngineDeadError", "WorkerProc init",
-    "Failed to infer device type", "ActorDiedError", "RayTaskError", "RaySystemError",
-    "Rank 0 scheduler died", "Received SIGQUIT", "died unexpectedly", "BrokenProcessPool",
-    "subprocess-exited-with-error", "SystemExit", "failed to be inspected",
-)  # fmt: skip
 _QUIET = re.compile(
     r"(?:^|[\s\[=])(?:\w*Warning\b|(?<!NCCL )WARN(?:ING)?\b|INFO\b|DEBUG\b|W \w|W\d{4} |I \w)"
 )
@@ -531,7 +509,7 @@ def is_passed_on(text: str, part: range) -> bool:
     said = text[part.start : part.stop]
     last = said.rfind(_TRACEBACK)
     is_cut = last >= 0 and _message_of(said, last) >= len(said.rstrip())
-    return is_cut or any(sign in said for sign in _PASSED_ON)
+    return is_cut or any(sign in said for sign in parts()["log"]["passed_on"])
 
 
 def _is_refused(text: str, place: int, end: int) -> bool:
@@ -602,7 +580,8 @@ def _next_line(text: str, place: int) -> int:
 
 def _last_fatal(text: str, after: int) -> range | None:
     """Return the last words of a process that died without a traceback, or behind it."""
-    places = [place for place in (text.rfind(sign) for sign in _FATAL) if place >= after]
+    signs = parts()["log"]["fatal"]
+    places = [place for place in map(text.rfind, signs) if place >= after]
     if not places:
         return None
     begin = text.rfind("\n", 0, min(places)) + 1

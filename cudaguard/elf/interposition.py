@@ -121,82 +121,25 @@ def binding_of(
     Raises:
         OSError: Something cannot be read, or makes no sense.
     """
-
-    def codes_of(member: Member) -> frozenset[int]:
-        if member.file not in codes:
-            codes[member.file] = member.symbols.codes()
-        return codes[member.file]
-
-    memory = resident.memory
-    own = [*new, *used]
-    files = {member.file for member in own}
-    # Of what is mapped already, the symbols that interposers have as well.
-    shared: dict[str, set[int]] = {member.file: set() for member in used}
-    asked = _Asked(new)
-    program, start = members(memory, scope.program), members(memory, scope.start)
-    others = members(memory, scope.interposers)
+    asked = _Asked(new, used, codes)
+    program, start, others = (
+        members(resident.memory, part) for part in (scope.program, scope.start, scope.interposers)
+    )
     found: list[Interposed] = []
     for place, interposer in enumerate(others):
-        if interposer.file in files:
-            continue
-        first = (*program, *start, *others[:place])  # what these define never resolves to it
-        theirs = codes_of(interposer)
-        taken = {}
-        for owner in own:
-            common = theirs if owner in new else theirs & codes_of(owner)
-            for index, text, is_strong in owner.symbols.named(common) if common else ():
-                # Others are inline functions and the like.
-                if not is_strong and not text.startswith(_OTHER_LAYOUT):
-                    continue
-                if _ANY_COPY_DOES(text):
-                    continue
-                if owner not in new:
-                    shared[owner.file].add(index)
-                for name in asked.by_name(text, owner, index):
-                    if (
-                        text not in taken
-                        and interposer.symbols.defines(name)
-                        and not _definer(name, first)
-                    ):
-                        shown = text.decode("utf-8", "replace")
-                        taken[text] = Interposed(shown, interposer.file, owner.file)
-        # Who uses names of that library, and has no others for them, relies on it.
-        if taken and not any(
-            interposer.symbols.defines(name) and not _definer(name, (*own, *first))
-            for name in asked.undefined_among(theirs)
-        ):
-            found += [taken[text] for text in sorted(taken)]
+        if all(interposer.file != member.file for member in asked.own):
+            # What these define never resolves to it.
+            found += asked.taken_by(interposer, (*program, *start, *others[:place]))
     if not found:
         return Binding()
-    for member in program:  # a sanitizer ends the process that asks for RTLD_DEEPBIND
-        if member.symbols.defines(Wanted(b"dlopen")):
-            return Binding(tuple(found), f"{member.file or 'Python'} has a dlopen of its own")
-    interposers = {library.file for library in scope.interposers}
-    for member in used if {name.own for name in found} & shared.keys() else ():
-        # Functions of the C++ runtime share no state that differs between its releases.
-        is_asked = shared[member.file] and not is_cxx_runtime(member.file)
-        places = member.symbols.words_of(shared[member.file]) if is_asked else ()
-        if any(os.path.realpath(resident.file_at(place)) in interposers for place in places):
-            why = f"{member.file}, which it needs, uses such symbols already"
-            return Binding(tuple(found), why)
-    c_library = [member for member in start if _is_of_c_library(member.file)]
-    meant = [member for member in members(memory, scope.meant) if not is_cxx_runtime(member.file)]
-    for member in (*program, *c_library, *meant):
-        for name in asked.among(codes_of(member)):
-            mine = _definer(name, own) if member.symbols.defines(name) else None
-            if mine is None or mine.file == member.file or name.name in _SAME_EVERYWHERE:
-                continue
-            if _is_of_c_library(mine.file) and member in c_library:
-                continue
-            # Such as the libgomp of two wheels: a copy that was bundled for nobody else.
-            is_bundled = _bundled(mine.file) == _bundled(member.file) != ""
-            if member in meant and (is_bundled or _may_be_beside(mine.file, member.file)):
-                continue
-            if member not in meant or mine.symbols.has_global(name.name):
-                what, other = name.name.decode("utf-8", "replace"), member.file or "Python"
-                why = f"{what} would come from {mine.file} then, and no longer from {other}"
-                return Binding(tuple(found), why)
-    return Binding(tuple(found))
+    sanitizer = _definer(Wanted(b"dlopen"), program)  # it ends who asks for RTLD_DEEPBIND
+    if sanitizer is not None:
+        return Binding(tuple(found), f"{sanitizer.file or 'Python'} has a dlopen of its own")
+    rivals = {library.file for library in scope.interposers}
+    are_concerned = {name.own for name in found} & {member.file for member in used}
+    why = asked.why_shared(used if are_concerned else (), rivals, resident)
+    why = why or asked.why_others(program, start, members(resident.memory, scope.meant))
+    return Binding(tuple(found), why)
 
 
 def _definer(name: Wanted, own: Iterable[Member]) -> Member | None:
@@ -206,29 +149,95 @@ def _definer(name: Wanted, own: Iterable[Member]) -> Member | None:
 class _Asked:
     """The names that some libraries have the loader look up."""
 
-    def __init__(self, new: Sequence[Member]) -> None:
-        self._new = new
+    def __init__(
+        self, new: Sequence[Member], used: Sequence[Member], codes: dict[str, frozenset[int]]
+    ) -> None:
+        self._new, self.own, self._codes = new, (*new, *used), codes
+        # Of what is mapped already, the symbols that interposers have as well.
+        self._shared: dict[str, set[int]] = {member.file: set() for member in used}
         self._undefined: dict[bytes, set[Wanted]] = {}
         for member in new:
             for name in member.symbols.wanted():
                 self._undefined.setdefault(name.name, set()).add(name)
         self._own: dict[str, frozenset[int]] = {}
 
-    def by_name(self, text: bytes, owner: Member, index: int) -> Iterator[Wanted]:
+    def taken_by(self, interposer: Member, first: Sequence[Member]) -> list[Interposed]:
+        """Return the names of theirs that another library answers; none if they rely on it."""
+        theirs, defines = self._codes_of(interposer), interposer.symbols.defines
+        taken: dict[bytes, Interposed] = {}
+        for owner in self.own:
+            common = theirs if owner in self._new else theirs & self._codes_of(owner)
+            for index, text, is_strong in owner.symbols.named(common) if common else ():
+                # Others are inline functions and the like.
+                is_own = is_strong or text.startswith(_OTHER_LAYOUT)
+                if not is_own or _ANY_COPY_DOES(text):
+                    continue
+                if owner not in self._new:
+                    self._shared[owner.file].add(index)
+                for name in self._by_name(text, owner, index):
+                    if text not in taken and defines(name) and not _definer(name, first):
+                        shown = text.decode("utf-8", "replace")
+                        taken[text] = Interposed(shown, interposer.file, owner.file)
+        # Who uses names of that library, and has no others for them, relies on it.
+        if taken and any(
+            defines(name) and not _definer(name, (*self.own, *first))
+            for name in self._undefined_among(theirs)
+        ):
+            return []
+        return [taken[text] for text in sorted(taken)]
+
+    def why_shared(self, used: Iterable[Member], rivals: set[str], resident: Resident) -> str:
+        """Return which library that is mapped already has its names from one of the rivals."""
+        for member in used:
+            # Functions of the C++ runtime share no state that differs between its releases.
+            is_asked = self._shared[member.file] and not is_cxx_runtime(member.file)
+            places = member.symbols.words_of(self._shared[member.file]) if is_asked else ()
+            if any(os.path.realpath(resident.file_at(place)) in rivals for place in places):
+                return f"{member.file}, which it needs, uses such symbols already"
+        return ""
+
+    def why_others(
+        self, program: Sequence[Member], start: Sequence[Member], meant: Sequence[Member]
+    ) -> str:
+        """Return which name would come from their own then that is shared on purpose now."""
+        c_library = [member for member in start if _is_of_c_library(member.file)]
+        meant = [member for member in meant if not is_cxx_runtime(member.file)]
+        for member in (*program, *c_library, *meant):
+            for name in self._among(self._codes_of(member)):
+                mine = _definer(name, self.own) if member.symbols.defines(name) else None
+                if mine is None or mine.file == member.file or name.name in _SAME_EVERYWHERE:
+                    continue
+                if _is_of_c_library(mine.file) and member in c_library:
+                    continue
+                # Such as the libgomp of two wheels: a copy that was bundled for nobody else.
+                is_bundled = _bundled(mine.file) == _bundled(member.file) != ""
+                if member in meant and (is_bundled or _may_be_beside(mine.file, member.file)):
+                    continue
+                if member not in meant or mine.symbols.has_global(name.name):
+                    what, other = name.name.decode("utf-8", "replace"), member.file or "Python"
+                    return f"{what} would come from {mine.file} then, and no longer from {other}"
+        return ""
+
+    def _codes_of(self, member: Member) -> frozenset[int]:
+        if member.file not in self._codes:
+            self._codes[member.file] = member.symbols.codes()
+        return self._codes[member.file]
+
+    def _by_name(self, text: bytes, owner: Member, index: int) -> Iterator[Wanted]:
         """Yield the name, if it is asked for: by others, or by the library that has it."""
         yield from self._undefined.get(text, ())
         if owner in self._new and index in self._references(owner):
             yield Wanted(text)
 
-    def undefined_among(self, codes: frozenset[int]) -> Iterator[Wanted]:
+    def _undefined_among(self, codes: frozenset[int]) -> Iterator[Wanted]:
         """Yield the names with such hashes of those that are not defined where they are used."""
         for text, names in self._undefined.items():
             if gnu_hash(text) | 1 in codes:
                 yield from names
 
-    def among(self, codes: frozenset[int]) -> Iterator[Wanted]:
+    def _among(self, codes: frozenset[int]) -> Iterator[Wanted]:
         """Yield all names with such hashes."""
-        yield from self.undefined_among(codes)
+        yield from self._undefined_among(codes)
         for member in self._new:
             for index, text, _ in member.symbols.named(codes):
                 if index in self._references(member):

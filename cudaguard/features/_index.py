@@ -82,7 +82,7 @@ DETECTORS = (
     ('cudaguard.features.duplicate_libraries.soname_conflicts:SonameDetector', ('closer_look',)),
     ('cudaguard.features.cuda_init.detector:CudaDetector', ('begin', 'before_load', 'around_import', 'mapped', 'loaded', 'ctypes_comes', 'error_passes', 'forget', 'imported:accelerate.launchers', 'imported:lightning.fabric.strategies.launchers.multiprocessing', 'imported:lightning_fabric.strategies.launchers.multiprocessing', 'imported:distributed.comm.ucx', 'imported:distributed_ucxx.ucxx', 'imported:torch.cuda.memory')),
     ('cudaguard.features.gpu_architectures.detector:ArchitectureDetector', ('begin', 'mapped', 'cuda_initialized', 'forget', 'imported:torch')),
-    ('cudaguard.features.extensions.detector:ExtensionDetector', ('truncated', 'load_failed', 'refused', 'error_passes', 'goes_on', 'forget')),
+    ('cudaguard.features.extensions.detector:ExtensionDetector', ('truncated', 'import_failed', 'imported_again', 'flushes', 'load_failed', 'refused', 'error_passes', 'goes_on', 'forget')),
 )
 
 PREREQUISITES = {
@@ -143,17 +143,19 @@ IDS = {
         "CG746 CG747 CG748 CG749 CG750 CG751 CG752 CG753 CG754 CG755 CG756 CG757 CG758 CG759 "
         "CG760 CG761 CG762 CG763 CG764 CG765 CG766 CG767 CG768 CG769 CG770 CG771 CG772 CG773 "
         "CG774 CG775 CG776 CG777 CG778 CG779 CG780 CG781 CG782 CG783 CG784 CG785 CG786 CG787 "
-        "CG788 CG789 CG790 CG791 CG792 CG793 CG794 CG795 CG796 CG797 CG798 CG802 CG836 CG858 "
-        "CG859 CG863 CG864 CG865 CG866 CG867 CG868 CG869 CG870 CG871 CG872 CG873 CG874 CG875 "
-        "CG876 CG877 CG878 CG880 CG881 CG882 CG883 CG884 CG886 CG897 CG898 CG899"
+        "CG788 CG789 CG790 CG791 CG792 CG793 CG794 CG795 CG796 CG797 CG798 CG802 CG825 CG836 "
+        "CG858 CG859 CG863 CG864 CG865 CG866 CG867 CG868 CG869 CG870 CG871 CG872 CG873 CG874 "
+        "CG875 CG876 CG877 CG878 CG880 CG881 CG882 CG883 CG884 CG886 CG897 CG898 CG899"
     ).split(), ''),
-    **dict.fromkeys("CG801 CG804 CG811 CG823 CG826 CG842 CG843".split(), 'ImportOrderWarning'),
+    **dict.fromkeys((
+        "CG801 CG804 CG811 CG823 CG824 CG826 CG842 CG843"
+    ).split(), 'ImportOrderWarning'),
     **dict.fromkeys("CG805 CG806 CG807 CG893 CG894".split(), 'CudaGuardWarning'),
     **dict.fromkeys("CG809 CG812 CG813".split(), 'SymbolScopeWarning'),
     **dict.fromkeys("CG814 CG815 CG816 CG817 CG822".split(), 'ContextWarning'),
     **dict.fromkeys("CG818".split(), 'ForkWarning'),
     **dict.fromkeys("CG819 CG820".split(), 'LateEnvironmentWarning'),
-    **dict.fromkeys("CG821 CG840 CG841".split(), 'ExtensionWarning'),
+    **dict.fromkeys("CG821 CG827 CG840 CG841".split(), 'ExtensionWarning'),
     **dict.fromkeys("CG831 CG833 CG834 CG835".split(), 'ArrayInterfaceWarning'),
     **dict.fromkeys("CG851".split(), 'GraphWarning'),
 }

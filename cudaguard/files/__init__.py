@@ -140,6 +140,12 @@ def text_in(*path: str) -> str:
         return ""
 
 
+def words_in(*path: str) -> list[str]:
+    """Return the words of a text, without lines that begin with ``#``."""
+    lines = text_in(*path).splitlines()
+    return [word for line in lines if line[:1] != "#" for word in line.split()]
+
+
 def escape(path: str) -> str:
     """Return a pattern of `glob` for a path; as its own function, which imports ``re`` by name."""
     return "".join(f"[{char}]" if char in "*?[" else char for char in path)
@@ -321,6 +327,14 @@ def program_errors(*kinds: type[Error]) -> tuple[type[Error], ...]:
     is_known_class = is_known(_module.__get__(type(error))) and not _is_sent(error)
     is_program_code = _first(_traceback.__get__(error), is_known) is not None
     return kinds if is_known_class or is_program_code else ()  # else a thread has sent it
+
+
+def text_of(error: BaseException) -> str:
+    """Return what an error says; nothing if it cannot say it."""
+    try:
+        return str(error)
+    except program_errors(Exception):  # of a class of the program's
+        return ""
 
 
 def is_refusal(error: Exception) -> bool:

@@ -7,10 +7,11 @@ import sys
 
 from cudaguard import elf, system
 from cudaguard.files import os
-from cudaguard.kernel import hide_frame, of_import_system
+from cudaguard.kernel import TRACEBACK, hide_frame, of_import_system
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import CodeType, FrameType, TracebackType
 
 __all__ = ("hide_frame", "of_import_system")  # handed on
@@ -107,10 +108,18 @@ def is_outermost(frame: FrameType) -> bool:
     return is_runpy or (name == "__main__" and function == "<module>")
 
 
-def module_of(frame: FrameType | None) -> str:
+def module_of(frame: FrameType | UserLine | None) -> str:
     """Return the name of the module whose code runs in a frame, empty if it has none."""
     name = frame.f_globals.get("__name__") if frame is not None else None
     return name if isinstance(name, str) else ""
+
+
+def entries_of(error: BaseException) -> Iterator[TracebackType]:
+    """Yield the entries of an error's traceback, outermost first."""
+    entry = TRACEBACK.__get__(error)
+    while entry is not None:
+        yield entry
+        entry = entry.tb_next
 
 
 def importing() -> list[str]:

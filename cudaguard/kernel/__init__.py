@@ -316,7 +316,7 @@ def _patch_extensions() -> None:
         except BaseException as error:
             hide_frame(error)
             raise
-        if is_asleep and kernel.loads is not None and kernel.loads.loader.alone is not spec:
+        if is_asleep and kernel.loads is not None and not kernel.loads.came_alone(spec):
             name = getattr(spec, "name", "")
             kernel.loads.look_after(f"mapped by {name}", lambda core: core.extensions.ended(spec))
         return module

@@ -38,6 +38,7 @@ _LOCKS = ([0, 0, 1, 0, 0], [0, 1, 0, 0, 0])  # end of a re-entrant one that is o
 _UNKNOWN = "a dynamic loader that is not known"
 _PAST_US = "mapped past Python's importer"
 _UNREADABLE = "a list of libraries that cannot be read"
+_TINY, _HALF = sys.float_info.min, 0.5  # half of it has no place but among subnormal numbers
 _copies: "dict[str, list[str]]" = {}  # see `copies_in_packages`
 _known: "dict[tuple[int, ...], tuple[str, tuple[str, ...] | None]]" = {}  # files, see `judged`
 
@@ -64,7 +65,7 @@ class Loader:
         self.paths: set[str] = set()  # of these, and of extensions that were let pass
         self.names: dict[str, str] = {}  # of the files of libraries -> the first path
         self.looked_at: set[str] = set()  # see `_namesake`
-        self.takes_all = False  # True once the guard looks itself: nothing is told
+        self.takes_all = self.flushes = False  # the guard looks itself; see `is_flushing`
         # The last one of these, if nothing else comes with it, and what is to be counted then.
         self.alone: ModuleSpec | None = None
         self.pending: tuple[int, ...] = ()
@@ -83,7 +84,7 @@ def watched_name(name: str) -> str:
 
 def why_extension(spec: "ModuleSpec", name: str, file: str) -> str:
     """Return what concerns the guard in an extension that is about to be mapped, in words."""
-    loader.alone = None
+    loader.alone, loader.flushes = None, is_flushing()
     if watched_name(name):
         return f"extension {name}"
     if "ctypes" in sys.modules:
@@ -98,9 +99,18 @@ def why_extension(spec: "ModuleSpec", name: str, file: str) -> str:
         loader.paths.add(file)
         loader.alone = spec
         if loader.counted:
-            adds, count, size, place = loader.counted
-            loader.pending = adds + 1, count + 1, size, place
+            loader.pending = (*map(add, loader.counted, (1, 1, 0, 0)),)
     return ""
+
+
+def is_flushing() -> bool:
+    """Return True if this thread flushes subnormal numbers to zero; asked before and after."""
+    return not _TINY * _HALF
+
+
+def came_alone(spec: "ModuleSpec") -> bool:
+    """Return True if nothing that matters can have come with an extension."""
+    return loader.alone is spec and is_flushing() is loader.flushes
 
 
 def judged(path: str) -> "tuple[str, tuple[str, ...] | None]":
@@ -247,10 +257,8 @@ def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[str] | None]":
 
 def _is_in_environment(name: str, path: str) -> bool:
     """Return True if a library is not mapped, and in a folder of the environment or of a file."""
-    if name in loader.names:
-        return False
-    if copies_in_packages(name):
-        return True
+    if name in loader.names or copies_in_packages(name):
+        return name not in loader.names
     folders = {f"{sys.prefix}/lib", f"{sys.base_prefix}/lib", *run_path(path)}
     return any(one.startswith(name) for folder in folders for one in _names_in(folder))
 
@@ -391,6 +399,9 @@ def look_after(how: str, tell: "Callable[[Any], None]") -> None:
     """Look at what a load has brought that was let pass, and have the guard told if need be."""
     try:
         why = why_mapped(how) if base.may_wake() else "a load within another one"
+        why = why or (
+            "" if is_flushing() is loader.flushes else f"arithmetic changed by what is {how}"
+        )
         if why and (base.kernel.asked or base.kernel.core):
             tell(base.wake(why))
     except base.contained():
@@ -526,21 +537,21 @@ def _patch_ctypes(cdll: "Any", default_mode: int) -> None:
         try:
             is_installed = base is not None and stand_in.is_installed and name is not None is handle
             is_asleep = is_installed and base.may_wake()
-            load = _load_of_guard(_why_library, name, mode) if is_installed else None
+            core = base.core_for(_why_library, name, mode) if is_installed else None
         except contained():
-            is_asleep, load = False, None
+            is_asleep, core = False, None
         args = name, mode, handle, use_errno, use_last_error, winmode
         try:
-            if load is None:
+            if core is None:
                 try:
                     original(self, *args)
                 except OSError as error:
                     if is_asleep:
-                        load = _load_of_guard(_why_refused, original, error, name)
-                    if load is None:
+                        core = base.core_for(_why_refused, original, error, name)
+                    if core is None:
                         raise
-            if load is not None:
-                load(original, self, *args)
+            if core is not None:
+                core.ctypes.load(original, self, *args)
                 return
         except BaseException as error:
             hide_frame(error)
@@ -552,29 +563,20 @@ def _patch_ctypes(cdll: "Any", default_mode: int) -> None:
     stand_in.put(__init__)
 
 
-def _is_raised_in(function: "Any", error: BaseException) -> bool:
-    """Return True for an error of what a function calls, and not of a signal handler."""
+def _why_refused(original: "Any", error: OSError, name: str) -> str:
+    """Return that a library has just been refused, in words; nothing if it is simply not there."""
     step = base.TRACEBACK.__get__(error)
     while step.tb_next is not None:
         step = step.tb_next
-    file = getattr(getattr(function, "__code__", None), "co_filename", "")
-    return step.tb_frame.f_code.co_filename == file and bool(error.args)
-
-
-def _load_of_guard(judge: "Callable[..., str]", *args: object) -> "Any":
-    """Return what loads a library under the guard; None if that is not concerned."""
-    core = base.core_for(judge, *args)
-    return None if core is None else core.ctypes.load
-
-
-def _why_refused(original: "Any", error: OSError, name: str) -> str:
-    """Return that a library has just been refused, in words; nothing if it is simply not there."""
-    is_meant = _is_raised_in(original, error) and not is_absent(error, name)
+    file = getattr(getattr(original, "__code__", None), "co_filename", "")
+    is_own = step.tb_frame.f_code.co_filename == file and error.args  # and of no signal handler
+    is_meant = is_own and not is_absent(error, name)
     return f"{name}, which was refused to ctypes" if is_meant else ""
 
 
 def _why_library(name: "Any", mode: "Any") -> str:
     """Return what concerns the guard in a library that ctypes is about to load, in words."""
+    loader.flushes = is_flushing()
     if type(name) is not str or type(mode) is not int:
         return "a library with an unusual name or mode, loaded by ctypes"
     if mode & base.RTLD_GLOBAL:
@@ -582,6 +584,6 @@ def _why_library(name: "Any", mode: "Any") -> str:
     if name.startswith(_BROUGHT):
         return f"{name}, loaded by ctypes"
     why, _ = judged(name) if os.sep in name else ("", ())
-    is_meant = why.startswith(("is", "needs", "may"))  # its own runtime concerns extensions alone
-    is_meant |= name.endswith(_CXX_RUNTIME)
+    # What has a runtime of its own concerns extensions alone.
+    is_meant = name.endswith(_CXX_RUNTIME) or why.startswith(("is", "needs", "may"))
     return f"{name}, which {why}" if is_meant else why_mapped(_PAST_US)

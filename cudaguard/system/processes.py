@@ -86,19 +86,8 @@ def handles(pid: int, number: int) -> bool:
 
 
 # Exit statuses of Windows with which crashed processes end -> what they mean.
-CRASHES_OF_WINDOWS = {
-    int(line[:10], 16): line[11:]
-    for line in (
-        *("0x40000015 abort", "0x80000003 breakpoint", "0xC0000005 access violation"),
-        *("0xC0000006 in-page error", "0xC000001D illegal instruction"),
-        *("0xC000007B DLL for another processor", "0xC0000094 division by zero"),
-        *("0xC00000FD stack overflow", "0xC0000135 DLL not found"),
-        *("0xC0000139 entry point not found", "0xC0000142 DLL initialization failed"),
-        *("0xC0000374 heap corruption", "0xC0000409 abort or stack buffer overrun"),
-        *("0xC06D007E delay-loaded DLL not found", "0xE06D7363 uncaught C++ exception"),
-        "0xC06D007F entry point of a delay-loaded DLL not found",
-    )
-}
+_CRASHES = text_in(os.path.dirname(__file__), "windows_crashes.txt").splitlines()[1:]
+CRASHES_OF_WINDOWS = {int(line[:10], 16): line[11:] for line in _CRASHES}
 
 
 def shell_status(status: int) -> int:

@@ -12,7 +12,7 @@ import re
 import sys
 from functools import cached_property
 
-from cudaguard.files import LARGEST, os, own_errors, read_bytes
+from cudaguard.files import LARGEST, os, own_errors, read_bytes, words_in
 from cudaguard.model import KW_ONLY, TYPE_CHECKING, NamedTuple, Record
 from cudaguard.system import LOCAL, origin_of_file
 
@@ -33,33 +33,8 @@ _ESCAPES = re.compile(r"\\N\{[^}\n]{0,99}\}|\\[^\n]")
 _LOADERS = ("builtins.__import__", "importlib.import_module", "pytest.importorskip")
 _RUNNERS = ("runpy.run_module", "runpy.run_path")
 _EXITS = frozenset(("builtins.exit", "builtins.quit", "os._exit", "os.abort", "sys.exit"))
-# Calls that give a value and change nothing that an import could depend on.
-_CALLS = """
-builtins.abs builtins.bool builtins.bytes builtins.dict builtins.enumerate builtins.float
-builtins.frozenset builtins.getattr builtins.hasattr builtins.int builtins.isinstance
-builtins.issubclass builtins.len builtins.list builtins.max builtins.min builtins.object
-builtins.print builtins.property builtins.range builtins.repr builtins.reversed builtins.round
-builtins.set builtins.slice builtins.sorted builtins.str builtins.sum builtins.super builtins.tuple
-builtins.type builtins.zip builtins.classmethod builtins.staticmethod
-argparse.ArgumentParser collections.Counter collections.OrderedDict collections.defaultdict
-collections.deque collections.namedtuple contextlib.contextmanager dataclasses.dataclass
-dataclasses.field datetime.datetime.now enum.auto functools.cache functools.cached_property
-functools.lru_cache functools.partial functools.wraps abc.abstractmethod logging.getLogger
-os.environ.get os.getcwd os.getenv os.getpid os.path.abspath os.path.basename os.path.dirname
-os.path.exists os.path.expanduser os.path.isdir os.path.isfile os.path.join os.path.realpath
-pathlib.Path pathlib.Path.cwd pathlib.Path.home platform.machine platform.python_version
-platform.system re.compile threading.Event threading.Lock threading.RLock threading.local
-functools.total_ordering time.monotonic time.perf_counter time.time typing.NamedTuple typing.NewType
-typing.TypeVar typing.final
-typing.TypedDict typing.cast typing.overload typing.runtime_checkable typing_extensions.TypeVar
-importlib.util.find_spec importlib.metadata.version
-"""
-_METHODS = """
-absolute copy count decode encode endswith exists expanduser format get index is_dir is_file items
-join joinpath keys lower lstrip partition removeprefix removesuffix replace resolve rpartition
-rsplit rstrip split splitlines startswith strip upper values with_name with_suffix
-"""
-_PLAIN_CALLS, _PLAIN_METHODS = frozenset(_CALLS.split()), frozenset(_METHODS.split())
+# Calls, and methods (``.name``), that change nothing that an import could depend on.
+_PLAIN_CALLS = frozenset(words_in(os.path.dirname(__file__), "plain_calls.txt"))
 _PLAIN = (
     ast.Constant, ast.Name, ast.Attribute, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.BinOp,
     ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Subscript, ast.Slice, ast.JoinedStr,
@@ -387,9 +362,8 @@ class Code:
                 continue
             if isinstance(node, ast.Call):
                 full = self._full(node.func)
-                method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-                is_method = not full and method in _PLAIN_METHODS
-                if not (is_method or full in _PLAIN_CALLS or full in _LOADERS):
+                method = f".{getattr(node.func, 'attr', '')}"
+                if (full or method) not in _PLAIN_CALLS and full not in _LOADERS:
                     return False
             elif not isinstance(node, _PLAIN):
                 return False

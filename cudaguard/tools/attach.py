@@ -35,11 +35,6 @@ _STATES = {"R": "runs", "T": "is stopped", "t": "is stopped", "D": "is stuck in 
 # System calls that wait for a descriptor, their first argument: read, accept, recvfrom, recvmsg.
 _READS = {"x86_64": (0, 43, 45, 47, 288), "aarch64": (63, 202, 207, 212, 242)}
 
-EXAMPLES = (
-    "Example: cudaguard attach 4711. Exit status: 0 it is told, 2 there is no such process, 3 it "
-    "could not be read."
-)
-
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""

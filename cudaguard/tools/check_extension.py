@@ -24,16 +24,6 @@ if TYPE_CHECKING:
 
     Pair = tuple[int, int]
 
-EXAMPLES = """\
-examples:
-  cudaguard check-extension build/my_ext.so         one file: would it load, and if not, why?
-  cudaguard check-extension flash-attn mmcv         all extensions of installed distributions
-  cudaguard check-extension ./build                 all in a folder
-  cudaguard check-extension --gpu sm_90 flash-attn  and have they code for an H100?
-
-exit status: 0 all would load or cannot be judged, 1 one would not, or has no code for a GPU that
-is named, 2 wrong usage
-"""
 _SHOWN = 3  # symbols
 _MOST_LINES = 3  # healthy files that are named one by one
 _INDENT = 4

@@ -12,7 +12,7 @@ import sys
 from contextlib import contextmanager, redirect_stdout, suppress
 from io import TextIOWrapper
 
-from cudaguard.files import open_to_write, write_text
+from cudaguard.files import open_to_write, words_in, write_text
 from cudaguard.files.layout import Document, Page, columns_of, is_terminal
 from cudaguard.files.text import printable
 from cudaguard.model import TYPE_CHECKING
@@ -22,86 +22,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any, TextIO
 
-# --- Temporary folders of which nothing stays: what a killed process has left, a later one removes.
-# The owner has its folder locked. The kernel gives the lock back when the owner dies, whatever
-# kills it, and knows of owners in other containers too; process ids would tell of neither.
-
 
 class Scratch:
-    """A new, private, temporary folder; an OSError if none can be made.
-
-    Its `lock` is the descriptor that shows that its owner lives; -1 where there are no locks.
-    """
+    """A new, private, temporary `folder`; an OSError if none can be made."""
 
     def __init__(self, kind: str, parent: str) -> None:
-        parent = os.path.abspath(parent)
-        remove_abandoned(parent)
-        name = f"cudaguard-{kind}-{_machine()}-{os.urandom(8).hex()}"
-        self.folder = os.path.join(parent, name)
-        # Under another name at first: whoever finds one that nobody has locked removes it.
-        os.mkdir(f"{self.folder}.new", 0o700)
-        self.lock = _locked(f"{self.folder}.new")
-        os.rename(f"{self.folder}.new", self.folder)
+        # As `tempfile` does, which would be most of what `run` imports.
+        name = f"cudaguard-{kind}-{os.urandom(8).hex()}"
+        self.folder = os.path.join(os.path.abspath(parent), name)
+        os.mkdir(self.folder, 0o700)
 
     def close(self) -> None:
-        """Delete it with all that is in it."""
-        _remove(self.folder)
-        if self.lock >= 0:
-            os.close(self.lock)
-            self.lock = -1
+        """Delete it; links in it are not followed; what is busy or too deep stays."""
+        from shutil import rmtree
 
-
-def remove_abandoned(parent: str) -> None:
-    """Delete what killed processes of this user, on this machine, have left there."""
-    name = re.compile(rf"cudaguard-[a-z]+-{re.escape(_machine())}-[0-9a-f]{{16}}")
-    try:
-        with os.scandir(parent) as entries:
-            found = [entry.path for entry in entries if name.fullmatch(entry.name)]
-    except OSError:  # whoever wants to write there will see
-        return
-    for folder in found:
-        lock = _locked(folder)
-        if lock >= 0:
-            state = os.fstat(lock)  # only this user can have put things in it
-            if state.st_uid == os.geteuid() and not state.st_mode & 0o077:
-                _remove(folder)
-            os.close(lock)
-
-
-def _remove(folder: str) -> None:
-    """Delete a folder; links in it are not followed; what is busy or too deep stays."""
-    from shutil import rmtree
-
-    with suppress(RecursionError):  # a thousand folders, one in the other
-        rmtree(folder, ignore_errors=True)
-
-
-def _locked(folder: str) -> int:
-    """Lock a folder and return its descriptor; -1 if it has an owner, or cannot be locked."""
-    try:
-        import fcntl
-
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except (ImportError, OSError):
-        return -1
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        return -1
-    return descriptor
-
-
-def _machine() -> str:
-    """Return a name of this machine since it was started; containers in it share that.
-
-    The locks of other machines are not seen on every network file system.
-    """
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read(8)
-    except OSError:
-        return os.uname().nodename if os.name == "posix" else os.environ.get("COMPUTERNAME", "")
+        with suppress(RecursionError):  # a thousand folders, one in the other
+            rmtree(self.folder, ignore_errors=True)
 
 
 OK = 0
@@ -336,46 +272,7 @@ class Progress:
 # command line the program alone; URLs lose what may carry a password, paths the names of users.
 # Nothing else is looked at: the error that ended a program is shown in its own words.
 
-# What the guard, the loader and CUDA libraries read. Whole names: a beginning such as NVIDIA_ would
-# let NVIDIA_API_KEY through. None holds a command line, as CXX and NVCC_APPEND_FLAGS do.
-_VARIABLES = """
-CUDAGUARD CUDAGUARD_CONFIG CUDAGUARD_CONTEXT CUDAGUARD_JOURNAL CUDAGUARD_PLUGINS CUDAGUARD_RULES
-CUDAGUARD_WATCH
-
-CONDA_DEFAULT_ENV CONDA_PREFIX GLIBC_TUNABLES LD_AUDIT LD_BIND_NOW LD_DEBUG LD_LIBRARY_PATH
-LD_PRELOAD PATH PYTHONFAULTHANDLER PYTHONHOME PYTHONMALLOC PYTHONNOUSERSITE PYTHONPATH
-PYTHONSAFEPATH VIRTUAL_ENV
-
-CUBLAS_WORKSPACE_CONFIG CUDA_AUTO_BOOST CUDA_CACHE_DISABLE CUDA_CACHE_MAXSIZE CUDA_CACHE_PATH
-CUDA_COREDUMP_FILE CUDA_DEVICE_MAX_CONNECTIONS CUDA_DEVICE_ORDER CUDA_DISABLE_JIT
-CUDA_DISABLE_PTX_JIT CUDA_ENABLE_COREDUMP_ON_EXCEPTION CUDA_FORCE_JIT
-CUDA_FORCE_PRELOAD_LIBRARIES CUDA_FORCE_PTX_JIT CUDA_HOME CUDA_INJECTION64_PATH
-CUDA_LAUNCH_BLOCKING CUDA_LOG_FILE CUDA_MANAGED_FORCE_DEVICE_ALLOC CUDA_MODULE_DATA_LOADING
-CUDA_MODULE_LOADING CUDA_MPS_ACTIVE_THREAD_PERCENTAGE CUDA_MPS_LOG_DIRECTORY
-CUDA_MPS_PINNED_DEVICE_MEM_LIMIT CUDA_MPS_PIPE_DIRECTORY CUDA_PATH CUDA_ROOT
-CUDA_SCALE_LAUNCH_QUEUES CUDA_VISIBLE_DEVICES NVIDIA_DISABLE_REQUIRE NVIDIA_DRIVER_CAPABILITIES
-NVIDIA_REQUIRE_CUDA NVIDIA_TF32_OVERRIDE NVIDIA_VISIBLE_DEVICES
-
-NCCL_ALGO NCCL_CUMEM_ENABLE NCCL_DEBUG NCCL_DEBUG_SUBSYS NCCL_IB_DISABLE NCCL_IB_HCA
-NCCL_LAUNCH_MODE NCCL_NET NCCL_NET_PLUGIN NCCL_NVLS_ENABLE NCCL_P2P_DISABLE NCCL_P2P_LEVEL
-NCCL_PROTO NCCL_SHM_DISABLE NCCL_SOCKET_IFNAME TORCH_NCCL_ASYNC_ERROR_HANDLING
-TORCH_NCCL_BLOCKING_WAIT
-
-MAX_JOBS PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF PYTORCH_NO_CUDA_MEMORY_CACHING PYTORCH_NVCC
-PYTORCH_NVML_BASED_CUDA_CHECK TORCHDYNAMO_DISABLE TORCHINDUCTOR_CACHE_DIR
-TORCHINDUCTOR_CUDAGRAPHS TORCH_CUDA_ARCH_LIST TORCH_EXTENSIONS_DIR TORCH_LOGS TORCH_USE_CUDA_DSA
-TRITON_CACHE_DIR TRITON_PTXAS_BLACKWELL_PATH TRITON_PTXAS_PATH
-
-CUPY_CACHE_DIR CUPY_CUDA_ARRAY_INTERFACE_SYNC JAX_ENABLE_X64 JAX_PLATFORMS MUJOCO_GL
-NUMBA_CUDA_DRIVER NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM NUMBA_CUDA_USE_NVIDIA_BINDING
-NUMBA_DISABLE_CUDA NUMBA_FORCE_CUDA_CC TF_CPP_MIN_LOG_LEVEL TF_ENABLE_ONEDNN_OPTS
-TF_FORCE_GPU_ALLOW_GROWTH TF_GPU_ALLOCATOR TF_XLA_FLAGS XLA_FLAGS XLA_PYTHON_CLIENT_ALLOCATOR
-XLA_PYTHON_CLIENT_MEM_FRACTION XLA_PYTHON_CLIENT_PREALLOCATE
-
-KMP_AFFINITY KMP_DUPLICATE_LIB_OK KMP_INIT_AT_FORK MKL_NUM_THREADS MKL_SERVICE_FORCE_INTEL
-MKL_THREADING_LAYER OMP_NUM_THREADS OMP_PLACES OMP_PROC_BIND OPENBLAS_NUM_THREADS
-"""
-VARIABLES = frozenset(_VARIABLES.split())
+VARIABLES = frozenset(words_in(os.path.dirname(__file__), "variables.txt"))
 USER, LEFT_OUT = "USER", "..."
 _LONGEST = 1 << 16  # characters of one text: a file of somebody's may have a line of millions
 _URL = re.compile(r"://(\S*)")

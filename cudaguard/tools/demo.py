@@ -31,11 +31,6 @@ _PACKAGES = {
 _CURED = "read back: True"
 _TIME_LIMIT = 300  # seconds for one run of the program
 
-EXAMPLES = (
-    "Example: cudaguard demo. Exit status: 0 the guard cured the fault, 1 it did not, 2 it cannot "
-    "run here."
-)
-
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""

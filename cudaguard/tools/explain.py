@@ -8,7 +8,7 @@ import shlex
 import sys
 
 from cudaguard import api  # noqa: F401  # hands the features to the core
-from cudaguard.core import passing_errors
+from cudaguard.core import explain as texts
 from cudaguard.core.findings import Finding, of_rule, switch_off
 from cudaguard.core.lifecycle import activation
 from cudaguard.core.rule_check import toml_text
@@ -40,16 +40,6 @@ _PROGRAM = re.compile(
     r'Traceback \(most recent call last\):\n  File "([^"\n]{1,400}\.py)", line \d+, in <module>'
 )
 _FILE = re.compile(r"[\w./~-]{0,200}\.(?:log|txt|out|err)")  # what can be nothing else
-EXAMPLES = """\
-examples:
-  cudaguard explain CG001                     a rule or a finding, by its id
-  cudaguard explain 'undefined symbol: _ZN2at4_ops'
-                                              an error message, or a part of it
-  cudaguard explain train.log                 a file with the output of a program
-  python train.py 2>&1 | cudaguard explain -  whatever a program says
-
-exit status: 0 it is known, 1 nothing is known of it, 2 wrong usage
-"""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -78,7 +68,7 @@ def execute(args: Namespace) -> int:
     finding = explain(text) or next(filter(None, map(explain, whole)), None)
     is_id, found = _ID.fullmatch(text.strip()), None
     if finding is None:
-        near = [(closest_id(text, ids()), "")] if is_id else passing_errors.closest(text)
+        near = [(closest_id(text, ids()), "")] if is_id else texts.closest(text)
         command = f"cudaguard explain {near[0][0]}" if near and near[0][0] else ""
     else:
         command, programs = finding.command, _PROGRAM.findall(text)
@@ -118,22 +108,22 @@ def explain(about: BaseException | str) -> Finding | None:
     """
     is_guarded = activation.core.is_installed
     if isinstance(about, BaseException):
-        finding = passing_errors.explain_error(about, is_guarded=is_guarded)
-        return None if finding is None else passing_errors.in_this_process(finding)[0] or finding
+        finding = texts.explain_error(about, is_guarded=is_guarded)
+        return None if finding is None else texts.in_this_process(finding)[0] or finding
     if not isinstance(about, str):
         raise TypeError(f"explain() takes an error, a text or an id, not {type(about).__name__}")
     id = about.strip()
     if len(id) <= 200:
-        linked = {link: one.id for one in passing_errors.known_errors() for link in one.links}
+        linked = {link: one.id for one in texts.known_errors() for link in one.links}
         if id := same_id(id, ids()) or linked.get(id, ""):
             return _explain_id(id)
     text = about.replace("%20", " ")  # out of an address
-    return passing_errors.explain_text(text, is_guarded=is_guarded)
+    return texts.explain_text(text, is_guarded=is_guarded)
 
 
 def ids() -> tuple[str, ...]:
     """Return every id that can be explained."""
-    errors = (one.id for one in passing_errors.known_errors())
+    errors = (one.id for one in texts.known_errors())
     return tuple(sorted({*all_rules(), *errors, *CHECKS, *table.index.IDS}))
 
 
@@ -150,7 +140,7 @@ def _explain_id(id: str) -> Finding | None:
             remedy="run the check on this machine",
             command=f"cudaguard doctor --only {id} -v",
         )
-    errors = (one for one in passing_errors.known_errors() if one.id == id)
+    errors = (one for one in texts.known_errors() if one.id == id)
     known = next(errors, None) or table.kind(id)
     return None if known is None else known.about()
 

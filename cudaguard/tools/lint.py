@@ -40,18 +40,6 @@ _PIN = re.compile(
 )
 _SKIPPED_FOLDERS = frozenset(("__pycache__", "node_modules", "site-packages"))
 _ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # in their folders
-EXAMPLES = """\
-examples:
-  cudaguard lint src train.py                  everything below src, and one file
-  cudaguard lint --config cudaguard.toml .     with rules of your own
-  cudaguard lint --format json .               as data
-
-checked: rules of your own and built-in rules. A rule about other versions than those that are
-assumed, pinned in pyproject.toml or requirements*.txt, or installed here is left out.
-`# cudaguard: ignore[CG041]` on the line silences one rule, `# cudaguard: ignore` all.
-
-exit status: 0 nothing found, 1 found, 2 wrong usage, 3 a file could not be read
-"""
 
 # What the guard does at the import that comes too early.
 _DOES = {
@@ -63,10 +51,6 @@ _DOES = {
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("path", nargs="+", metavar="PATH", help="a file, or a folder to search")
-    parser.add_argument(
-        "--assume-installed", metavar="NAME==VERSION", action="append", default=[],
-        help="a version to judge by (default: what the project pins, else what is installed here)",
-    )  # fmt: skip
     add_format(parser, "show which rules were checked", config=True)
 
 
@@ -77,10 +61,7 @@ def execute(args: Namespace) -> int:
     for path in args.path:
         if not os.path.exists(path):
             raise UsageError(f"{path}: there is no such file or folder")
-    for pin in args.assume_installed:
-        if not _PIN.fullmatch(pin):
-            raise UsageError(f"--assume-installed {pin}: expected NAME==VERSION")
-    rules = _rules(Versions(args.path, args.assume_installed))
+    rules = _rules(Versions(args.path))
     files = list(dict.fromkeys(file for path in args.path for file in files_below(path)))
     project = Project(args.path, rules)
     found = list(project.findings(files))
@@ -135,7 +116,7 @@ def files_below(path: str) -> list[str]:
 class Versions(Facts):
     """Facts about where the program will run, as far as its project tells."""
 
-    def __init__(self, paths: Iterable[str], assumed: Iterable[str]) -> None:
+    def __init__(self, paths: Iterable[str]) -> None:
         super().__init__()
         folders = {path if os.path.isdir(path) else os.path.dirname(path) for path in paths}
         patterns = ("pyproject.toml", "requirements*.txt")
@@ -145,7 +126,7 @@ class Versions(Facts):
         ):
             with suppress(OSError):
                 texts.append(read_bytes(file, LARGEST).decode("utf-8", "replace"))
-        found = (pair for text in (*texts, "\n".join(assumed)) for pair in _PIN.findall(text))
+        found = (pair for text in texts for pair in _PIN.findall(text))
         self._pinned = {key_of(name): version for name, version in found}
 
     def version(self, dist: str) -> str | None:

@@ -1,4 +1,4 @@
-"""The command line. A sub-command is a module with EXAMPLES, ``configure(parser)`` and ``execute``.
+"""The command line. A sub-command is a module with ``configure(parser)`` and ``execute``.
 
 The exit statuses are in `cudaguard.tools.common`; `run` ends as the program does.
 """
@@ -12,6 +12,7 @@ import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 
 from cudaguard.errors import ConfigError, RuleError
+from cudaguard.files import text_in
 from cudaguard.files.text import close_match
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.tools import common
@@ -23,16 +24,6 @@ if TYPE_CHECKING:
 
 PROGRAM = "cudaguard"
 SUMMARY = "Run-time import-order guard for Python programs that mix CUDA libraries."
-EXAMPLES = """\
-examples:
-  cudaguard doctor                    what would break in this environment?
-  cudaguard run train.py --epochs 3   the program, guarded; if it dies, why
-  cudaguard bisect train.py           which imports make it fail?
-  cudaguard explain CG001             what does that id, or a message, mean?
-
-`cudaguard COMMAND --help` has more. Exit status: 0 nothing was found, 1 a fault was found, 2 wrong
-usage, 3 a check could not be made; `cudaguard run` ends as the program does.
-"""
 COMMANDS = {
     "run": "run a program under the guard from its first line",
     "attach": "show what a running Python process waits for",
@@ -90,9 +81,15 @@ def configure(name: str, parser: ArgumentParser) -> None:
     from importlib import import_module
 
     module = import_module(f".{MODULES[name]}", __package__)
-    parser.description, parser.epilog = (module.__doc__ or "").replace("``", "`"), module.EXAMPLES
+    parser.description, parser.epilog = (module.__doc__ or "").replace("``", "`"), examples_of(name)
     module.configure(parser)
     parser.set_defaults(execute=module.execute)
+
+
+def examples_of(command: str) -> str:
+    """Return what the help of a command ends with."""
+    text = text_in(os.path.dirname(__file__), "examples.txt")
+    return text.partition(f"\n[{command}]\n")[2].partition("\n\n[")[0]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -136,7 +133,7 @@ def _run(words: list[str], own: list[str]) -> int:
     from cudaguard.features import _index
 
     table.use(_index)
-    parser = Parser(prog=PROGRAM, description=SUMMARY, epilog=EXAMPLES)
+    parser = Parser(prog=PROGRAM, description=SUMMARY, epilog=examples_of(PROGRAM))
     parser.add_argument("--version", action="version", version=f"cudaguard {cudaguard.__version__}")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     program: list[str] = []

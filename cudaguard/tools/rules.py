@@ -19,14 +19,6 @@ if TYPE_CHECKING:
 
     from cudaguard.core.rule import Rule
 
-EXAMPLES = """\
-examples:
-  cudaguard rules list                        every rule: is it on, its grade, its title
-  cudaguard rules check cudaguard.toml        can that file be used, and if not, why?
-
-exit status: 0 all well, 1 a file cannot be used, 2 wrong usage
-"""
-
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""

@@ -41,15 +41,6 @@ if TYPE_CHECKING:
 
 _OF_FILES = "standard output belongs to the program: name a file with -o FILE"
 
-EXAMPLES = """\
-examples:
-  cudaguard trace train.py --epochs 3         the trace as text, on standard error
-  cudaguard trace -v train.py                 with imports of Python code alone
-  cudaguard trace -o trace.json train.py      for programs
-
-It ends as the program does; 2: wrong usage; 3: a file cannot be written.
-"""
-
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import cudaguard
 from _generate import DOCS
 from _generate.markdown import code, plain, table_of
-from cudaguard.core.passing_errors import known_errors
+from cudaguard.core.explain import known_errors
 from cudaguard.core.table import table
 from cudaguard.tools.doctor.checks import check_of
 

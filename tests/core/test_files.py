@@ -223,7 +223,7 @@ def test_the_package_opens_files_by_these_functions_only():
     package = Path(cudaguard.__file__).parent
     own = {
         "files/__init__.py": "here",
-        "tools/common.py": "through the descriptor of its folder",
+        "tools/run/supervise.py": "a folder, to be told of its files",
         "tools/bisect/_bisect/runner.py": "imports nothing of ours",
     }
     found = []

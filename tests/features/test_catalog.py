@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 
 from cudaguard.core import findings
 from cudaguard.core.decide import plan
-from cudaguard.core.passing_errors import known_errors
+from cudaguard.core.explain import known_errors
 from cudaguard.core.rule import Rule
 from cudaguard.core.rule_check import check_rule
 from cudaguard.core.table import table

@@ -14,7 +14,7 @@ import pytest
 import cudaguard
 from cudaguard import errors
 from cudaguard.core.checks import Check
-from cudaguard.core.passing_errors import explainers
+from cudaguard.core.explain import explainers
 from cudaguard.core.rule_check import declared
 from cudaguard.core.table import table
 from cudaguard.features import _index as index

@@ -32,6 +32,22 @@ int which_copy(void) { return 2; }
 int Py_IsInitialized(void) { return 3; }
 int use(void) { return which_copy() + Py_IsInitialized(); }
 """
+# As GCC before 13 has each library do that is linked with -ffast-math.
+FLUSH = """
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+void flush(void) { _mm_setcsr(_mm_getcsr() | 0x8040); }
+#else
+void flush(void) {
+    unsigned long state;
+    __asm__("mrs %0, fpcr" : "=r"(state));
+    __asm__("msr fpcr, %0" : : "r"(state | 1 << 24));
+}
+#endif
+#ifndef LATER
+__attribute__((constructor)) static void begin(void) { flush(); }
+#endif
+"""
 OWN_RUNTIME = """
 #include <Python.h>
 __attribute__((visibility("default"))) int unique __asm__("_ZNSt7collateIcE2idE");
@@ -51,6 +67,7 @@ static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "using", 0, -1, 0};
 PyMODINIT_FUNC PyInit_using(void) { return PyModule_Create(&definition); }
 """
 ANSWER = "int answer(void) { return 42; }\n"
+FLUSHING = USING.replace("using", "flushing").replace("int answer(void);", FLUSH + ANSWER)
 OPENING = (
     USING.replace("using", "opening")
     .replace(
@@ -153,6 +170,14 @@ CASES = {
         "./libusing.so, which was refused to ctypes", TRY.format("ctypes.CDLL('./libusing.so')"),
         (), ("lacking", "load_failed"),
     ),
+    "extension that changes the arithmetic": Case(
+        "arithmetic changed by what is mapped by flushing", "import flushing", ("CG827",),
+        ("flushes",),
+    ),
+    "library that changes the arithmetic": Case(
+        "arithmetic changed by what is loaded by ctypes as ./libflush.so",
+        "ctypes.CDLL('./libflush.so')", ("CG827",), ("flushes",),
+    ),
     "library that lies where nobody looks any more": Case(
         "liblate.so.1, which was refused to ctypes",
         "os.environ['LD_LIBRARY_PATH'] = os.path.abspath('other')\n"
@@ -161,7 +186,7 @@ CASES = {
 }  # fmt: skip
 # What happens to those who are awake only: to detectors that have begun, to what was found.
 AWAKE = {"begin", "before_load", "ctypes_comes", "around_import", "cuda_initialized",
-         "error_passes", "goes_on", "forget"}  # fmt: skip
+         "import_failed", "imported_again", "error_passes", "goes_on", "forget"}  # fmt: skip
 # Needed by extensions in C++, where the environment has it: with conda.
 ENVIRONMENT = "first"
 
@@ -183,6 +208,8 @@ def libraries(compiler, tmp_path_factory):
     put(cudart, "libcudart.so.12")
     put(compiler.library("libomp.so", "int omp;\n"), "libomp.so", "libiomp5.so")
     put(compiler.library("liblate.so.1", "int late;\n"), "other/liblate.so.1")
+    put(compiler.library("libflush.so", FLUSH), "libflush.so")
+    put(compiler.library("liblater.so", f"#define LATER\n{FLUSH}"), "liblater.so")
     put(compiler.library("libtaker.so", TAKER), "libtaker.so")
     put(compiler.library("libvictim.so", VICTIM), "libvictim.so")
     put(compiler.library("libusing.so", "int answer(void);\nint f(void) { return answer(); }\n",
@@ -194,6 +221,7 @@ def libraries(compiler, tmp_path_factory):
         ("using_c10", USING.replace("using", "using_c10"), str(c10)),
         ("using_cudart", USING.replace("using", "using_cudart"), str(cudart),
          f"-Wl,-rpath,{folder}"),
+        ("flushing", FLUSHING),
         ("taking", USING.replace("using", "taking").replace("int answer(void);", TAKER + ANSWER)),
     ):  # fmt: skip
         put(compiler.library(name + SUFFIX, source, include, *flags), name + SUFFIX)
@@ -251,6 +279,7 @@ QUIET = {
     "flags as they are": "sys.setdlopenflags(sys.getdlopenflags())",
     "module that is not there": TRY.format("import absent"),
     "extensions of Python": "import _bz2, _lzma, _ssl, _decimal",
+    "arithmetic of the program's own": "ctypes.CDLL('./liblater.so').flush(); import plain",
     "a process that is forked": "child = os.fork() or os._exit(0); os.waitpid(child, 0)",
 }
 

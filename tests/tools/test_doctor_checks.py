@@ -634,20 +634,6 @@ def test_working_directory_that_is_gone(child):
     assert not child.command("sh", "-c", f"mkdir a; cd a; rmdir ../a; exec {doctor}").stderr
 
 
-def plugin(planted, value="absent_module:RULES", name="thing"):
-    planted.distribution(
-        "cg-plugin", **{"entry_points.txt": f"[cudaguard.rules]\n{name} = {value}\n"}
-    )
-
-
-def test_plugin_without_its_module(planted):
-    plugin(planted)
-    status, findings = planted.one("CG909")
-    assert status == "warning"
-    assert "absent_module:RULES of cg_plugin-1.0 does not exist" in findings[0]["what"]
-    assert planted.one("CG909", env={"CUDAGUARD_PLUGINS": "0"})[0] == "ok"
-
-
 # --- surroundings ------------------------------------------------------------------------
 
 

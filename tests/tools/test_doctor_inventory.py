@@ -42,7 +42,6 @@ def test_system_and_python_are_these(look):
     assert found["python"]["kind"] == ("venv" if sys.prefix != sys.base_prefix else "system")
     assert found["system"]["kernel"] == platform.uname().release
     assert found["system"]["libc"] == os.confstr("CS_GNU_LIBC_VERSION")
-    assert found["system"]["cpus"] == len(os.sched_getaffinity(0))
 
 
 def test_packages_have_version_and_build(planted, look):
@@ -76,11 +75,6 @@ def test_gpus_as_the_kernel_module_lists_them(tmp_path):
     (tmp_path / "proc/driver/nvidia/version").write_text(
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27 07:11:47 UTC 2026\n"
     )
-    for function, kind in ((0, "0x030200"), (1, "0x040300")):
-        device = tmp_path / f"sys/bus/pci/devices/0000:1b:00.{function}"
-        device.mkdir(parents=True)
-        (device / "vendor").write_text("0x10de\n")
-        (device / "class").write_text(f"{kind}\n")
     found = gpus_by_files(str(tmp_path))
-    assert (found["driver"], found["pci_devices"]) == ("580.65.06", 1)
+    assert found["driver"] == "580.65.06"
     assert found["models"] == ["NVIDIA H100 80GB HBM3"] * 2

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import cudaguard
+from cudaguard.core.explain import GENERAL_ID, known_errors
 from cudaguard.core.known_errors import literal_in
-from cudaguard.core.passing_errors import GENERAL_ID, known_errors
 from cudaguard.features._index import IDS as DETECTORS
 from cudaguard.tools.explain import RULES
 from cudaguard.tools.main import main
@@ -83,14 +83,21 @@ def test_each_message_is_found_by_a_text_that_it_has():
                 assert found is None or literal_in(pattern) in found[0]
 
 
-@pytest.mark.parametrize("incident", SAID["message"], ids=lambda incident: incident["ref"])
-def test_messages_of_public_reports(incident):
+REPORTS = [
+    pytest.param(id, remedy, text, id=report)
+    for id, cures in SAID["message"].items()
+    for remedy, said in cures.items()
+    for report, text in said
+]
+
+
+@pytest.mark.parametrize(("id", "remedy", "text"), REPORTS)
+def test_messages_of_public_reports(id, remedy, text):
     """Alone, and at the end of a log in which something harmless that is known stands before."""
-    text = incident["text"]
     for said in (text, f"{HARMLESS}\nepoch 1\n{traceback_of(text)}\n"):
         finding = cudaguard.explain(said)
         assert finding is not None
-        assert (finding.id, incident["remedy"] in finding.remedy) == (incident["id"], True)
+        assert (finding.id, remedy in finding.remedy) == (id, True)
         assert "{" not in finding.what + finding.remedy + finding.command
 
 

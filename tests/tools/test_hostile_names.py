@@ -144,11 +144,10 @@ def test_commands_that_are_shown_run_nothing_of_a_name(planted):
         planted.write(file, name)
         planted.distribution(f"{name};:>planted;", files=(file,))
     planted.write("c.so", "changed")
-    planted.distribution("d;:>planted;", **{"entry_points.txt": "[cudaguard.rules]\na = gone:R\n"})
     _, checks = planted.checks()
     commands = [one["command"] for check in checks.values() for one in check["findings"]]
     words = [w for one in commands for w in shlex.shlex(one, posix=True, punctuation_chars=True)]
-    assert [";:>planted;" in word for word in words if "planted;" in word] == [True] * 4
+    assert [";:>planted;" in word for word in words if "planted;" in word] == [True] * 3
 
 
 @supervised

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,8 @@ from cudaguard import Rule
 from cudaguard.core.decide import may_apply
 from cudaguard.system.source import Code, Import, Module, read
 from cudaguard.tools.lint import files_below, misplaced
+
+from ..documents import toml
 
 AB = Rule("R1", ("b",), "b wants a first", needs=("a",))
 
@@ -30,72 +33,16 @@ def lines(code, *rules):
     return [(one.then.line, one.first.line) for one in misplaced(statements(code), rules or (AB,))]
 
 
-WRONG = [
-    "import b\nimport a", "import b, a", "import b.c\nimport a.d",
-    "from b import x\nfrom a import y", "from b.c import x\nimport a",
-    "import b as a\nimport a as b",
-    "import b\ntry:\n    import a\nexcept ImportError:\n    a = None",
-    "try:\n    import b\nexcept ImportError:\n    pass\nelse:\n    import a",
-    "try:\n    import b\nfinally:\n    import a", "if x:\n    import b\nimport a",
-    "if x:\n    import b\n    import a", "with x:\n    import b\nimport a",
-    "for x in y:\n    import b\nimport a", "class A:\n    import b\nimport a",
-    "if not TYPE_CHECKING:\n    import b\nimport a",
-    "if TYPE_CHECKING:\n    import a\nimport b\nimport a",
-    "if typing.TYPE_CHECKING:\n    import a\nelse:\n    import b\nimport a",
-    "def f():\n    import a\nimport b\nimport a", "import abc\nimport b\nimport c\nimport a",
-    "import b\nimport b\nimport a", "import importlib\nimportlib.import_module('b')\nimport a",
-    "import importlib.util\nx = importlib.import_module('b.c')\nimport a",
-    "import importlib as il\nil.import_module(name='b')\nimport a",
-    "from importlib import import_module\nimport_module('b')\nimport_module('a')",
-    "from importlib import import_module as load\nx, y = load('b'), load('a')",
-    "x = __import__('b').c\nimport a", "import b\nx = __import__('a')",
-    "import pytest\nb = pytest.importorskip('b', minversion='1')\na = pytest.importorskip('a')",
-    "from importlib import import_module\nwith x(import_module('b')):\n    import a",
-    "@x(__import__('b'))\ndef f(): pass\nimport a", "def f(x=__import__('b')): pass\nimport a",
-    "x = lambda y=__import__('b'): y\nimport a", "class A(__import__('b').B): pass\nimport a",
-    "if __import__('b'):\n    import a", "x = __import__('b') if y else None\nimport a",
-    "[__import__('b') for _ in x]\nimport a", "if x and y:\n    import b\nimport a",
-    "if not (TYPE_CHECKING or False):\n    import b\nimport a",
-    "if TYPE_CHECKING or x:\n    import b\nimport a", "if True:\n    import b\nimport a",
-    "import b\ndef f():\n    import a",  # which may be called, or not
-    "class A:\n    def f(self):\n        import b\n        import a",
-]  # fmt: skip
-RIGHT = [
-    "import a\nimport b", "import a, b", "from a import x\nimport b\nimport a",
-    "import a.c\nimport b\nimport a", "import b", "import a", "import b\nimport ab",
-    "import bb\nimport a", "import b\nfrom . import a",
-    "def f():\n    import b\ndef g():\n    import a", "from . import b\nimport a",
-    "from .b import x\nimport a", "def f():\n    import b\nimport a",
-    "async def f():\n    import b\nimport a",
-    "class A:\n    def f(self):\n        import b\nimport a",
-    "if TYPE_CHECKING:\n    import b\nimport a", "if x:\n    import b\nelse:\n    import a",
-    "try:\n    import b\nexcept ImportError:\n    import a",
-    "try:\n    import a\nexcept ImportError:\n    a = None\nimport b",
-    "if x:\n    import a\nimport b\nimport a", "x = 'import b'\nimport a",
-    "import_module('b')\nimport a", "x.import_module('b')\nimport a",
-    "from x import import_module\nimport_module('b')\nimport a",
-    "import importlib.util as importlib\nimportlib.import_module('b')\nimport a",
-    "import importlib\nimportlib.import_module(b)\nimport a",
-    "import importlib\nimportlib.import_module('.b', 'p')\nimport a",
-    "import importlib\nimportlib.import_module()\nimport a",
-    "import importlib\nimportlib.import_module(f'b{x}')\nimport a",
-    "import importlib\nimportlib.util.find_spec('b')\nimport a",
-    "x = lambda: __import__('b')\nimport a", "def f():\n    __import__('b')\nimport a",
-    "__import__('a')\nimport b\nimport a", "x = __import__('b') if y else __import__('a')",
-    "if False:\n    import b\nimport a", "if 0:\n    import b\nimport a",
-    "if TYPE_CHECKING and x:\n    import b\nimport a",
-    "if not TYPE_CHECKING:\n    import a\nelse:\n    import b\nimport a",
-    "if True:\n    import a\nelse:\n    import b\nimport a",
-]  # fmt: skip
+PROGRAMS = toml(Path(__file__).with_name("lint_orders.toml"))
 
 
-@pytest.mark.parametrize("code", WRONG)
+@pytest.mark.parametrize("code", PROGRAMS["wrong"])
 def test_wrong_order(code):
     (found,) = misplaced(statements(code), [AB])
     assert (found.needed, found.early) == ("a", "b")
 
 
-@pytest.mark.parametrize("code", RIGHT)
+@pytest.mark.parametrize("code", PROGRAMS["right"])
 def test_nothing_wrong(code):
     assert misplaced(statements(code), [AB]) == []
 

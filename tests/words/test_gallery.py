@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import cudaguard
-from cudaguard.core.passing_errors import known_errors
+from cudaguard.core.explain import known_errors
 
 from ..documents import ERRORS
 from ..gallery import approved

@@ -7,8 +7,8 @@ import dataclasses
 import functools
 import sys
 
+from cudaguard.core.explain import error_passes
 from cudaguard.core.lifecycle import activation
-from cudaguard.core.passing_errors import error_passes
 from cudaguard.core.rule import actions_of
 from cudaguard.errors import GraphError
 from cudaguard.features.cuda_graphs import findings

@@ -15,19 +15,20 @@ from _thread import _local
 
 from cudaguard.features import cuda_init
 from cudaguard.features.cuda_init import facts
-from cudaguard.files import os, own_errors, read_bytes
+from cudaguard.files import os, own_errors, read_bytes, text_of
 from cudaguard.hooks.barrier import ask
 from cudaguard.hooks.caller import (
     caller_frame,
     describe,
     describe_line,
+    entries_of,
     frame_outside_of,
     frame_running,
     hide_frame,
     may_look_at_threads,
     module_of,
 )
-from cudaguard.kernel import TRACEBACK, has_ctypes
+from cudaguard.kernel import has_ctypes
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import LOCAL, origin_of_file, peek
 from cudaguard.system.driver import ABSENT, NOWHERE, Driver, DriverState
@@ -446,7 +447,7 @@ class CudaDetector:
             self._core.reporter.found(finding, frame_outside_of("torch"))
 
     def _look_at_error(self, error: BaseException) -> None:
-        from cudaguard.core.known_errors import shown_with, text_of
+        from cudaguard.core.known_errors import shown_with
         from cudaguard.features.cuda_init.known_errors import line_of_fork
 
         first = self.initializer
@@ -458,13 +459,12 @@ class CudaDetector:
             if any(type(shown).__name__.endswith("RemoteTraceback") for shown in shown_with(error)):
                 self._tell_of_worker(line)
             return
-        traceback = TRACEBACK.__get__(error)
-        frame, where = (None if traceback is None else traceback.tb_frame), ""
-        while traceback is not None:
-            file = traceback.tb_frame.f_code.co_filename
-            if file and origin_of_file(file) == LOCAL:  # the innermost line of the program's own
-                frame, where = traceback.tb_frame, describe_line(traceback)
-            traceback = traceback.tb_next
+        frame, where = None, ""
+        for entry in entries_of(error):
+            file = entry.tb_frame.f_code.co_filename
+            is_local = file and origin_of_file(file) == LOCAL
+            if frame is None or is_local:  # the innermost line of the program's own
+                frame, where = entry.tb_frame, describe_line(entry) if is_local else ""
         self._tell_use("CUDA is used", frame, where, line)
 
 

@@ -3,17 +3,25 @@
 A program that tries libraries one after the other and goes on is healthy, and hears nothing. What
 the loader says is kept, without the error and its frames. It is looked into and told once that
 error, or one that quotes it or shows it in its traceback, ends the program, leaves a guarded block
-or fails the import of a watched module; or once a warning quotes it, by which a package says that
-it goes on without the library.
+or fails the import of a watched module; once an error does so that follows from it, as the package
+has gone on and lacks what the load should have given it; or once a warning quotes it, by which a
+package says that it goes on without the library.
 """
 
 from __future__ import annotations
 
 import sys
 
-from cudaguard.files import os, own_errors
+from cudaguard.files import os, own_errors, text_of
 from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
-from cudaguard.hooks.caller import UserLine, caller_frame, describe, frame_outside_of
+from cudaguard.hooks.caller import (
+    UserLine,
+    caller_frame,
+    describe,
+    entries_of,
+    frame_outside_of,
+    module_of,
+)
 from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system import peek
 
@@ -27,6 +35,7 @@ if TYPE_CHECKING:
 _MOST = 32  # refusals that are kept
 _ABSENT = ": cannot open shared object file: No such file or directory"
 _TLS = "static TLS block"
+_OF_LACK = (NameError, AttributeError, TypeError, ImportError, RuntimeError)  # not ValueError
 
 
 class Refusal(NamedTuple):
@@ -39,6 +48,21 @@ class Refusal(NamedTuple):
     is_carried: bool = False  # an error of ours was raised that says it
     finding: Finding | None = None  # what cannot be told later
 
+    def is_missed_in(self, error: BaseException) -> bool:
+        """Return True if an error of its package follows from the load that was refused.
+
+        A name is not defined, something is None, or the error has the extension's name.
+        """
+        module = self.name or module_of(self.place)
+        package, _, last = module.rpartition(".")
+        package, text = (package or last).partition(".")[0], text_of(error)
+        passed = [module_of(entry.tb_frame).partition(".")[0] for entry in entries_of(error)]
+        if not issubclass(type(error), _OF_LACK) or package not in passed:
+            return False
+        is_absent = issubclass(type(error), NameError) or "'NoneType' object" in text
+        names = (f"'{last}'", f"{package}::", f"'{package}' object has no attribute")
+        return (is_absent and passed[-1] == package) or any(name in text for name in names)
+
 
 class ExtensionDetector:
     """Looks at loads that are refused, and at files that end too early."""
@@ -46,6 +70,9 @@ class ExtensionDetector:
     def __init__(self, core: Dispatch) -> None:
         self._core = core
         self._kept: dict[str, Refusal] = {}  # by the loader's words: nothing was told of these
+        # By module: what the error of its first import said, and where that was asked for; empty
+        # where it went well, and it is imported again.
+        self._first: dict[str, tuple[str, str]] = {}
 
     def truncated(self, path: str, name: str | None) -> None:
         """Keep the process alive: the loader would map a file that ends too early, and read on.
@@ -62,6 +89,13 @@ class ExtensionDetector:
         self._core.reporter.found(finding, frame, carried_by_error=is_refused)
         if is_refused:
             raise error
+
+    def flushes(self, name: str) -> None:
+        """Tell of a load after which this thread flushes subnormal numbers to zero."""
+        from cudaguard.features.extensions.findings import changed_arithmetic
+
+        frame = caller_frame()
+        self._core.reporter.found(changed_arithmetic(name, describe(frame)), frame)
 
     def load_failed(self, error: Exception, library: str) -> None:
         """Look why a library was refused, and keep the reason.
@@ -91,7 +125,7 @@ class ExtensionDetector:
             return None
         if error.path != spec.origin:  # not the loader's: it was mapped, and says so itself
             return None
-        refusal = _refusal(str(error), spec.origin or "", error.name or spec.name, caller_frame())
+        refusal = _refusal(str(error), spec.origin or "", spec.name, caller_frame())
         raised = None
         if is_carried:
             finding, raised = self._look_into(refusal)
@@ -120,12 +154,50 @@ class ExtensionDetector:
         if is_heard or self._core.journal.is_written:
             self._core.end.install()
 
-    def error_passes(self, error: BaseException) -> None:
-        """Tell of the refusals that an error is about; not of KeyboardInterrupt."""
-        if self._kept and issubclass(type(error), Exception):
-            from cudaguard.core.known_errors import shown_with, text_of
+    def import_failed(self, name: str, error: BaseException) -> None:
+        """Take note of the error that ends the first import of a watched module."""
+        if name not in self._first:  # an error of another class could be anything that is asked
+            said = text_of(error) if type(error).__module__ == "builtins" else ""
+            self._first[name] = f"{type(error).__name__}: {said}", describe(caller_frame())
+            self._core.end.install()
 
-            self._tell_quoted("\n".join(map(text_of, shown_with(error))))
+    def imported_again(self, name: str) -> None:
+        """Take note of a module that is imported again although its import went well."""
+        self._first.setdefault(name, ("", ""))
+        self._core.end.install()
+
+    def error_passes(self, error: BaseException) -> None:
+        """Tell of the refusals that an error is about, or the import; not of KeyboardInterrupt."""
+        if (self._kept or self._first) and issubclass(type(error), Exception):
+            from cudaguard.core.known_errors import shown_with
+
+            errors = [*shown_with(error)]
+            self._tell_again(errors)
+            self._tell_quoted("\n".join(map(text_of, errors)))
+            missed = [
+                message
+                for message in self._kept
+                if any(map(self._kept[message].is_missed_in, errors))
+            ]
+            self._tell(
+                missed, "The package went on without it, and this error probably follows from that."
+            )
+
+    def _tell_again(self, errors: list[BaseException]) -> None:
+        for error in errors:
+            said = f"{type(error).__name__}: {text_of(error)}"
+            for frame in (entry.tb_frame for entry in entries_of(error)):
+                name = module_of(frame) if frame.f_code.co_name == "<module>" else ""
+                first, where = self._first.get(name, (said, ""))
+                if first != said:  # else it is this one
+                    from cudaguard.core.explain import GENERAL_ID, explain_text
+                    from cudaguard.features.extensions.findings import imported_again
+
+                    cause = explain_text(first, is_guarded=True) if first else None
+                    cure = cause.remedy if cause is not None and cause.id != GENERAL_ID else ""
+                    found = imported_again(name, first, where, said, cure)
+                    self._core.reporter.found(found, caller_frame())
+                    return
 
     def goes_on(self) -> None:
         """Tell of the refusals that a warning has quoted since; Python's note of it is read."""
@@ -136,7 +208,10 @@ class ExtensionDetector:
             self._tell_quoted("\n".join(texts), "The package goes on without it.")
 
     def _tell_quoted(self, texts: str, consequence: str = "") -> None:
-        for message in [message for message in list(self._kept) if message in texts]:
+        self._tell([message for message in list(self._kept) if message in texts], consequence)
+
+    def _tell(self, messages: list[str], consequence: str) -> None:
+        for message in messages:
             refusal = self._kept.pop(message)
             finding = refusal.finding or self._look_into(refusal)[0]
             if finding is None:

@@ -50,6 +50,59 @@ NO_ROOM = Kind(
     links=("https://github.com/dmlc/xgboost/issues/8488",),
 )
 
+FLUSHES = Kind(
+    "CG827",
+    "a library switches to flush subnormal numbers to zero",
+    "ExtensionWarning",
+    consequence="Numbers below 1.2e-38 (float32) or 2.2e-308 (float64) are zero now in all that "
+    "this thread and those it starts compute. Results depend on the order of imports.",
+    remedy="call torch.set_flush_denormal(False) after that import, or "
+    "ctypes.CDLL(None).fesetenv(ctypes.c_void_p(-1)) without torch; or update the package, which "
+    "was linked with -ffast-math or -Ofast by a GCC before 13",
+    links=("https://github.com/OpenNMT/CTranslate2/issues/1018",),
+    page="howto/extensions.md",
+)
+
+AGAIN = Kind(
+    "CG824",
+    "a package is imported a second time in one process",
+    "ImportOrderWarning",
+    severity="error",
+    consequence="Its native code is set up already, and cannot be set up again.",
+    remedy="keep it in sys.modules: do not delete or reload it, switch off Spyder's User Module "
+    "Reloader, import ddtrace.auto before it",
+    links=("https://github.com/DataDog/dd-trace-py/issues/18276",),
+    page="howto/extensions.md",
+)
+
+
+def imported_again(name: str, first: str, where: str, error: str, cure: str) -> Finding:
+    """The import of a module has failed that was imported before.
+
+    What the `first` error said, `where` that import was asked for; empty where it went well; what
+    the `error` says now, and how to `cure` the first one, if that is known.
+    """
+    if not first:
+        what = f"{name} is imported a second time: something has taken it out of sys.modules."
+        return AGAIN.found(what, error)
+    return AGAIN.found(
+        f"{name} is imported a second time, after its first import failed.",
+        f"first imported at {where}" if where else "",
+        f"the first error: {first}",
+        error,
+        remedy=f"{cure or 'fix the first error'}; then start a new Python (in a notebook, restart "
+        "the kernel)",
+        command=f'python -c "import {name}"',
+    )
+
+
+def changed_arithmetic(name: str, where: str) -> Finding:
+    """A load has set the processor to flush subnormal numbers to zero; where it was asked for."""
+    return FLUSHES.found(
+        f"{name} switches this thread to flush subnormal numbers to zero.",
+        f"loaded at {where}" if where else "",
+    )
+
 
 def truncated(check: ExtensionCheck, where: str) -> Finding:
     """A file ends too early; where: ``file:line`` that asked for it, may be empty."""

@@ -41,20 +41,6 @@ if TYPE_CHECKING:
 _TIME_LIMIT = 300.0  # seconds for one run
 STATUS = {"works": common.OK, "unexplained": common.CANNOT_SAY, "by-chance": common.CANNOT_SAY}
 
-EXAMPLES = """\
-examples:
-  cudaguard bisect train.py --epochs 1        which imports of train.py make it fail?
-  cudaguard bisect -m pkg.train               the same for a module
-  cudaguard bisect --timeout 20 train.py      one that hangs
-  cudaguard bisect -n 5 train.py              one that fails now and then
-  cudaguard bisect --imports decord,torch,cv2
-                                              do these imports fail, and in which order not?
-  cudaguard bisect -o rule.toml train.py      writes the rule
-
-exit status: 0 nothing fails, 1 found, 2 wrong usage, 3 it could not be run, 125 it fails and no
-order and no rule was found that cures it, or it fails by chance
-"""
-
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 
 from cudaguard import api  # noqa: F401  # hands the features to the core
 from cudaguard.api import active_rules
@@ -13,7 +12,6 @@ from cudaguard.core import decide
 from cudaguard.core.checks import Check, Skipped
 from cudaguard.core.findings import Kind
 from cudaguard.core.rule import INSTALL, REPAIRING, install_call, values_of
-from cudaguard.core.rule_check import scan_plugins
 from cudaguard.core.settings import checked_file
 from cudaguard.core.table import table
 from cudaguard.errors import ConfigError, RuleError
@@ -170,21 +168,6 @@ def check_settings(site: Site) -> Result:
                 command="cudaguard run --help",
             )
         )
-    for entries in scan_plugins(sys.path).values():
-        for entry in entries:
-            module = entry.value.partition(":")[0].partition(".")[0]
-            if folder_of(module) or settings.plugins is False:
-                continue
-            name = entry.origin.partition(".dist-info")[0]
-            findings.append(
-                SETTING.found(
-                    f"The rule plug-in {entry.value} of {name} does not exist.",
-                    f"sys.path has no module {module}",
-                    consequence="Its rules do not act.",
-                    remedy="reinstall that distribution, uninstall it, or set CUDAGUARD_PLUGINS=0",
-                    command=f"pip install --force-reinstall {shlex.quote(name.partition('-')[0])}",
-                )
-            )
     said = mode or "not switched on by the environment"
     return findings, f"{said}; start-up file {start or 'not installed'}"
 
@@ -304,8 +287,8 @@ _ALL = (
     ),
     Check(
         SETTING,
-        "The CUDAGUARD variables and the configuration file they name, the start-up file that "
-        "reads them, and rule plug-ins that are there.",
+        "The CUDAGUARD variables and the configuration file they name, and the start-up file that "
+        "reads them.",
         check_settings,
     ),
     Check(

@@ -26,7 +26,6 @@ from cudaguard.model import SEVERITIES, TYPE_CHECKING
 from cudaguard.system.machine import kinds_of_machine
 from cudaguard.system.packages import Site, documents
 from cudaguard.system.preload import DRIVER
-from cudaguard.system.processes import cores
 from cudaguard.system.torch_build import build_of, folder_of
 from cudaguard.tools import common
 from cudaguard.tools.run import launch
@@ -43,17 +42,6 @@ if TYPE_CHECKING:
 _TIME_LIMIT = 120.0  # seconds for one child
 READING_LIMIT = 30.0  # seconds for a check that only reads files
 LEVELS = (*SEVERITIES, "never")
-
-EXAMPLES = """\
-examples:
-  cudaguard doctor                             what would break here?
-  cudaguard doctor --deep                      also import what is watched, in children
-  cudaguard doctor --fail-on warning           in a workflow
-  cudaguard doctor --bundle report.md          for an issue, with what is installed
-  cudaguard doctor --bundle doctor-%h.md       on each host, to compare them by diff
-
-exit status: 0 nothing at or above --fail-on, 1 found, 2 wrong usage, 3 a check itself failed
-"""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -314,10 +302,8 @@ def _counts(findings: Iterable[Part]) -> str:
 # PEP 427 (WHEEL); conda's ``conda-meta``.
 
 _OS_NAME = re.compile(r'^PRETTY_NAME="?([^"\n]+)', re.MULTILINE)
-_CPU = re.compile(r"^model name[ \t]*:[ \t]*(.+)$", re.MULTILINE)
 _TAG = re.compile(r"^Tag:[ \t]*([^\s]+)", re.MULTILINE)
 _DRIVER = re.compile(r"Kernel Module\b.{0,100}?\s(\d+\.\d+(?:\.\d+)?)\s")
-_NVIDIA, _DISPLAY = "0x10de", "0x03"  # PCI vendor, and class of a GPU
 
 
 def inventory_of(site: Site) -> dict[str, Any]:
@@ -338,7 +324,7 @@ def inventory_of(site: Site) -> dict[str, Any]:
     }
 
 
-def _system() -> dict[str, str | int]:
+def _system() -> dict[str, str]:
     """Return what is below Python."""
     release = platform.uname()
     try:
@@ -351,8 +337,6 @@ def _system() -> dict[str, str | int]:
         "machine": release.machine,
         "libc": libc,
         "kind": ", ".join(kinds_of_machine()),
-        "cpu": _found(_CPU, text_in("/proc/cpuinfo")).strip(),
-        "cpus": cores(),
     }
 
 
@@ -370,23 +354,17 @@ def _python() -> dict[str, str]:
     }
 
 
-def gpus_by_files(root: str = "/") -> dict[str, str | int | list[str]]:
+def gpus_by_files(root: str = "/") -> dict[str, str | list[str]]:
     """Return the driver, the libcuda that the loader would find, and the GPUs."""
     library = SearchPath().find(DRIVER)
     version = os.path.basename(os.path.realpath(library)).partition(".so.")[2] if library else ""
     files = sorted(glob(os.path.join(root, "proc/driver/nvidia/gpus/*/information")))
     lines = "\n".join(map(text_in, files)).splitlines()
-    devices = glob(os.path.join(root, "sys/bus/pci/devices/*"))
     return {
         "driver": _found(_DRIVER, text_in(root, "proc/driver/nvidia/version")),
         "library": library,
         "library_version": version,
         "models": [line.partition(":")[2].strip() for line in lines if "Model:" in line[:6]],
-        "pci_devices": sum(
-            text_in(device, "vendor").strip() == _NVIDIA
-            and text_in(device, "class").startswith(_DISPLAY)
-            for device in devices
-        ),
     }
 
 

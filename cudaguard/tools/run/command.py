@@ -37,20 +37,6 @@ _HELD, _RANK_HELD = 10, 40
 _SIGKILL = getattr(signal, "SIGKILL", -1)  # Windows has none
 _REPAIRS = ("repair", PREREQUISITE)  # kinds of lines
 
-EXAMPLES = """\
-examples:
-  cudaguard run train.py --epochs 3           as `python train.py --epochs 3`, under the guard
-  cudaguard run torchrun --nproc-per-node 2 train.py
-  cudaguard run vllm serve MODEL              any command: what is on PATH, ./python.sh
-  cudaguard run -m pkg.train                  a module
-  cudaguard run -X dev -W error train.py      with options of Python
-  cudaguard run - < train.py                  the program comes from standard input
-  cudaguard run --mode strict train.py        stop where a fault cannot be repaired
-  cudaguard run --timeout 600 --report crash.json train.py
-
-It ends as the program does; 124: its time was up; 2: wrong usage.
-"""
-
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""

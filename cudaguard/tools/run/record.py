@@ -38,20 +38,18 @@ _NAME = re.compile(r"^\w+ \w+ \w+ \[(?P<name>.*)\] \(")  # Python 3.14 and later
 class RunRecord:
     """A new, private, temporary `folder`; empty where none can be made, and no record is kept.
 
-    Its `lock` (-1 without a folder) keeps it from being taken for abandoned; `remove` deletes it:
-    processes that go on after the program do without a record.
+    `remove` deletes it: processes that go on after the program do without a record.
     """
 
     def __init__(self) -> None:
-        # As `tempfile` does, which would be most of what this process imports.
         parent = os.environ.get("TMPDIR") or os.environ.get("TEMP") or "/tmp"  # noqa: S108  # the name is not to be guessed
-        self.folder, self.lock, self._problem = "", -1, ""
+        self.folder = self._problem = ""
         self.remove: Callable[[], None] = lambda: None
         try:
             scratch = Scratch("run", parent)
             self.remove = scratch.close
             os.close(open_to_write(os.path.join(scratch.folder, JOURNAL), os.O_CREAT | os.O_EXCL))
-            self.folder, self.lock = scratch.folder, scratch.lock
+            self.folder = scratch.folder
         except OSError as error:
             self._problem = str(error)
             self.remove()

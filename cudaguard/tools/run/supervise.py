@@ -199,7 +199,7 @@ class Supervisor:
             raise NoProcessError(f"no process can be supervised: {error.strerror}") from error
         if not self._pid:
             self._start(environment, parent)
-        processes.close_files(2, self._record.lock)  # a pipe ends when the program lets go of it
+        processes.close_files(2)  # a pipe ends when the program lets go of it
         with suppress(Exception):  # no such call here, or a sandbox: then a parent tells, or nobody
             self._pause = Watch(self._record, self._signals).wait
         is_late = not self._wait(start + (self._timeout or inf))
@@ -337,7 +337,8 @@ class Watch:
         self._known: dict[int, tuple[int, int]] = {}  # descriptor -> process, its parent's
         mask = sum(1 << number - 1 for number in signals).to_bytes(8, sys.byteorder)
         self._poll.register(self._libc.signalfd(-1, mask + bytes(120), os.O_CLOEXEC))
-        fcntl(record.lock, F_NOTIFY, DN_CREATE | DN_MULTISHOT)  # SIGIO comes when a process begins
+        place = os.open(self._folder, os.O_RDONLY)
+        fcntl(place, F_NOTIFY, DN_CREATE | DN_MULTISHOT)  # SIGIO comes when a process begins
 
     def wait(self, seconds: float) -> float:
         """Wait as long, but no longer than until a signal comes; return 0."""

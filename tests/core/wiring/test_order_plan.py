@@ -13,153 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from ...documents import toml
+
 KEPT, TOLD, SILENT = "kept", "told", "silent"
-SHAPES = {
-    "two lines that follow each other": (KEPT, "import first\nimport second"),
-    "constants, definitions, values and other imports in between": (
-        KEPT,
-        ("import first\nimport json, logging\nLOG = logging.getLogger(__name__)\n'a text'\n"
-        "class A:\n    size: int = 3 * 2\n    def f(self, x=None): return x\nprint('x'.upper())\n"
-        "try:\n    import not_there\nexcept ImportError:\n    not_there = None\n"
-        "try:\n    import json\nexcept ImportError as error:\n    raise SystemExit from error\n"
-        "if len('x') > 3:\n    X = 1\nelif json:\n    X = 2\nimport second"),
-    ),
-    "`if __name__ == \"__main__\":`": (
-        KEPT, "if __name__ == '__main__':\n    import first\n    import second",
-    ),
-    "a function that has both": (
-        KEPT, "def main():\n    import first\n    import second\nmain()",
-    ),
-    "a function whose result is the exit status": (
-        KEPT,
-        ("import sys\ndef main():\n    import engine\n    return 0\n"
-        "if __name__ == '__main__':\n    result = main()\n    import second"),
-        {"engine": "import first"},
-    ),
-    "`second` in a module of the program": (
-        KEPT, "import first\nimport model", {"model": "import second"},
-    ),
-    "`first` in a module of the program": (
-        KEPT, "import engine\nimport second", {"engine": "import first\nSIZE = 3"},
-    ),
-    "both in modules of the program": (
-        KEPT, "import engine\nimport model", {"engine": "import first", "model": "import second"},
-    ),
-    "both in modules of a package, which is imported": (
-        KEPT, "from app import engine, model",
-        {"app/__init__": "", "app/engine": "import first", "app/model": "import second"},
-    ),
-    "both in modules of a package, which it imports itself": (
-        KEPT, "import app",
-        {"app/__init__": "from . import engine\nfrom .model import NAME",
-         "app/engine": "import first", "app/model": "import second\nNAME = 1"},
-    ),
-    "a namespace package": (
-        KEPT, "import app.engine\nimport app.model",
-        {"app/engine": "import first", "app/model": "import second"},
-    ),
-    "`second` by an installed package": (
-        KEPT, "import first\nimport third", {"site-packages/third": "import second"},
-    ),
-    "`first` by an installed package": (
-        KEPT, "import third\nimport second",
-        {"site-packages/third": "import first\nimport os\nos.environ['X'] = '1'"},
-    ),
-    "`first` imports `second` itself": (
-        KEPT, "import first", {"site-packages/first": "{first}\nimport second"},
-    ),
-    "`from second import name`": (KEPT, "import first\nfrom second import NAME"),
-    "one statement": (KEPT, "import first, second"),
-    "a `with` block": (KEPT, "with open(__file__):\n    import first\n    import second"),
-    "a `try` that ends the program where it fails": (
-        KEPT,
-        ("import first\ntry:\n    import second\nexcept ImportError as error:\n"
-        "    raise SystemExit('install second') from error"),
-    ),
-    "a loop": (KEPT, "for _ in range(1):\n    import first\n    import second"),
-    "a version or a platform that is this one": (
-        KEPT, ("import sys\nimport first\nif sys.version_info > (3, 6) and sys.platform != 'os2':\n"
-        "    import second"),
-    ),
-    "`importlib.import_module()` of the module with `first`": (
-        KEPT, "import importlib\nengine = importlib.import_module('engine')\nimport second",
-        {"engine": "import first"},
-    ),
-    "`second` in a function": (TOLD, "import first\ndef work():\n    import second"),
-    "`second` in a function of a module of the program": (
-        TOLD, "import first\nimport model", {"model": "def work():\n    import second"},
-    ),
-    "`second` in a method of a module that was imported before": (
-        TOLD, "import model\nimport first",
-        {"model": "class A:\n    def work(self):\n        from second import NAME"},
-    ),
-    "`try: import second` with another way": (
-        TOLD, "import first\ntry:\n    import second\nexcept ImportError:\n    second = None",
-    ),
-    "`contextlib.suppress(ImportError)`": (
-        TOLD, ("import contextlib\nimport first\nwith contextlib.suppress(ImportError):\n"
-        "    import second"),
-    ),
-    "a condition": (TOLD, "import first\nif len(__file__) > 0:\n    import second"),
-    "`importlib.import_module(\"second\")`": (
-        TOLD, "import importlib\nimport first\nimportlib.import_module('second')",
-    ),
-    "`runpy.run_path()`": (
-        TOLD, "import runpy\nimport first\nrunpy.run_path('other.py')", {"other": "import second"},
-    ),
-    "`runpy.run_module()`": (
-        TOLD, "import runpy\nimport first\nrunpy.run_module('other')", {"other": "import second"},
-    ),
-    "a variable is set in between": (
-        TOLD, "import os\nimport first\nos.environ['X'] = '1'\nimport second",
-    ),
-    "a module of the program sets one in between": (
-        TOLD, "import first\nimport settings\nimport second",
-        {"settings": "import os\nos.environ['X'] = '1'"},
-    ),
-    "the rest of the module with `first` does": (
-        TOLD, "import engine\nimport second",
-        {"engine": "import first\nimport sys\nsys.path.append('x')"},
-    ),
-    "an installed package does, before it imports `second`": (
-        TOLD, "import first\nimport third",
-        {"site-packages/third": "import os\nos.environ['X'] = '1'\nimport second"},
-    ),
-    "an installed package does, between the two": (
-        TOLD, "import third",
-        {"site-packages/third": "import first\nimport os\nos.environ['X'] = '1'\nimport second"},
-    ),
-    "a function of the program is called in between": (
-        TOLD, "def prepare(): pass\nimport first\nprepare()\nimport second",
-    ),
-    "a decorator that does anything": (
-        TOLD, "import atexit\nimport first\n@atexit.register\ndef f(): pass\nimport second",
-    ),
-    "the program may end in between": (
-        TOLD, "import first, sys\nif len(sys.argv) > 5:\n    sys.exit()\nimport second",
-    ),
-    "`if TYPE_CHECKING:`": (
-        SILENT, ("from typing import TYPE_CHECKING\nimport first\nif TYPE_CHECKING:\n"
-        "    import second"),
-    ),
-    "a version or a platform that is another one": (
-        SILENT, ("import sys\nimport first\nif sys.platform == 'os2' or sys.version_info[0] == 2:\n"
-        "    import second"),
-    ),
-    "the other arm": (
-        SILENT, "if len(__file__):\n    import first\nelse:\n    import second",
-    ),
-    "the program ends before": (SILENT, "import first\nraise SystemExit\nimport second"),
-    "the module with `first` ends the program": (
-        SILENT, "import engine\nimport second", {"engine": "import first\nraise SystemExit"},
-    ),
-    "nothing": (SILENT, "import first"),
-    "the name alone": (SILENT, "import first\n# import second\nx = 'import second'"),
-    "a module of that name elsewhere": (SILENT, "import first\nfrom json import decoder as second"),
-    "functions of a module that nothing imports": (
-        SILENT, "import first", {"unused": "def work():\n    import second"},
-    ),
-}  # fmt: skip
+SHAPES = toml(Path(__file__).with_name("order_shapes.toml"))
 FIRST = """
 import sys
 print("second" in sys.modules)
@@ -209,8 +66,8 @@ def answer(done):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_shape(run, shape):
-    expected, main, *more = SHAPES[shape]
-    files = {"main": main, **(more[0] if more else {})}
+    files = dict(SHAPES[shape])
+    expected = files.pop("expected")
     red = run(files, mode="off")
     assert "first crashes" in red.stdout, red.stderr
     done = run(files)
@@ -221,7 +78,7 @@ def test_shape(run, shape):
 def test_page_has_these_shapes():
     text = PAGE.read_text()
     found = re.findall(r"^\| (.+) \| (kept|told|silent) \|$", text, re.MULTILINE)
-    assert found == [(shape, expected) for shape, (expected, *_) in SHAPES.items()]
+    assert found == [(shape, files["expected"]) for shape, files in SHAPES.items()]
 
 
 # As setuptools writes it, in short.

@@ -1,7 +1,8 @@
-"""Errors of the program that leave a guarded block or end it: what they mean is noted on them.
+"""What the text of an error means: by an entry, else by its parts; and where that is said.
 
-No note is added where an error is raised: the program may handle it, and doctest,
-``pytest.raises(match="...$")`` and ``format_exception_only()[-1]`` take a note for its last words.
+Of an error that leaves a guarded block or ends the program it is noted on it. No note is added
+where an error is raised: the program may handle it, and doctest, ``pytest.raises(match="...$")``
+and ``format_exception_only()[-1]`` take a note for its last words.
 """
 
 from __future__ import annotations
@@ -26,19 +27,17 @@ from cudaguard.core.known_errors import (
     line_at,
     lines_back,
     literal_in,
-    sections_in,
+    parts,
     shown_with,
     streams_of,
-    text_of,
     without,
 )
 from cudaguard.core.table import table
 from cudaguard.errors import CudaGuardError
-from cudaguard.files import os, own_errors, program_errors
+from cudaguard.files import own_errors, program_errors, text_of
 from cudaguard.hooks.barrier import ask
-from cudaguard.hooks.caller import caller_frame
-from cudaguard.kernel import TRACEBACK
-from cudaguard.model import TYPE_CHECKING
+from cudaguard.hooks.caller import caller_frame, entries_of
+from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system import peek
 from cudaguard.system.statuses import status_begun_by
 
@@ -110,12 +109,12 @@ def _said(hit: Hit | None, *, is_guarded: bool) -> Finding | None:
 
 
 def _for_place(remedy: str, text: str) -> str:
-    """Return a remedy with those parts first that are for where a text comes from."""
-    parts, places = re.split(r"; (?![^()]{0,300}\))", remedy), _parts()["places"].items()
+    """Return a remedy with those steps first that are for where a text comes from."""
+    steps, places = re.split(r"; (?![^()]{0,300}\))", remedy), parts()["places"].items()
     here = tuple(place for place, (one,) in places if re.search(one, text[-_LAST:]))
     if "Linux" in here and "on Windows" not in here:
-        parts = [part for part in parts if not part.startswith("on Windows")]
-    return "; ".join(sorted(parts, key=lambda part: not part.startswith(here)))
+        steps = [step for step in steps if not step.startswith("on Windows")]
+    return "; ".join(sorted(steps, key=lambda step: not step.startswith(here)))
 
 
 def explain_error(
@@ -133,6 +132,9 @@ def _as_printed(error: BaseException) -> str:
     lines = [f'  File "{file}", line {line}, in {name}' for file, line, name in _stack(error)]
     head = ["Traceback (most recent call last):", *lines] if lines else []
     return "\n".join([*head, f"{type(error).__name__}: {text_of(error)}"])
+
+
+# --- Errors that pass: what they mean is noted on them -------------------------------------------
 
 
 def error_passes(reporter: Reporter, error: BaseException, *, is_printed: bool = False) -> None:
@@ -163,24 +165,19 @@ def record_end(reporter: Reporter, error: BaseException) -> None:
         reporter.broken("recording an error", failure)
 
 
+def _stack(error: BaseException) -> list[tuple[str, int, str]]:
+    """Return file, line and function of the innermost frames, innermost last."""
+    steps = ((entry.tb_frame.f_code, entry.tb_lineno) for entry in entries_of(error))
+    found = [(code.co_filename, line, code.co_name) for code, line in steps]
+    return [one for one in found if not one[0].startswith("<frozen importlib")][-_DEEPEST:]
+
+
 def _told(reporter: Reporter, error: BaseException) -> Finding | None:
     """Return the finding that was warned of about these very words of the error, if any."""
     said = text_of(error)
     found = reporter.channel.findings if len(said) >= _LEAST else ()
     heard = (one for one in found if one.severity != "info")
     return next((one for one in heard if any(said in line for line in one.evidence)), None)
-
-
-def _stack(error: BaseException) -> list[tuple[str, int, str]]:
-    """Return file, line and function of the innermost frames, innermost last."""
-    found: list[tuple[str, int, str]] = []
-    entry = TRACEBACK.__get__(error)
-    while entry is not None:
-        code = entry.tb_frame.f_code
-        if not code.co_filename.startswith("<frozen importlib"):
-            found.append((code.co_filename, entry.tb_lineno, code.co_name))
-        entry = entry.tb_next
-    return found[-_DEEPEST:]
 
 
 def _note(reporter: Reporter, error: BaseException, *, is_printed: bool) -> None:
@@ -229,7 +226,6 @@ def _has_note(error: BaseException) -> bool:
 # --- A message that has no entry: by its parts, or the closest ------------------------------------
 
 GENERAL_ID = "CG756"
-_parts = cache(partial(sections_in, os.path.join(os.path.dirname(__file__), "parts.ini")))
 # Characters; of frames before an error, of words after it, of what only begins a status's words,
 # of the end of a text in which its place is named.
 _LONGEST_LINE, _BEFORE, _NEAR, _SHORT, _LAST = 1000, 4000, 400, 80, 16_000
@@ -239,7 +235,7 @@ _LONGEST_LINE, _BEFORE, _NEAR, _SHORT, _LAST = 1000, 4000, 400, 80, 16_000
 def _acts(section: str) -> list[KnownError]:
     """Return acts as messages that are known: the first ones are the most certain."""
     general = next(one for one in known_errors() if one.id == GENERAL_ID)
-    acts = list(_parts()[section].items())
+    acts = list(parts()[section].items())
     return [
         general.replace(
             says=tuple(one for one in lines if one[0] not in ">$"),
@@ -261,9 +257,9 @@ def general_in(text: str, streams: list[str], *, acts_alone: bool = False) -> Hi
     if hit is not None or acts_alone:
         return hit
     ours = [stream for stream in streams if is_field and _is_of_field(stream)]
-    parts = ([is_passed_on(one, p) for p in endings_of(one) or [range(len(one))]] for one in ours)
-    kernels = re.search(_parts()["texts"]["kernels"][0], text[:_SHORT])
-    if any(map(all, parts)):
+    ends = ([is_passed_on(one, p) for p in endings_of(one) or [range(len(one))]] for one in ours)
+    kernels = re.search(_text("kernels"), text[:_SHORT])
+    if any(map(all, ends)):
         rank = re.search(r"\brank {1,9}: (\d{1,6}) ", text)
         who = f"Rank {rank[1]}" if rank else "Another part of the program"
         told = {"said": f"{who} failed first, and its error stands above"}
@@ -277,15 +273,20 @@ def general_in(text: str, streams: list[str], *, acts_alone: bool = False) -> Hi
 
 def _is_of_field(text: str) -> bool:
     """Return True if a text names something of this field."""
-    begins, has, *words = _parts()["texts"]["field"]  # a pattern of all is several times as slow
+    begins, has, *words = parts()["texts"]["field"]  # a pattern of all is several times as slow
     low = text.lower()
     is_named = any(word in low for word in words)
     return is_named or bool(re.search(begins, low) or re.search(has, low))
 
 
+def _text(name: str) -> str:
+    """Return a pattern of what texts of this field say."""
+    return parts()["texts"][name][0]
+
+
 def _named(section: str, text: str) -> tuple[str, str] | None:
     """Return who of a section is named in a text, and what decides."""
-    for title, (pattern, *rest) in _parts()[section].items():
+    for title, (pattern, *rest) in parts()[section].items():
         if match := re.search(pattern, text):
             who = title.format(**match.groupdict())
             return who, "".join(rest)[2:].replace("{who}", re.sub(r"[\W_]", ".", who))
@@ -294,48 +295,103 @@ def _named(section: str, text: str) -> tuple[str, str] | None:
 
 def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None:
     """Return what an act means; None where the line tells of no error, or names none who speaks."""
-    text, end, texts = match.string, match.end(), _parts()["texts"]
-    thing = " ".join((match.groupdict().get("thing") or "").split())
-    thing = thing.strip(" .:,!" if "' " in thing else " .:,!'\"")
-    line, is_said = line_at(text, end - 1), section in ("said", "advised")
-    before, near = text[max(0, end - _BEFORE) : end], text[lines_back(text, end, 2) : end + _SHORT]
-    last = _FRAME.findall(before)[-1:]
-    owners = re.findall(texts["owners"][0], before)
-    callers = owners if all("packages" in one for one in last) else []
-    known = [*callers, *(_named("classes", near) or ())[:1]]
-    pair = [*dict.fromkeys(reversed(known + re.findall(texts["named"][0], line)))][1::-1]
-    is_programs = match[0][:6] == "Error:" and not pair
-    is_programs |= match[0][:4] == "rror" and not all(_is_of_field(one) for one in last)
-    rest = line.replace(thing, "") if is_said else line
-    is_loud = not is_quiet(text, end) or (is_said and re.search(texts["errors"][0], text))
-    is_own = not thing or known or re.search(r"[ (]|_[fb]wd|_cuda|_quant", thing)
-    is_others = re.search(texts["steps"][0], line) or is_programs
-    if is_others or not is_loud or not (is_own or _is_of_field(text.replace(thing, ""))):
+    is_said = section in ("said", "advised")
+    thing, line = _thing_in(match), line_at(match.string, match.end() - 1)
+    near = _packages_near(match, line)
+    if not _is_error(match, thing, line, near, is_said=is_said):
         return None
-    actor = _named("actors", rest)  # what is said of CUDA is of its user
-    actor = None if is_said and actor and actor[0] == "CUDA" else actor
-    package = None if section == "acts" or (actor and not is_said) else _named("packages", rest)
-    ends = [*pair, "what it calls"] if callers else ["the calling code", *pair, "what it calls"]
-    names = {"thing": thing, "caller": ends[0], "called": ends[1]}
-    own = re.search(texts["advice"][0], text[match.start() : end + _NEAR])
-    kinds = (f">.{kind}" for kind, word in match.groupdict().items() if word)
-    cure = next((act.nouns[kind] for kind in kinds if kind in act.nouns), act.nouns[">"])
-    advice = own and f'do as it says: "{own[0].strip()}"', cure.format(**names)
-    if not (is_said or actor or package) or not any(advice):
+    speaker, is_package = _speaker_in(line.replace(thing, "") if is_said else line, section)
+    names = {"thing": thing, **near.names}
+    advice = _advice_of(act, match, names)
+    if not (is_said or speaker) or not advice:
         return None
-    who, run = package or actor or ("this program", "")
-    said = act.title.format(who=[who, *(() if package else owners)][-1], **names)
-    found, wanted = re.search(texts["found"][0], line), re.fullmatch(texts["wanted"][0], thing)
-    install = wanted and f"python -m pip install '{thing.replace(' ', '')}'"
-    if pair and "{caller}" in act.title:
-        install = f"python -m pip list | grep -i -E '{'|'.join(pair).replace('_', '.')}'"
+    who, decides = speaker or ("this program", "")
+    if near.owners and not is_package:
+        who = near.owners[-1]
+    install, found = _install_of(thing), re.search(_text("found"), line)
+    if near.pair and "{caller}" in act.title:
+        install = f"python -m pip list | grep -i -E '{'|'.join(near.pair).replace('_', '.')}'"
+    said = act.title.format(who=who, **names)
     if found and found[1] not in thing and "version" in act.title:
         said = f"{said} (found: {found[1]})"
     return act.with_words(
         said=re.sub("^th(?=e calling|is )", "Th", said),
-        advice="; else ".join(filter(None, advice)),
-        decides=install or act.nouns.get("$") or run or act.nouns["decides"],
+        advice=advice,
+        decides=install or act.nouns.get("$") or decides or act.nouns["decides"],
     )
+
+
+class _Packages(NamedTuple):
+    """The packages that are named around an act."""
+
+    owners: list[str]  # of the frames before it, or what is built; the last one last
+    is_of_field: bool  # False if the last frame is of no package of this field
+    is_known: bool  # True if frames or classes tell whose it is
+    pair: list[str]  # what calls and what is called, or one of them, or none
+    names: dict[str, str]  # what stands for ``{caller}`` and ``{called}``
+
+
+def _packages_near(match: re.Match[str], line: str) -> _Packages:
+    text, end = match.string, match.end()
+    before, near = text[max(0, end - _BEFORE) : end], text[lines_back(text, end, 2) : end + _SHORT]
+    frames = _FRAME.findall(before)[-1:]
+    owners = re.findall(_text("owners"), before)
+    callers = owners if all("packages" in one for one in frames) else []
+    known = [*callers, *(_named("classes", near) or ())[:1]]
+    last_first = dict.fromkeys(reversed(known + re.findall(_text("named"), line)))
+    pair = [*last_first][1::-1]
+    ends = [*pair, "what it calls"] if callers else ["the calling code", *pair, "what it calls"]
+    names = {"caller": ends[0], "called": ends[1]}
+    return _Packages(owners, all(map(_is_of_field, frames)), bool(known), pair, names)
+
+
+def _is_error(
+    match: re.Match[str], thing: str, line: str, near: _Packages, *, is_said: bool
+) -> bool:
+    """Return True if a line tells of an error, and of one of this field."""
+    text, begun = match.string, match[0]
+    is_programs = begun.startswith("Error:") and not near.pair
+    if is_programs or (begun.startswith("rror") and not near.is_of_field):
+        return False
+    if re.search(_text("steps"), line):
+        return False
+    if is_quiet(text, match.end()) and not (is_said and re.search(_text("errors"), text)):
+        return False
+    if not thing or near.is_known or re.search(r"[ (]|_[fb]wd|_cuda|_quant", thing):
+        return True
+    return _is_of_field(text.replace(thing, ""))
+
+
+def _thing_in(match: re.Match[str]) -> str:
+    """Return what a pattern names, without the marks around it."""
+    thing = " ".join((match.groupdict().get("thing") or "").split())
+    return thing.strip(" .:,!" if "' " in thing else " .:,!'\"")
+
+
+def _speaker_in(line: str, section: str) -> tuple[tuple[str, str] | None, bool]:
+    """Return who speaks in a line and what decides, and whether that is a package."""
+    is_said = section in ("said", "advised")
+    actor = _named("actors", line)
+    if is_said and actor and actor[0] == "CUDA":  # what is said of CUDA is of its user
+        actor = None
+    is_packages = section != "acts" and (is_said or not actor)
+    package = _named("packages", line) if is_packages else None
+    return package or actor, package is not None
+
+
+def _advice_of(act: KnownError, match: re.Match[str], names: dict[str, str]) -> str:
+    """Return what to do: what the message says itself, and what an act has for what it names."""
+    own = re.search(_text("advice"), match.string[match.start() : match.end() + _NEAR])
+    kinds = (f">.{kind}" for kind, word in match.groupdict().items() if word)
+    cure = next((act.nouns[kind] for kind in kinds if kind in act.nouns), act.nouns[">"])
+    says = f'do as it says: "{own[0].strip()}"' if own else ""
+    return "; else ".join(filter(None, (says, cure.format(**names))))
+
+
+def _install_of(thing: str) -> str:
+    """Return what installs a thing that is named as pip's requirements are."""
+    is_wanted = re.fullmatch(_text("wanted"), thing)
+    return f"python -m pip install '{thing.replace(' ', '')}'" if is_wanted else ""
 
 
 _FRAME = re.compile(r'File "([^"\n]{1,300})", line')
@@ -365,5 +421,5 @@ def closest(text: str) -> list[tuple[str, str]]:
 
 def _words_of(text: str) -> set[str]:
     """Return the words of a text, without what is added to a verb or for the plural."""
-    words = re.findall(_parts()["texts"]["words"][0], text.lower())
+    words = re.findall(_text("words"), text.lower())
     return {re.sub("(?<=...)(?:ing|ed|s)$", "", word) for word in words}
