@@ -132,7 +132,7 @@ def binding_of(
             found += asked.taken_by(interposer, (*program, *start, *others[:place]))
     if not found:
         return Binding()
-    sanitizer = _definer(Wanted(b"dlopen"), program)  # it ends who asks for RTLD_DEEPBIND
+    sanitizer = asked.definer(Wanted(b"dlopen"), program)  # it ends who asks for RTLD_DEEPBIND
     if sanitizer is not None:
         return Binding(tuple(found), f"{sanitizer.file or 'Python'} has a dlopen of its own")
     rivals = {library.file for library in scope.interposers}
@@ -140,10 +140,6 @@ def binding_of(
     why = asked.why_shared(used if are_concerned else (), rivals, resident)
     why = why or asked.why_others(program, start, members(resident.memory, scope.meant))
     return Binding(tuple(found), why)
-
-
-def _definer(name: Wanted, own: Iterable[Member]) -> Member | None:
-    return next((member for member in own if member.symbols.defines(name)), None)
 
 
 class _Asked:
@@ -159,6 +155,8 @@ class _Asked:
         for member in new:
             for name in member.symbols.wanted():
                 self._undefined.setdefault(name.name, set()).add(name)
+        # An extension may ask for 100,000 names: they are hashed once.
+        self._coded = [(gnu_hash(text) | 1, text) for text in self._undefined]
         self._own: dict[str, frozenset[int]] = {}
 
     def taken_by(self, interposer: Member, first: Sequence[Member]) -> list[Interposed]:
@@ -175,13 +173,14 @@ class _Asked:
                 if owner not in self._new:
                     self._shared[owner.file].add(index)
                 for name in self._by_name(text, owner, index):
-                    if text not in taken and defines(name) and not _definer(name, first):
+                    if text not in taken and defines(name) and not self.definer(name, first):
                         shown = text.decode("utf-8", "replace")
                         taken[text] = Interposed(shown, interposer.file, owner.file)
         # Who uses names of that library, and has no others for them, relies on it.
         if taken and any(
-            defines(name) and not _definer(name, (*self.own, *first))
+            defines(name) and not self.definer(name, (*self.own, *first))
             for name in self._undefined_among(theirs)
+            if name.name not in taken
         ):
             return []
         return [taken[text] for text in sorted(taken)]
@@ -204,7 +203,7 @@ class _Asked:
         meant = [member for member in meant if not is_cxx_runtime(member.file)]
         for member in (*program, *c_library, *meant):
             for name in self._among(self._codes_of(member)):
-                mine = _definer(name, self.own) if member.symbols.defines(name) else None
+                mine = self.definer(name, self.own) if member.symbols.defines(name) else None
                 if mine is None or mine.file == member.file or name.name in _SAME_EVERYWHERE:
                     continue
                 if _is_of_c_library(mine.file) and member in c_library:
@@ -217,6 +216,12 @@ class _Asked:
                     what, other = name.name.decode("utf-8", "replace"), member.file or "Python"
                     return f"{what} would come from {mine.file} then, and no longer from {other}"
         return ""
+
+    def definer(self, name: Wanted, members: Iterable[Member]) -> Member | None:
+        """Return the first of some libraries that defines a name."""
+        code = gnu_hash(name.name) | 1
+        may = (member for member in members if code in self._codes_of(member))
+        return next((member for member in may if member.symbols.defines(name)), None)
 
     def _codes_of(self, member: Member) -> frozenset[int]:
         if member.file not in self._codes:
@@ -231,9 +236,9 @@ class _Asked:
 
     def _undefined_among(self, codes: frozenset[int]) -> Iterator[Wanted]:
         """Yield the names with such hashes of those that are not defined where they are used."""
-        for text, names in self._undefined.items():
-            if gnu_hash(text) | 1 in codes:
-                yield from names
+        for code, text in self._coded:
+            if code in codes:
+                yield from self._undefined[text]
 
     def _among(self, codes: frozenset[int]) -> Iterator[Wanted]:
         """Yield all names with such hashes."""

@@ -36,7 +36,7 @@ LIBRARIES = (
 PARTS = "libcudnn_".split()
 GLOBAL = (
     "ld-linux libc++.so libc++abi.so libc-2. libc.so libcublas libcuda.so libcudadevrt "
-    "libcudart libdl-2. libdl.so libgcc_s.so libgomp libiomp5 libm-2. libm.so libmkl_ libmpi "
-    "libomp libpthread-2. libpthread.so libpython3 librt-2. librt.so libstdc++.so "
+    "libcudart libdl-2. libdl.so libgcc_s.so libgomp libiomp5 libm-2. libm.so libmpi libomp "
+    "libpthread-2. libpthread.so libpython3 librt-2. librt.so libstdc++.so "
     "libtorch_global_deps.so libunwind.so libutil-2. libutil.so vgpreload"
 ).split()

@@ -7,7 +7,7 @@ its own (``libgomp-a34b3233.so.1.0.0``), and then each package has the copy that
 
 from __future__ import annotations
 
-from cudaguard.files import names_in, os, own_errors, read_start
+from cudaguard.files import matches, names_in, os, own_errors, read_start
 from cudaguard.model import KW_ONLY, TYPE_CHECKING, Record
 
 if TYPE_CHECKING:
@@ -268,3 +268,10 @@ GLOBAL_ON_PURPOSE: tuple[str, ...] = (
     *("libgomp*", "libiomp5*", "libomp*"),
     *("libcudart*", "libcuda.so*", "libcublas*", "libcudadevrt*"),
 )  # fmt: skip
+
+
+def is_meant_for_all(name: str) -> bool:
+    """Return True for a library that is global on purpose, but for BLAS with 64-bit integers."""
+    layer = os.environ.get("MKL_INTERFACE_LAYER", "")
+    is_wide = "_ilp64" in name or ("ILP64" in layer and name.startswith("libmkl_rt"))
+    return matches(name, GLOBAL_ON_PURPOSE) and not is_wide  # its names are those of the usual one

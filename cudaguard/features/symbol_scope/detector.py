@@ -6,11 +6,11 @@ Nothing else is read before a library is in that scope that does not belong ther
 from __future__ import annotations
 
 from cudaguard.elf.process import Memory, at_start, read_scope
-from cudaguard.files import matches, os, own_errors
+from cudaguard.files import os, own_errors
 from cudaguard.hooks.barrier import NOTHING, ImportCallbacks
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.loader_list import LoaderNews
-from cudaguard.system.runtimes import GLOBAL_ON_PURPOSE
+from cudaguard.system.runtimes import is_meant_for_all
 
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
@@ -95,7 +95,7 @@ class ScopeDetector:
 
         def belongs(library: Library) -> bool:
             name = os.path.basename(library.path)
-            if matches(name, GLOBAL_ON_PURPOSE) or library in self._belongs:
+            if is_meant_for_all(name) or library in self._belongs:
                 return True
             # There from the start and in no package: it came with the program around Python.
             if since == "guard":

@@ -65,6 +65,18 @@ def test_library_is_bound_to_its_own_symbols(scene):
     assert (ran.lines, ran.err) == (["2", "[]"], "")
 
 
+@pytest.mark.parametrize(("layer", "answer"), [("", "1"), ("GNU,ILP64", "2")])
+def test_blas_with_wide_integers_is_not_for_everyone(scene, layer, answer):
+    """MKL is global on purpose, and serves who has a BLAS of the same kind."""
+    folder = scene.child.folder
+    shutil.move(folder / "libtaker.so", folder / "libmkl_rt.so.3")
+    take = TAKE.replace("libtaker.so", "libmkl_rt.so.3")
+    layer = f"import ctypes, os; os.environ['MKL_INTERFACE_LAYER'] = {layer!r}"
+    assert scene.bare(layer, take, USE).lines == ["1"]
+    ran = scene.bare("import cudaguard", INSTALL, layer, take, USE, FOUND)
+    assert (ran.lines, ran.err) == ([answer, "[]"], "")
+
+
 def test_extension_is_bound_to_its_own_symbols(scene):
     program = f"{GLOBAL_FLAGS}; import taking; {LOCAL_FLAGS}; import using; print(using.use())"
     assert scene.bare(program).lines == ["1"]
