@@ -7,6 +7,7 @@ in the C sources, and the controls are listed in ``native/stub.h``.
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
     Control = Union[str, int, Sequence[object], Mapping[str, object]]
 
+GLIBC_ONLY = pytest.mark.skipif(
+    sys.platform != "linux" or not platform.libc_ver()[0].startswith("glibc"),
+    reason="what the loader finds is tested with that of glibc",
+)
 SOURCES = Path(__file__).resolve().parent / "native"
 WARNINGS = ("-std=gnu11", "-Wall", "-Wextra")
 # For the wide variant: memory and streams, and functions that only exist.
@@ -36,9 +41,7 @@ __attribute__((visibility("hidden"))) int stub_cuda_unmodeled(const char *functi
     __attribute__((visibility("default"))) int name(void) { return stub_cuda_unmodeled(#name); }
 """
 LINE = re.compile(r"(\d+) (\d+) (\d+) (\w+)(?: (.*?))??(?: @(\S+))? -> (-?\d+)")
-CONTROLS = set(
-    re.findall(r"^ \*   STUB_CUDA_(\w+)", (SOURCES / "stub.h").read_text(), re.MULTILINE)
-)
+CONTROLS = set(re.findall(r"^ \*   STUB_CUDA_(\w+)", (SOURCES / "stub.h").read_text(), re.M))
 DRIVER_NAME = re.compile(rb"\bcu[A-Z]\w{2,}")
 DEVICE = re.compile(r'^    \{"(.+?)", "(.+?)", (\w+), (\w+),', re.MULTILINE)
 

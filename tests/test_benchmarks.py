@@ -68,9 +68,7 @@ def test_ratios_of_instructions_are_saved_and_compared(child, root, tmp_path):
 
 
 def test_rounds_are_interleaved_and_the_first_is_discarded(harness):
-    group = harness.Group(
-        "group", (harness.Subject("a", ()), harness.Subject("b", (), repeat=2)), ()
-    )
+    group = harness.Group("g", (harness.Subject("a", ()), harness.Subject("b", (), repeat=2)), ())
     calls = []
 
     def run(subject):

@@ -180,7 +180,7 @@ def guarded_command() -> str:
     Without the program and its arguments: warnings end up in logs and records.
     """
     if _asked_for():
-        return 'grep -rn cudaguard --include="*.py" .'
+        return Permit.asks_again
     command = '$env:CUDAGUARD = "fix"' if sys.platform == "win32" else "export CUDAGUARD=fix"
     return "" if "ipykernel" in sys.modules else command
 

@@ -33,7 +33,7 @@ from functools import cache, partial
 from itertools import islice
 
 from cudaguard.core.findings import Finding, Kind
-from cudaguard.files import os, read_bytes
+from cudaguard.files import os, packaged_text
 from cudaguard.model import TYPE_CHECKING, NamedTuple, Record
 from cudaguard.system.statuses import statuses_in
 
@@ -58,7 +58,6 @@ _MOST_MATCHES = 100  # of a pattern in one stretch of a text, the first ones
 _MOST_OF_STATUSES = 200_000  # characters of a part in which statuses are looked for, its last ones
 _SHORT = 2000  # characters of a text that may be typed by hand, or broken into lines
 _POINTER = "Search for `cuda"  # torch says where a status is described
-_LONGEST_FILE = 1 << 20  # of an .ini file, bytes
 _NUMBERS = re.compile(r"\d+")
 
 
@@ -159,7 +158,7 @@ def sections_in(path: str) -> dict[str, dict[str, list[str]]]:
     """Return the lines of each value in a file, by section and key; ` || ` parts two of them."""
     sections: dict[str, dict[str, list[str]]] = {}
     lines: list[str] = []
-    for line in read_bytes(path, _LONGEST_FILE).decode("utf-8").splitlines():
+    for line in packaged_text(path).splitlines():
         if not line or line[0] == "#":
             continue
         if line[0] == " ":

@@ -140,6 +140,8 @@ class Permit:
     __slots__ = ("acts", "looks", "tells")
     # The mode that the program asks for by an argument of install() or guard(); empty if none.
     asked_for = ""
+    # What finds the place where it does so, or asks for another one.
+    asks_again = 'grep -rn cudaguard --include="*.py" .'
 
     def __init__(self, *, acts: bool = False, looks: bool = False, tells: bool = False) -> None:
         self.acts, self.looks, self.tells = acts, looks, tells

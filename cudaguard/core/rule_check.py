@@ -77,16 +77,14 @@ KINDS: dict[str, ValueType] = {
     ),
     "variable": ValueType("the name of an environment variable", _is_variable),
     "text": ValueType(
-        "a text without a zero byte",
-        lambda value: isinstance(value, str) and "\0" not in value,
+        "a text without a zero byte", lambda value: isinstance(value, str) and "\0" not in value
     ),
     "texts": ValueType("a text or a list of texts", _are_texts),
     "module": ValueType("the name of a module", _is_dotted),
     "function": ValueType("a function or method of the watched module", _is_dotted),
     "class": ValueType("a class of the watched module", _is_dotted),
     "parameter": ValueType(
-        "the name of a parameter",
-        lambda value: isinstance(value, str) and value.isidentifier(),
+        "the name of a parameter", lambda value: isinstance(value, str) and value.isidentifier()
     ),
     "target": ValueType("the full name of a class or function", _is_dotted),
     "switch": ValueType("true", lambda value: value is True),

@@ -138,8 +138,7 @@ def forecast(
             resident = opened.enter_context(Resident())
             if resident.handle(path):
                 return Forecast(path, needed=file.needed)
-            load = Load(path, file, resident, opened, given)
-            return load.forecast(settled)
+            return Load(path, file, resident, opened, given).forecast(settled)
     except own_errors(OSError, AttributeError, ImportError) as error:
         return Forecast(path, "unknown", f"{type(error).__name__}: {error}")
 
@@ -160,7 +159,7 @@ def problem_of(file: ElfFile) -> tuple[str, str]:
         return "truncated", "it ends before the parts that its headers name"
     flags = file.value(DT_FLAGS_1)
     if header[16:18] != _SHARED or flags & _IS_PROGRAM:
-        return "not-elf", "it is an ELF file, and no shared library"
+        return "not-elf", "it is an ELF file, but not a shared library"
     if not any(kind == PT_DYNAMIC and size for kind, _, _, _, size, _ in file.segments):
         return "not-elf", "it is an ELF file without anything for the loader (debug symbols?)"
     if flags & _NOT_FOR_DLOPEN:
@@ -184,8 +183,7 @@ def refuses_executable_stacks(libc: str = "") -> bool:
 
 def _machine(header: bytes) -> str:
     number = int.from_bytes(header[18:20], "little")
-    width = "" if header[4] == 2 else ", 32 bit"
-    return f"{_MACHINES.get(number, f'machine {number}')}{width}"
+    return f"{_MACHINES.get(number, f'machine {number}')}{'' if header[4] == 2 else ', 32 bit'}"
 
 
 class LoadedObject:

@@ -91,6 +91,7 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 # The system's own names for streams and devices are links; nobody else can put one there.
 _STREAMS = ("/dev", "/dev/fd", "/proc/self/fd")
 _SIGNS = "*?["  # of patterns
+_PROGRAMS = (".py", ".pyw", ".pyz", ".ipynb", ".sh", ".so", ".toml")  # what a slip would cost
 # Device -> whom a file belongs to that was made there: a network disk gives root's to nobody.
 _owners: dict[int, int] = {}
 
@@ -124,6 +125,11 @@ def read_end(path: Path, most: int) -> bytes:
     """Return the last bytes of a regular file, no link; raises what `open_to_read` does."""
     file = open_to_read(path, may_be_link=False)
     return _read(file, most, os.fstat(file).st_size - most)
+
+
+def packaged_text(path: str) -> str:
+    """Return what is in a file of our own, which may lie in a zip file (zipapp)."""
+    return str(_refusable(__spec__.loader.get_data)(path), "utf-8")  # type: ignore[union-attr]
 
 
 def text_in(*path: str) -> str:
@@ -189,7 +195,8 @@ def fixed_part(pattern: str) -> str:
 def open_to_write(path: Path, flags: int = O_CREAT) -> int:
     """Return a descriptor of a regular file of this user's, or of a standard stream.
 
-    A file that somebody else has put there, or a link to one of the user's, is not written to.
+    A file that somebody else has put there, a link to one of the user's, and a program that is
+    there, as in ``lint -o a.py b.py``, are not written to.
     Flags besides those for writing: ``O_CREAT``, ``O_APPEND``, ``O_TRUNC``, ``O_EXCL``. Raises as
     `open_to_read` does.
     """
@@ -206,6 +213,8 @@ def open_to_write(path: Path, flags: int = O_CREAT) -> int:
             state = os.fstat(file)
             _owners[state.st_dev] = state.st_uid
             return file
+    if os.fspath(path).endswith(_PROGRAMS) and os.path.isfile(path) and not os.path.islink(path):
+        raise OSError(_INVALID, "a program, and not written over", os.fspath(path))
     try:
         file = _regular(os.open(path, how | _NO_LINK), path)
     except own_errors(OSError):

@@ -46,9 +46,7 @@ def cause_of(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lack, ..
         return found.problem, ()
     if found.libraries:  # a missing library has missing symbols follow
         return _of_libraries(found, around)
-    if found.versions:
-        return "symbol-version", found.versions
-    return _of_symbols(found, around)
+    return ("symbol-version", found.versions) if found.versions else _of_symbols(found, around)
 
 
 def built_for_python(path: str) -> str:
@@ -79,13 +77,9 @@ def _of_libraries(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lac
     other_major = _named(for_cuda, lambda n: name_owners.cuda_of(n) != major)
     if other_major and around.cuda:
         return "cuda-major", other_major
-    pythons = _named(found.libraries, lambda n: _python_of(n) not in ("", around.python))
+    own = {around.python}
+    pythons = _named(found.libraries, lambda n: not own.issuperset(_PYTHON_LIBRARY.findall(n)))
     return ("python-abi", pythons) if pythons else ("library-missing", found.libraries)
-
-
-def _python_of(library: str) -> str:
-    match = _PYTHON_LIBRARY.match(library)
-    return match[1] if match else ""
 
 
 def _of_symbols(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lack, ...]]:
@@ -224,7 +218,10 @@ def _cuda_major(case: _Case) -> tuple[str, str]:
         f"{case.file} was built for another CUDA: it needs {case.libraries}, but {case.torch} is "
         f"built for CUDA {cuda}"
     )
-    return message, f"install a build of it for CUDA {cuda}, or {_REBUILD}"
+    wheels = [*filter(None, (name_owners.requirement_of(lack.name) for lack in case.about))]
+    is_own = wheels and OF_TORCH.isdisjoint(case.found.needed)  # as cupy has its own CUDA
+    other = f"that CUDA beside torch's: pip install {' '.join(wheels)}" if is_own else _REBUILD
+    return message, f"install a build of it for CUDA {cuda}, or {other}"
 
 
 def _library_missing(case: _Case) -> tuple[str, str]:
@@ -364,9 +361,11 @@ def _own_source_missing(case: _Case) -> tuple[str, str]:
         f"defines {case.functions}"
     )
     if not is_cuda:
+        remedy = "add the missing source file or library to the extension, and rebuild"
         if others:
             message += f". It may come from another version of {_list(others)}"
-        return message, "add the missing source file or library to the extension, and rebuild"
+            remedy = f"install the {_list(others)} that it was built with; or {remedy}"
+        return message, remedy
     remedy = (
         "rebuild it with nvcc on PATH, and check that the .cu file is compiled and linked: "
         "CUDA_HOME=/usr/local/cuda pip install --no-build-isolation --no-cache-dir -v ./SOURCE"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from cudaguard.files import os, text_in
+from cudaguard.files import os, packaged_text
 from cudaguard.model import NamedTuple
 from cudaguard.system.runtimes import RUNTIMES
 
@@ -47,7 +47,7 @@ def _compiled() -> tuple[tuple[re.Pattern[str], NameOwner], ...]:
 def _rows() -> dict[str, list[list[str]]]:
     """Return the rows of the data file by their first word."""
     rows: dict[str, list[list[str]]] = {}
-    for line in text_in(os.path.dirname(__file__), "name_owners.txt").splitlines():
+    for line in packaged_text(f"{os.path.dirname(__file__)}/name_owners.txt").splitlines():
         if line and line[0] != "#":
             kind, *row = line.split(" ", 3)
             rows.setdefault(kind, []).append(row)
@@ -104,8 +104,7 @@ def requirement_of(soname: str) -> str:
     wheel, (library, number) = wheel_of(soname), _parts(soname)
     if not wheel or int(cuda_of(soname) or 11) < 11:
         return ""
-    is_release = library in ("libcudnn", "libnvinfer") and number
-    return f"{wheel}=={number}.*" if is_release else wheel
+    return f"{wheel}=={number}.*" if library in ("libcudnn", "libnvinfer") and number else wheel
 
 
 def wheel_of(soname: str) -> str:

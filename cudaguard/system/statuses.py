@@ -9,7 +9,7 @@ import re
 from functools import cache
 from itertools import chain
 
-from cudaguard.files import os, read_bytes
+from cudaguard.files import os, packaged_text
 from cudaguard.model import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class _Table:
         self.kinds: list[tuple[str, str, str]] = []
         short: list[tuple[str, int, str]] = []
         library = ""
-        text = read_bytes(_FILE, 1 << 20).decode("utf-8")
+        text = packaged_text(_FILE)
         lines = [line for line in text.splitlines() if line and line[0] != "#"]
         for line in lines:
             if line[0] == "[":

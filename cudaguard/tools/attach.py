@@ -69,7 +69,7 @@ def execute(args: Namespace) -> int:
             except common.UsageError as error:
                 problem = problem or error
     if not dumps:
-        what = f"process {pid} ({_name(pid)}) is no Python process"
+        what = f"process {pid} ({_name(pid)}) is not a Python process"
         raise problem or common.UsageError(what, command="pgrep -af python")
     if problem:
         common.note("attach", str(problem), problem.command)
@@ -120,7 +120,7 @@ def _spied(pid: int) -> FaultDump:
     tool = which("py-spy", path=os.pathsep.join(folders))
     if tool is None:
         why = f"process {pid} can only be read by py-spy, which is not installed"
-        command = f"{sys.executable} -m pip install 'cudaguard[attach]'"
+        command = f"{sys.executable} -m pip install py-spy"
         raise common.UsageError(why, command=command, status=common.BROKEN)
     try:
         asked = (tool, "dump", "--json", "--pid", str(pid))

@@ -195,6 +195,8 @@ def _files_of(what: str) -> list[tuple[str, bool]]:
     from cudaguard.system.facts import distribution
     from cudaguard.system.packages import metadata_library
 
+    if not what:  # as of a shell's variable that is not set
+        raise UsageError("PATH: got an empty text")
     if os.path.isdir(what):
         found = [os.path.join(root, name) for root, _, names in os.walk(what) for name in names]
     elif os.path.exists(what):

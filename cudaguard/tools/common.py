@@ -223,8 +223,7 @@ def prepare_streams() -> None:
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            mode = "w" if number else "r"
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+            setattr(sys, name, open(os.devnull, "rww"[number], encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -281,7 +280,6 @@ _HOST = re.compile(r"(?:[\w.-]*|\[[\da-fA-F:.]*\])(?::\d{1,5})?")
 _SIGNS = ")}>'\",;:."  # of the sentence around it
 _TOKEN_OF_CONDA = re.compile(r"/t/[^/]+")
 _HOME_OF_OTHERS = re.compile(r"(/(?:homes?|[Uu]sers)/+)(?!\.)[^/\s:;,'\"]+")
-_WORD = re.compile(r"\S+")
 
 
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
@@ -316,7 +314,7 @@ def shareable(document: Any) -> Any:
             if len(value) > _LONGEST:
                 value = value[:_LONGEST] + LEFT_OUT
             text = homes.sub("~", _URL.sub(_without_user, value))
-            return _WORD.sub(of_path, _HOME_OF_OTHERS.sub(rf"\1{USER}", text))
+            return re.sub(r"\S+", of_path, _HOME_OF_OTHERS.sub(rf"\1{USER}", text))
         if isinstance(value, (list, tuple)):
             return [shared(item) for item in value]
         if isinstance(value, dict):

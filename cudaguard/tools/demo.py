@@ -74,12 +74,9 @@ def _show(title: str, guard: Sequence[str] = ()) -> str:
     from cudaguard.system.child import run_command
 
     program = WITHOUT_FOLDER + _PROGRAM
-    words = [*guard, program]
-    code = f"from cudaguard.tools.main import main\nsys.exit(main({words!r}))"
+    code = f"from cudaguard.tools.main import main\nsys.exit(main({[*guard, program]!r}))"
     # Each run has the guard state of its title, whatever ours is.
-    environment = {key: value for key, value in os.environ.items() if key != "CUDAGUARD"}
-    if not guard:
-        environment["CUDAGUARD"] = "off"
+    environment = {**os.environ, "CUDAGUARD": "" if guard else "off"}
     print(title)
     command = [sys.executable, "-c", WITHOUT_FOLDER + code if guard else program]
     ended = run_command(command, environment, _TIME_LIMIT)

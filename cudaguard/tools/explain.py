@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
     from cudaguard.core.rule import Rule
 
-_SLOTS = frozenset({"FILE", "SCRIPT"})
 # What is typed alone, and the message that it is a part of.
 _COMPLETE = (
     (re.compile(r"-?\d{4,10}|1[23]\d|-\d{1,3}"), "exit code {}"),
     (re.compile(r"\d{1,3}"), "CUDA error {}"),
     (re.compile(r"(?i)oom"), "CUDA out of memory"),
+    (re.compile(r"(?i)killed"), "signal: Killed"),
     (re.compile(r"_Z\w{1,400}|(?:cu|nv|nccl)[a-z]{0,40}[A-Z]\w{1,200}"), "undefined symbol: {}"),
     (re.compile(r"lib[\w.+-]{1,200}\.so[\d.]{0,40}|[\w.-]{1,200}\.dll"), "{} not found"),
 )
@@ -76,7 +76,7 @@ def execute(args: Namespace) -> int:
             path = programs[-1].removeprefix(os.getcwd() + os.sep)
             command = command.replace("SCRIPT", shlex.quote(path))
         # Nothing that can be pasted, or what has just been done.
-        if not _SLOTS.isdisjoint(command.split()) or command == f"cudaguard explain {finding.id}":
+        if {"FILE", "SCRIPT"} & {*command.split()} or command == f"cudaguard explain {finding.id}":
             command = ""
         found = {**finding.to_dict(), "command": command}
     if args.format == "json":
@@ -97,7 +97,6 @@ def execute(args: Namespace) -> int:
 # --- What a message, an error or an id means ------------------------------------------------------
 
 RULES = table.rules()
-_LONGEST_ID = 200  # characters
 
 
 def explain(about: BaseException | str) -> Finding | None:
@@ -114,7 +113,7 @@ def explain(about: BaseException | str) -> Finding | None:
     if not isinstance(about, str):
         raise TypeError(f"explain() takes an error, a text or an id, not {type(about).__name__}")
     id = about.strip()
-    if len(id) <= _LONGEST_ID:
+    if len(id) <= 200:
         linked = {link: one.id for one in texts.known_errors() for link in one.links}
         if id := same_id(id, ids()) or linked.get(id, ""):
             return _explain_id(id)

@@ -9,7 +9,6 @@ from cudaguard.model import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Any
 
-_MAGIC = "cudaguard"
 _OFF = "cudaguard stays off, as the variable CUDAGUARD says."
 _START_AGAIN = (
     "cudaguard guards what is imported from now on. To guard the rest as well, restart Python (in\n"
@@ -30,11 +29,12 @@ def load_ipython_extension(ipython: Any) -> None:
     late = [finding.what for finding in status().findings]
     repaired = [item for item in reporter.lasting if item not in before]
     lines += [f"  {what}" for what in late]
-    lines += [f"  repaired afterwards: {item}" for item in repaired]
+    lines += [f"  changed until Python ends: {item}" for item in repaired]
     lines += [_START_AGAIN] * bool(late)
     text = "\n".join(lines) if activation.core.is_installed else _OFF
     print(printable_lines(text), file=sys.stderr)
-    ipython.register_magic_function(show_status, "line", _MAGIC)
+    ipython.register_magic_function(show_status, "line", "cudaguard")
+    ipython.events.register("post_run_cell", look_at_error)
 
 
 def unload_ipython_extension(ipython: Any) -> None:
@@ -42,7 +42,15 @@ def unload_ipython_extension(ipython: Any) -> None:
     from cudaguard.api import uninstall
 
     uninstall()
-    ipython.magics_manager.magics["line"].pop(_MAGIC, None)
+    ipython.magics_manager.magics["line"].pop("cudaguard", None)
+    ipython.events.unregister("post_run_cell", look_at_error)
+
+
+def look_at_error(cell: Any) -> None:
+    """Say why the loader has refused a library whose error has ended a cell; nothing else does."""
+    from cudaguard.api import leave
+
+    leave(cell.error_in_exec, lambda: None)
 
 
 def show_status(_: str) -> None:  # a magic gets what follows it

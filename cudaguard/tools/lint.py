@@ -56,16 +56,12 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace) -> int:
     """Read, print what was found, and return the exit status."""
-    from cudaguard.errors import ConfigError, RuleError
     from cudaguard.files.text import printable_data
 
     for path in args.path:
         if not os.path.exists(path):
             raise UsageError(f"{path}: there is no such file or folder")
-    try:
-        rules = _rules(Versions(args.path))
-    except (ConfigError, RuleError) as error:
-        raise UsageError(str(error)) from error
+    rules = _rules(Versions(args.path))
     files = list(dict.fromkeys(file for path in args.path for file in files_below(path)))
     project = Project(args.path, rules)
     found = list(project.findings(files))

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 
+from cudaguard.errors import ConfigError, RuleError
 from cudaguard.files import text_in
 from cudaguard.files.text import close_match
 from cudaguard.model import TYPE_CHECKING
@@ -109,6 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(words, own)
     except common.UsageError as error:
         return _refuse(words, own, tool, error)
+    except (ConfigError, RuleError) as error:
+        return _refuse(words, own, tool, common.UsageError(str(error)))
     except KeyboardInterrupt:
         common.note(tool, "interrupted")
         return common.INTERRUPTED
@@ -153,7 +157,8 @@ def _run(words: list[str], own: list[str]) -> int:
         right = close_match(own[0].lower(), MODULES)
         expected = "" if right else f"; expected one of {', '.join(COMMANDS)}"
         what = f"there is no command {own[0]!r}{expected}"
-        raise common.UsageError(what, wrong=own[0], right=right)
+        command = f"cudaguard run {shlex.join(words)}" if os.path.isfile(own[0]) else ""
+        raise common.UsageError(what, wrong=own[0], right=right, command=command)
     try:
         args, unknown = parser.parse_known_args(own)
     except SystemExit:  # after a help, say
@@ -175,8 +180,6 @@ def _refuse(words: Sequence[str], own: Sequence[str], tool: str, error: common.U
 
     `own` is the part of the command line without a program and its arguments.
     """
-    import shlex
-
     what, command = str(error), error.command
     id = next((w for w in words if _ID.fullmatch(w) and (w in what or tool == "rules")), "")
     if id:  # one that this command does not know

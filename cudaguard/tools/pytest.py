@@ -64,6 +64,7 @@ class GuardedRun:
     def __init__(self, mode: Mode | None, root: str) -> None:
         from cudaguard.api import guard
         from cudaguard.core.lifecycle import activation
+        from cudaguard.core.rule import Permit
         from cudaguard.errors import ConfigError, CudaGuardWarning
 
         # By id and words: a finding, and after what it was first there (in each worker of xdist).
@@ -72,6 +73,7 @@ class GuardedRun:
         self._seen = 0  # findings of this process that are in these
         self._last = ""  # what has ended last
         try:
+            Permit.asks_again = "pytest --cudaguard-mode fix"
             self._block = guard(mode)
             in_force = self._block.__enter__().mode
         except (ConfigError, CudaGuardWarning) as error:

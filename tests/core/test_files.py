@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import json
 import os
+import shutil
 import signal
+import sys
 from fnmatch import fnmatchcase
 from importlib.metadata import version
 from pathlib import Path
@@ -256,3 +258,12 @@ def test_pattern_fits_what_it_fits_in_a_shell():
     names = ("", "a", "b", "ab", "ba", "abc", "aabc", "acb", "cab", "abab")
     for pattern in ("a", "a*", "*b", "a*b", "a*b*c", "**", "a?*", "[ab]*c", "ab*b", "ab*ab*"):
         assert [matches(n, [pattern]) for n in names] == [fnmatchcase(n, pattern) for n in names]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 10), reason="its zipimporter knows load_module alone")
+def test_own_files_are_read_out_of_a_zip_file(child, root):
+    shutil.make_archive(str(child.folder / "box"), "zip", root, "cudaguard")
+    told = "print(cudaguard.__file__, cudaguard.explain('file too short').id)"
+    said = child.python(f"import sys; sys.path[:0] = ['box.zip']\nimport cudaguard\n{told}").stdout
+    assert said.startswith("box.zip/cudaguard/")
+    assert said.endswith(" CG752\n")

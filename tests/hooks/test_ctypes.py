@@ -11,9 +11,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="names are searched per library elsewhere"
-)
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="scopes of Linux")
 POLLUTER = "int which(void) { return 1; }\n"
 VICTIM = "int which(void) { return 2; }\nint ask(void) { return which(); }\n"
 # Under a guard the rule is given by the tests below; `bare` runs ignore it.

@@ -9,9 +9,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(sys, "setdlopenflags"), reason="the platform has no symbol scopes"
-)
+pytestmark = pytest.mark.skipif(not hasattr(sys, "setdlopenflags"), reason="no symbol scopes")
 
 SOURCE = """
 #include <Python.h>

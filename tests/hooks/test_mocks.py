@@ -10,9 +10,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="what is looked at elsewhere is less"
-)
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="calls of Linux")
 _NAMES = """
     os.open os.close os.read os.pread os.write os.dup os.pipe os.fdopen os.fstat os.stat
     os.lstat os.readlink os.listdir os.scandir os.getpid os.getppid os.getcwd os.access

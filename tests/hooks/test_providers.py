@@ -12,9 +12,7 @@ import sysconfig
 
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="the library names are read from ELF files"
-)
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it reads ELF files")
 
 PROVIDED = "int provided(void) { return 41; }"
 PROVIDER = """

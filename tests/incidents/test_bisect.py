@@ -140,9 +140,7 @@ def test_extension_that_is_imported_before_torch(bisect, child, cached_environme
 
 
 @needs_compiler
-def test_wrong_sum_that_no_order_cures(
-    bisect, child, cached_environment, path_to_build, monkeypatch
-):
+def test_sum_that_no_order_cures(bisect, child, cached_environment, path_to_build, monkeypatch):
     """decord's names serve torch's extensions in both orders: only the guard cures it."""
     python = cached_environment(*TORCH)
     checked = PROGRAM.replace('print("sum", module', "assert 6 == (module")

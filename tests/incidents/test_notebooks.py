@@ -137,11 +137,18 @@ def test_findings_are_warnings_of_the_cell_and_a_list_by_the_magic(notebook, chi
         "rules.toml",
         "[[rules]]\nid = 'LOCAL1'\nwatch = ['faulty']\ngrade = 'report'\nwhy = 'wrong numbers'\n",
     )
-    quiet, loud, asked = notebook(
-        LOAD, "import faulty", "%cudaguard", CUDAGUARD_CONFIG="rules.toml"
-    )
+    settings = {"CUDAGUARD_CONFIG": "rules.toml"}
+    quiet, loud, asked = notebook(LOAD, "import faulty", "%cudaguard", **settings)
     assert quiet["stderr"] == NONE_EARLY
     assert "ImportOrderWarning: [LOCAL1] faulty: wrong numbers" in loud["stderr"]
     assert loud["error"] == ""
     assert asked["stdout"].startswith("cudaguard: mode fix, ")
     assert "[LOCAL1] faulty: wrong numbers" in asked["stdout"]
+
+
+def test_library_that_is_refused_is_explained_below_its_cell(notebook, child):
+    (child.folder / "short.so").write_bytes(b"")
+    plain, told, known = notebook("import short", f"{LOAD}\nimport short", "1 / 0")
+    assert plain["error"] == told["error"] == "ImportError"
+    assert "ExtensionWarning: [CG841] short.so is truncated" in told["stderr"]
+    assert "[CG" not in plain["stderr"] + known["stderr"]

@@ -25,9 +25,7 @@ print(load_nvidia_dynamic_lib("nvrtc").abs_path)
 
 
 @pytest.mark.parametrize(("release", "is_told"), [("1.1.0", True), ("1.9.0", False)])
-def test_old_nvrtc_of_the_machine(
-    child, cached_environment, root, tmp_path_factory, release, is_told
-):
+def test_nvrtc_of_the_machine(child, cached_environment, root, tmp_path_factory, release, is_told):
     folders = {12: tmp_path_factory.mktemp("machine") / "lib64", 13: child.folder / "conda" / "lib"}
     for number, folder in folders.items():
         soname = f"libnvrtc.so.{number}"

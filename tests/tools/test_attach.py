@@ -181,13 +181,13 @@ def test_process_that_is_not_there_or_no_python(child):
             (gone.pid, f"no process {gone.pid} is running"),
             (zombie.pid, f"no process {zombie.pid} is running"),
             (-1, "no process -1 is running"),
-            (sleeping.pid, f"process {sleeping.pid} (sleep) is no Python process"),
+            (sleeping.pid, f"process {sleeping.pid} (sleep) is not a Python process"),
         ):
             done = child.command(*ATTACH, "--", pid, check=False)
             assert (done.returncode, done.stdout) == (2, "")
             assert done.stderr == f"cudaguard attach: {words}\n  run: pgrep -af python\n"
         done = child.command("sh", "-c", '"$0" "$@" $$; exit 0', *ATTACH)  # is below that shell
-        assert "(sh) is no Python process" in done.stderr
+        assert "(sh) is not a Python process" in done.stderr
     finally:
         sleeping.kill()
         sleeping.wait()
@@ -236,6 +236,6 @@ def test_py_spy_is_missing_or_may_not_look(child, tmp_path):
         process.wait()
     assert missing == (
         f"cudaguard attach: process {process.pid} can only be read by py-spy, which is not "
-        f"installed\n  run: {python} -m pip install 'cudaguard[attach]'\n"
+        f"installed\n  run: {python} -m pip install py-spy\n"
     )
     assert f"py-spy cannot read process {process.pid}: Permission Denied: Try" in refused

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import signal
 import sys
 
@@ -271,6 +272,16 @@ def test_program_that_works(bisect, child):
     assert (status, found["verdict"], found["runs"]) == (0, "works", 1)
 
 
+def test_folder_and_zip_file_are_programs(bisect, child):
+    child.write("app/helper.py", "")
+    child.write("app/__main__.py", "import helper, os, sys\nos.abort() if sys.argv[1:] else None\n")
+    shutil.make_archive(str(child.folder / "app"), "zip", child.folder / "app")
+    for program in ("app", "app.zip"):
+        assert bisect(program)[1]["verdict"] == "works"
+        found = bisect(program, "--die")[1]
+        assert (found["failure"]["text"], found["imports"]) == ("SIGABRT", ["helper"])
+
+
 def test_missing_module_whose_folder_a_later_import_adds(bisect, child):
     child.write("one.py", "")
     child.write("elsewhere/hidden_part.py", "")
@@ -356,7 +367,7 @@ def test_progress_and_report_in_text(child, planted):
     [
         ("", "expected a script, -m MODULE, or --imports A,B,C"),
         ("nothing.py", "nothing.py: there is no such file"),
-        ("-c", "code: in a file"),
+        ("-c", "put code in a file"),
         ("-m", "-m is followed by nothing"),
         ("--imports 'a;b'", "expected module names"),
         ("--imports ''", "expected module names"),

@@ -29,9 +29,8 @@ def test_shows_the_fault_and_the_cure_whatever_guards_the_command_itself(child):
 @needs_decord
 @needs_fault
 def test_demonstration_prints_what_the_readme_shows(child, root):
-    (_, shown, *_) = (
-        (root / "README.md").read_text().split("cudaguard demo\n```\n", 1)[1].split("```")
-    )
+    readme = (root / "README.md").read_text()
+    shown = readme.split("cudaguard demo\n```\n", 1)[1].split("```")[1]
     assert shown.removeprefix("text\n") in child.command(*DEMO).stdout
 
 

@@ -79,18 +79,6 @@ def test_fault_that_cudaguard_cannot_repair_is_told_with_the_rules_advice(plante
     assert found["remedy"].endswith("cudaguard cannot repair this")
 
 
-def test_rules_for_any_version_are_told_of_together(planted):
-    planted.write("torch/__init__.py")
-
-    def said(rules):
-        _, findings = planted.one("CG901", env={"CUDAGUARD_RULES": rules})
-        return [one["what"] for one in findings if one["what"].startswith("cudaguard watches")]
-
-    off = "-CG003,-CG033,-CG047,-CG062"  # OpenCV may be there
-    assert said(f"+CG028,{off}") == ["cudaguard watches torch when it is switched on."]
-    assert said(off) == []
-
-
 def test_versions_without_the_fault_are_not_told_of(planted):
     planted.write("decord/__init__.py")
     planted.distribution("decord", "0.7.0")
@@ -223,6 +211,7 @@ def test_library_for_another_cuda_that_a_package_opens_itself(planted, build, ma
     assert status == ("warning" if is_told else "ok")
     built_for = "was built for another CUDA: it needs libcublas.so.13, but torch 2.8.0+cu128 is"
     assert [built_for in one["what"] for one in findings] == [True] * is_told
+    assert all(one["remedy"].endswith(": pip install nvidia-cublas") for one in findings)
 
 
 def test_library_for_another_cuda_that_is_installed_as_well(planted, build):
@@ -638,6 +627,11 @@ def test_variable_that_nobody_reads(planted, root):
     _, findings = planted.one("CG909", env={"CUDAGUARD": "fix"})
     assert "has no cudaguard.pth to read it" in findings[0]["what"]
     assert planted.one("CG909", env={"CUDAGUARD": "off"}) == ("ok", [])
+
+
+def test_working_directory_that_is_gone(child):
+    doctor = f"{sys.executable} -m cudaguard doctor --only CG909"
+    assert not child.command("sh", "-c", f"mkdir a; cd a; rmdir ../a; exec {doctor}").stderr
 
 
 # --- surroundings ------------------------------------------------------------------------

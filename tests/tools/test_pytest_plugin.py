@@ -110,6 +110,7 @@ def test_guard_is_up_before_the_first_conftest(suite, options, variable, guarded
     # Without the .pth file at work: the variable alone is to switch nothing on here.
     status, text = suite.run(*options, CUDAGUARD=variable)
     assert (status == 0) is guarded, text
+    assert ("run: pytest --cudaguard-mode fix" in text) is (options == ("--cudaguard-mode=warn",))
 
 
 def test_what_another_plug_in_has_imported_is_told_as_too_late(suite):

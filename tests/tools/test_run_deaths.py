@@ -80,6 +80,12 @@ def test_segmentation_fault_in_a_call(child, run):
     assert document["running"] == []
 
 
+def test_call_that_calls_itself_is_shown_once(child, run):
+    path = child.write("d.py", "import os\ndef f(n):\n    f(n - 1) if n else os.abort()\nf(30)\n")
+    text = run(path)[1]
+    assert text.count(":3 in f") + text.count("\n    (the same 30 more times)\n") == 2
+
+
 def test_load_that_kills_is_named(child, run, library):
     """By an import, by ctypes, by SIGKILL, and where it hangs; what failed or ended is not."""
     path = library("broken", "abort()")
@@ -225,6 +231,9 @@ def test_library_that_crashes_as_it_is_cleaned_up(child, run, library):
     where = " at exit, after loading broken.so, at train.py:2.\n"
     assert text.startswith(f"train.py crashed (SIGABRT){where}")
     assert "no Python stack here: the program's own code had ended" in text
+    child.write("outer.py", "import ctypes\nctypes.CDLL('./broken.so')")  # not the program's own
+    text = run("-c", "import outer", env={"CUDAGUARD_WATCH": "all"})[1]
+    assert "crashed (SIGABRT) at exit, after importing outer, at <string>:1.\n" in text
 
 
 def test_program_that_becomes_another(child, run, library):
@@ -436,9 +445,7 @@ def gone(pid):
         ("", "wait()", False),
     ],
 )
-def test_fork_that_hangs_without_the_threads_of_its_parent(
-    child, run, library, first, then, is_told
-):
+def test_fork_that_hangs_without_threads_of_its_parent(child, run, library, first, then, is_told):
     start = "int pthread_create(long *, void *, void *, void *); long t; "
     path = str(library("native", f"{start}pthread_create(&t, 0, pause, 0)"))
     script = child.write(

@@ -61,5 +61,6 @@ def test_what_came_in_another_version_is_not_lacking(ended):
     assert (lacking, "requested at" in said) == ([], False)
     said, lacking, _ = ended("libnccl.so.9", error="ValueError('wrong number of epochs')")
     assert (len(lacking), "requested at" in said) == (1, False)
-    said, lacking, _ = ended("libcutensor.so.9", error="RuntimeError('CUDA out of memory')")
-    assert (lacking, "[CG745]" in said) == ([], True)
+    for text, id in (("CUDA out of memory", "CG745"), ("cudaErrorInsufficientDriver", "CG715")):
+        said, lacking, _ = ended("libcutensor.so.9", error=f"RuntimeError('{text}')")
+        assert (lacking, f"[{id}]" in said) == ([], True)

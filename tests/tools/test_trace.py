@@ -12,9 +12,7 @@ import pytest
 from ..documents import valid
 from ..hooks.conftest import compiler as compiler
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="programs are supervised on Linux only"
-)
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="supervised on Linux")
 TRACE = (sys.executable, "-m", "cudaguard", "trace")
 CRASHING = "#include <stdlib.h>\n__attribute__((constructor)) static void die(void) { abort(); }\n"
 LOADER = '#include <dlfcn.h>\nvoid *load(void) {{ return dlopen("{}", RTLD_NOW); }}\n'

@@ -75,9 +75,16 @@ def dangling_link(path, target):
     return planted_link(path, target)
 
 
-@pytest.mark.parametrize("plant", [planted_link, dangling_link, hard_link, file_of_another])
-def test_files_that_somebody_else_has_put_there_are_not_written_to(child, write, plant):
-    target, path = child.folder / "target", child.folder / "new.json"
+def source(path, target):
+    """As in ``lint -o a.py b.py``."""
+    os.rename(target, path)
+    return "a program, and not written over"
+
+
+@pytest.mark.parametrize("plant", [planted_link, dangling_link, hard_link, file_of_another, source])
+def test_what_is_not_ours_is_not_written_to(child, write, plant):
+    target = child.folder / "target"
+    path = child.folder / ("new.py" if plant is source else "new.json")
     target.write_text("kept")
     words = plant(path, target)
     done = write(path)

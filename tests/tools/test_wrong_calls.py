@@ -60,6 +60,11 @@ def test_where_nothing_is_near_the_help_is_named(cudaguard, line):
     assert err.endswith(" --help\n")
 
 
+def test_program_without_a_command_is_run(cudaguard, tmp_path):
+    (tmp_path / "train.py").touch()
+    assert cudaguard("train.py 'a b'")[2].endswith("\n  run: cudaguard run train.py 'a b'\n")
+
+
 def test_ids_in_any_case(cudaguard):
     status, out, err = cudaguard("explain cg001")
     assert (status, err) == (0, "")
@@ -83,7 +88,8 @@ WRONG = [
     "docter --format json", "doctor --format json --only ZZ",
     "doctor --format=json --timeout never", "lint --format json no_such_file.py",
     "lint --format json --config no_such_file.toml .",
-    "check-extension --format json no_such_file.so", "rules list --format json extra",
+    "check-extension --format json no_such_file.so", "check-extension --format json ''",
+    "doctor --format json --only CG902 --skip CG902", "rules list --format json extra",
     "rules --format json", "bisect --format json no_such_file.py",
     "bisect --format json -o /no/such/folder/x.json --imports a,b", "trace --format json train.py",
 ]  # fmt: skip

@@ -63,11 +63,6 @@ def torch_release(torch: Any) -> tuple[int, ...]:
     return tuple(map(int, words)) if has_cuda and is_known else ()
 
 
-def _has_gpus(bridge: Any) -> bool:
-    """Return True if JAX has made a backend for GPUs: to others these variables mean nothing."""
-    return any(name in (peek(bridge, "_backends") or ()) for name in ("cuda", "gpu", "rocm"))
-
-
 CUDA_INIT = Moment("CUDA is initialized")
 # All else is read when the allocator is first used: seen with torch 2.11 and 2.13.
 _BACKEND = Moment(
@@ -77,7 +72,12 @@ _TORCH_CUDA = Moment(
     "torch's CUDA is initialized", "torch.cuda", lambda cuda: peek(cuda, "_initialized") is True
 )
 _INDUCTOR = Moment("torch._inductor.config is imported", "torch._inductor.config")
-_JAX = Moment("JAX's backend is created", "jax._src.xla_bridge", _has_gpus)
+# To a backend for CPUs these variables mean nothing.
+_JAX = Moment(
+    "JAX's backend is created",
+    "jax._src.xla_bridge",
+    lambda bridge: not {"cuda", "gpu", "rocm"}.isdisjoint(peek(bridge, "_backends") or ()),
+)
 _JAX_IMPORT = Moment("jax is imported", "jax")
 _TENSORFLOW = Moment(
     "TensorFlow is initialized",

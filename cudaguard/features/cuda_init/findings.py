@@ -170,11 +170,6 @@ def two_contexts(actor: str, where: str, device: int, *, beside_torch: bool) -> 
     )
 
 
-def no_context(why: str, error: Exception) -> Finding:
-    """A context that was asked for cannot be created."""
-    return NO_CONTEXT.found(f"cudaguard could not create the CUDA context {why}.", str(error))
-
-
 def _remedy(first: Change, how: str = "torch") -> str:
     """Return what to do; where nobody was seen, it may have been a mere question to torch."""
     asked = "; or, if only torch.cuda.is_available() or torch.compile() came before, set "

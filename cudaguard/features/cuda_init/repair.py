@@ -100,7 +100,8 @@ def create_if_allowed(core: Dispatch, rule: str, target: str, device: str = "") 
         create(core, device or None)
     except ContextError as error:
         why = f"that rule {rule} wants before {target}" if rule else "that `context` asks for"
-        finding = findings.no_context(why, error)
+        what = f"cudaguard could not create the CUDA context {why}."
+        finding = findings.NO_CONTEXT.found(what, str(error))
         core.reporter.found(finding, caller_frame(), stop=Later(f"{finding.what} {error}"))
 
 

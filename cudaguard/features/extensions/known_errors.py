@@ -35,6 +35,8 @@ _SPLIT = re.compile(r"(?:lib)?torch_cuda_(?:cu|cpp)\.")
 
 def of_library(id: str, known: KnownError, match: re.Match[str]) -> Finding | None:
     """Return what the absence of a library means, None if another id is for it."""
+    if _is_here(match, "library"):
+        return None
     library = match["library"].rstrip(".")
     soname = owners.linux_name(library)
     usual = "CG868" if owners.wheel_of(soname) else "CG702"
@@ -57,6 +59,19 @@ def of_library(id: str, known: KnownError, match: re.Match[str]) -> Finding | No
     }
     words = {name: word for name, word in words.items() if word}
     return known.with_words(library=library, stem=stem, **words)
+
+
+def of_machine(known: KnownError, match: re.Match[str]) -> Finding | None:
+    """Return what it means: glibc says that there is no file, too, of one for another machine."""
+    is_other = "No such" in match[0] and not _is_here(match, "file")
+    return None if is_other else known.with_words(file=match.groupdict().get("file") or "A library")
+
+
+def _is_here(match: re.Match[str], group: str) -> bool:
+    """Return True if the file that a message names by its path is on this machine."""
+    text = match.string[max(0, match.start(group) - 400) : match.end(group)]
+    path = re.split(r"[\s'\"(]", text)[-1]
+    return "/" in path and os.path.isfile(path)
 
 
 _SONAME = re.compile(r"\blib[\w+-]{1,60}\.so(?:\.\d+)*")
@@ -185,5 +200,6 @@ KNOWN = known_in(
     vars(findings),
     **{id: partial(of_library, id) for id in ("CG867", "CG882", "CG868", "CG702")},
     **{id: partial(of_symbol, id) for id in IDS},
+    CG753=of_machine,
 )
 EXPLAINER = Explainer(KNOWN, with_files, ("CG868", OLDER_COPY))

@@ -13,6 +13,7 @@ import sys
 from contextlib import suppress
 from time import monotonic
 from typing import NamedTuple
+from zipfile import is_zipfile
 
 from cudaguard.core.findings import counted, listed
 from cudaguard.core.rule_check import toml_text
@@ -79,22 +80,14 @@ def execute(args: Namespace) -> int:
     import tempfile
     from contextlib import closing
 
-    from cudaguard.errors import ConfigError
-
     # So that a supervisor or a terminal that ends us does not leave our children behind.
     for ending in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, ending, None)
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # by nohup
             signal.signal(number, lambda number, _: sys.exit(128 + number))
-    try:
-        with closing(common.Scratch("bisect", tempfile.gettempdir())) as scratch:
-            study = Study(args, scratch.folder)
-            study.search()
-    except ConfigError as error:
-        raise common.UsageError(str(error)) from error
-    except OSError as error:
-        what = f"a run could not be started: {error}"
-        raise common.UsageError(what, command="cudaguard doctor", status=common.BROKEN) from error
+    with closing(common.Scratch("bisect", tempfile.gettempdir())) as scratch:
+        study = Study(args, scratch.folder)
+        study.search()
     document = study.document()
     for_others = common.shareable(study.document(with_arguments=args.with_arguments))
     for path in args.outputs:
@@ -126,8 +119,8 @@ def _problem(args: Namespace) -> str:
         return f"--imports: got {args.imports!r}, expected module names, as in decord,torch,cv2"
     if args.program == ["-m"]:
         return "-m is followed by nothing"
-    if args.program and args.program[0] != "-m" and not os.path.isfile(args.program[0]):
-        return f"{args.program[0]}: there is no such file (a command: -m MODULE; code: in a file)"
+    if args.program and args.program[0] != "-m" and not os.path.exists(args.program[0]):
+        return f"{args.program[0]}: there is no such file (command: -m MODULE; put code in a file)"
     if args.repeats < 1:
         return "-n must be greater than 0"
     for path in args.outputs:
@@ -321,13 +314,15 @@ class TestedProgram:
     def __init__(self, program: Sequence[str]) -> None:
         self.is_module = program[:1] == ["-m"]
         self.words = list(program[1:] if self.is_module else program)
+        self.is_archive = False  # a folder or zip file with a __main__
         if self.words and not self.is_module:
             self.words[0] = os.path.abspath(self.words[0])
+            self.is_archive = os.path.isdir(self.words[0]) or is_zipfile(self.words[0])
         self.shown = " ".join(program)
 
     def command(self, *, with_program: bool) -> list[str]:
         """Return the command line of a child: the program, or the imports alone."""
-        kind = "module" if self.is_module else "script"
+        kind = "module" if self.is_module else "archive" if self.is_archive else "script"
         what = [kind, *self.words] if with_program else ["imports", self._first_folder()]
         return [sys.executable, RUNNER, *what]
 
@@ -341,7 +336,8 @@ class TestedProgram:
     def _first_folder(self) -> str:
         """Return what Python puts in front of the program's path."""
         if self.words and not self.is_module:
-            return os.path.dirname(os.path.realpath(self.words[0]))
+            path = os.path.realpath(self.words[0])
+            return path if self.is_archive else os.path.dirname(path)
         return os.getcwd()
 
 
@@ -476,7 +472,7 @@ class Study:
         origins = {
             name: origin_of(name, path)
             for name in seen.imports()
-            if name != program and name.partition(".")[0] != OURS
+            if name not in (program, "__main__") and name.partition(".")[0] != OURS
         }
         every = tuple(name for name, origin in origins.items() if origin != STANDARD)
         # Without the user's own modules: imports that these make have been noted themselves.

@@ -10,7 +10,7 @@ from cudaguard.api import active_rules
 from cudaguard.config import CONFIG_VARIABLE, read_environment
 from cudaguard.core import decide
 from cudaguard.core.checks import Check, Skipped
-from cudaguard.core.findings import Kind, listed
+from cudaguard.core.findings import Kind
 from cudaguard.core.rule import INSTALL, REPAIRING, install_call, values_of
 from cudaguard.core.settings import checked_file
 from cudaguard.core.table import table
@@ -115,25 +115,13 @@ def check_rules(site: Site) -> Result:
         raise Skipped("no package that a rule watches is installed")
     settings, _ = read_environment(site.environ)
     is_guarded = settings.mode in REPAIRING
-    findings, general = [], []
+    findings = []
     for rule in sorted(here, key=lambda rule: rule.id):
         is_on = rule.id in active
         versions = decide.named_versions(rule, site.version)
         # What is only looked at when the program calls it is no fault of what is installed.
         if versions or values_of(rule, _HIDDEN) or not (install_call(rule) or rule.actions):
             findings.append(local_fault(rule, versions, is_on=is_on, is_guarded=is_guarded))
-        elif is_on:
-            general.append(rule)
-    if general:  # in force in any version
-        names = dict.fromkeys(rule.watch[0].partition(".")[0] for rule in general)
-        findings.append(
-            FAULT.found(
-                f"cudaguard watches {listed(names)} when it is switched on.",
-                *(f"{rule.id}: {rule.title or rule.why}" for rule in general),
-                severity="info",
-                command="cudaguard rules list",
-            )
-        )
     return findings, f"rules about what is installed: {len(here)}"
 
 
@@ -177,7 +165,7 @@ def check_settings(site: Site) -> Result:
                 consequence="Programs start without the guard.",
                 remedy="install cudaguard in this environment, or start programs with "
                 "`cudaguard run`",
-                command="pip install --force-reinstall --no-deps cudaguard",
+                command="cudaguard run --help",
             )
         )
     said = mode or "not switched on by the environment"
@@ -197,14 +185,14 @@ def start_file() -> str:
 
 def _problems_of_file(settings: Settings) -> list[Finding]:
     if not settings.config:
-        path = os.path.abspath("cudaguard.toml")
+        path = f"{os.getcwd()}/cudaguard.toml" if os.path.exists("cudaguard.toml") else ""
         not_named = SETTING.found(
             f"{path} is not read, because no setting names it.",
             severity="info",
             remedy=f"name it with {CONFIG_VARIABLE} or install(config=...)",
             command=f"export {CONFIG_VARIABLE}={shlex.quote(path)}",
         )
-        return [not_named] if os.path.exists(path) else []
+        return [not_named] if path else []
     try:
         checked_file(settings.config)
     except (ConfigError, RuleError) as error:

@@ -84,6 +84,8 @@ def execute(args: Namespace) -> int:
         if (id in args.only or not args.only) and id not in args.skip
         and (args.deep or not check.option or id in args.only)
     ]  # fmt: skip
+    if not wanted:
+        raise common.UsageError("no check is left, after --only and --skip")
     # So that a supervisor who ends us does not leave our children behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     site = Site(args.timeout or _TIME_LIMIT)
@@ -108,7 +110,9 @@ def execute(args: Namespace) -> int:
     is_written = write(args, results, *(found or ("unknown", None)))
     if any(result.status == core.STATUS_BROKEN for result in results) or not is_written:
         return common.BROKEN
-    return common.FOUND if is_reached(results, args.fail_on) else common.OK
+    found_levels = (LEVELS.index(one.severity) for each in results for one in each.findings)
+    is_reached = max(found_levels, default=-1) >= LEVELS.index(args.fail_on)
+    return common.FOUND if is_reached else common.OK
 
 
 def _check_id(id: str, checks: Sequence[str]) -> str:
@@ -124,12 +128,6 @@ def _check_id(id: str, checks: Sequence[str]) -> str:
         raise common.UsageError(f"{other} is not a check", command=f"cudaguard explain {other}")
     expected = "" if right else f"; expected one of {', '.join(checks)}"
     raise common.UsageError(f"there is no check {id!r}{expected}", wrong=id, right=right)
-
-
-def is_reached(results: Iterable[CheckResult], level: str) -> bool:
-    """Return True if there is a finding of a level of `LEVELS`, or a worse one."""
-    found = (LEVELS.index(finding.severity) for result in results for finding in result.findings)
-    return max(found, default=-1) >= LEVELS.index(level)
 
 
 def _tell(id: str, error: BaseException) -> None:

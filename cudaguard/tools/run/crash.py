@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 # What a path has up to the packages; a look at the beginning of each word alone.
 _IN_PACKAGES = re.compile(r"(?<!\S)([^\s/\\]*)[/\\]\S*-packages[/\\]")
 _IN_ALL_STACKS = ("python", "libpython", "libc.", "ld-linux")  # libraries
-_OF_KERNELS = ("CG743", "CG744", "CG745", "CG747", "CG749")  # the GPU worked, up to this error
+_NOT_OF_FILES = ("CG715", "CG743", "CG744", "CG745", "CG747", "CG749")  # no library is missing
 _INDENT = 2
 _MOST = 1 << 23  # bytes of the record: a hundred thousand events, two seconds of reading
 
@@ -237,7 +237,7 @@ class Report:
         is_known = self._launch.prefix or self._ended.pid in self._processes or self._about.how
         if number not in CRASHES or is_known or self._ended.is_late:
             return ""
-        return f": a process that it had started {died_of(number)}"
+        return f": probably a process that it had started {died_of(number)}"
 
     def document(self, *, with_arguments: bool = True) -> dict[str, Any]:
         """Return the report as JSON-ready data, without the number of the schema.
@@ -345,7 +345,7 @@ class Report:
         """Libraries that were not found, unless the error is one that none of them explains."""
         error = self._story.error
         finding = None if error is None else error.finding
-        is_other = finding is not None and finding.id in _OF_KERNELS
+        is_other = finding is not None and finding.id in _NOT_OF_FILES
         return [] if is_other else list(self._story.not_found)
 
     def _fault_of(self, pid: int) -> FaultDump | None:
@@ -431,9 +431,7 @@ class Report:
         """Return what shows the C stack; empty if the process cannot be started again."""
         is_native = self._has_crashed and self._signal in FAULT_SIGNALS
         is_there = os.name == "posix" and self._launch.prefix and self._is_program
-        if not (is_native and is_there) or self._fits:
-            return ""
-        return debugger(program.words)
+        return debugger(program.words) if is_native and is_there and not self._fits else ""
 
     def _stuck_forks(self) -> dict[int, list[str]]:
         """Return which forks wait outside Python, by how many threads of their parent they lack."""

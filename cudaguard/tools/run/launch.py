@@ -13,10 +13,9 @@ import sys
 from contextlib import suppress
 from typing import NamedTuple
 
-from cudaguard.errors import ConfigError
 from cudaguard.files import open_to_write, read_start, text_in
 from cudaguard.model import MODE_VARIABLE, TYPE_CHECKING
-from cudaguard.tools.common import BROKEN, UsageError, add_with_arguments, program_alone
+from cudaguard.tools.common import UsageError, add_with_arguments, program_alone
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -27,7 +26,6 @@ SITE_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_site")
 PREFIX_VARIABLE = "CUDAGUARD_RUN_PREFIX"
 PACKAGES_VARIABLE = "CUDAGUARD_RUN_PACKAGES"  # the folder with what we depend on
 _UNGUARDED = frozenset("IES")  # options of Python under which the guard cannot get in
-_HEAD = 8  # bytes of a file that say what it is
 # A script with an interpreter of its own, and binaries.
 _EXECUTED = (b"#!", b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
 _PYTHON = re.compile(r"^(?:python|pypy)w?[\d.]*(?:\.exe)?$")
@@ -102,17 +100,12 @@ def seconds(text: str) -> float:
 def prepared(args: Namespace, files: Iterable[str]) -> tuple[Launch, dict[str, str]]:
     """Return what is executed for a command line, and in which environment.
 
-    A `UsageError` says that the program, the mode, or a file to be written at the end is wrong.
+    A `UsageError`, ConfigError or OSError: the program, the mode or a file to be written is wrong.
     """
     found = launch_of(args.program, os.environ)
-    try:
-        environment = guarded_environment(args.mode, os.environ, found.prefix)
-        for path in files:
-            os.close(open_to_write(path))  # now, not when hours have been spent
-    except ConfigError as error:
-        raise UsageError(str(error)) from error
-    except OSError as error:
-        raise UsageError(str(error), status=BROKEN) from error
+    environment = guarded_environment(args.mode, os.environ, found.prefix)
+    for path in files:
+        os.close(open_to_write(path))  # now, not when hours have been spent
     return found, environment
 
 
@@ -135,7 +128,7 @@ def launch_of(words: Sequence[str], environ: Mapping[str, str]) -> Launch:
     is_python = True  # a source, or what starts nothing else
     if not path.endswith(_SOURCES):
         with suppress(OSError, ValueError):  # a pipe, say: Python reads these
-            is_python = not read_start(path, _HEAD).startswith(_EXECUTED)
+            is_python = not read_start(path, 8).startswith(_EXECUTED)
     if is_python:
         found = Program((path, *arguments), path)
         return Launch(found, (*start, *given, *found.words), sys.prefix)

@@ -11,6 +11,7 @@ import os
 import re
 import signal
 from contextlib import suppress
+from itertools import groupby
 from typing import NamedTuple
 
 from cudaguard.core.rule import INSTALL, actions_of, install_call, values_of
@@ -162,8 +163,7 @@ def _is_of_others(error: Raised, dead: Iterable[Process]) -> bool:
     """Return True if an error only says that another process has ended: by its kind, or number."""
     if error.text.partition(":")[0].rpartition(".")[2] in _OF_OTHERS:
         return True
-    numbers = re.findall(r"\d+", error.text)
-    return any(str(process.pid) in numbers for process in dead)
+    return not {str(process.pid) for process in dead}.isdisjoint(re.findall(r"\d+", error.text))
 
 
 # --- what it did --------------------------------------------------------------------
@@ -250,7 +250,8 @@ def story_of(lines: Sequence[Line], pid: int, thread: int = 0) -> Story:
             imported.setdefault(line.module if kind == "import" else line.module.partition(".")[0])
             kind = "load" if kind == "mapping" else kind
             step = Step(kind, line.module or line.file, line.file, line.where)
-            last = f" after {step.what}, at {shown_place(line.where)}" if line.where else last
+            if line.where and not stack:  # what that imports in turn is no place of the program's
+                last = f" after {step.what}, at {shown_place(line.where)}"
             stack.append((number, step))
         elif kind in OVER:
             for index, (_, step) in reversed([*enumerate(stack)]):
@@ -367,8 +368,7 @@ def likeliest(fits: Iterable[Fit]) -> tuple[Fit, ...]:
     best: dict[tuple[str, ...], Fit] = {}
     for fit in found:
         best.setdefault(fit.rule.watch, fit)
-    certain = [fit for fit in best.values() if fit.is_certain]
-    return tuple(certain or best.values())
+    return tuple([fit for fit in best.values() if fit.is_certain] or best.values())
 
 
 # --- Python stacks of the program: its sources, and the words for them ---------------------------
@@ -490,7 +490,8 @@ def lines_of(stack: Sequence[Frame]) -> list[str]:
                 source = f": {frame['source']}" if frame["source"] else ""
                 where = f"{short(frame['file'])}:{frame['line']}"
                 lines.append(f"{where} in {frame['function']}{source}")
-    return lines
+    alike = [(line, len([*same])) for line, same in groupby(lines)]
+    return [t for line, n in alike for t in (line, f"(the same {n - 1} more times)")[: 1 + (n > 1)]]
 
 
 def add_frame(page: Page, frame: str, indent: int) -> None:

@@ -167,9 +167,7 @@ def test_nothing_is_written_after_uninstall_nor_without_a_path(program):
     ],
 )
 @pytest.mark.parametrize("mode", ["observe", "warn", "fix", "strict"])
-def test_journal_that_cannot_be_written_is_reported_once_and_given_up(
-    program, mode, path, evidence
-):
+def test_journal_that_cannot_be_written_is_told_once_and_given_up(program, mode, path, evidence):
     os.mkfifo(program.folder / "fifo")
     done = program.run(
         f"""

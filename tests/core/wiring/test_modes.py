@@ -121,9 +121,7 @@ def test_too_late_is_recorded_only_in_observe(program):
         ("import needed", ""),
     ],
 )
-def test_order_in_which_modules_were_imported_before_the_guard_is_respected(
-    program, imports, expected
-):
+def test_order_of_imports_before_the_guard_is_respected(program, imports, expected):
     done = program.run(f"{imports}; cudaguard.install(rules=[rule()]); print(found())")
     assert done.stdout.splitlines() == [expected]
     assert bool(done.stderr) == bool(expected)

@@ -40,9 +40,7 @@ def test_disabled_rule_does_nothing(program):
         ("", "", "disable", False),
     ],
 )
-def test_argument_beats_variable_beats_configuration(
-    program, argument, variable, configuration, on
-):
+def test_argument_before_variable_before_file(program, argument, variable, configuration, on):
     path = program.write("c.toml", f'{configuration} = ["CG001"]\n')
     (line,) = program.output(
         f"cudaguard.install({argument})" + SHOW,

@@ -108,9 +108,7 @@ TOUCHES = {
     ("touch", "method"),
     [("ctypes", "os.fork"), ("a path", "multiprocessing"), ("an import that fails", "os.fork")],
 )
-def test_child_that_uses_cuda_is_told_once_who_initialized_it_and_where(
-    run, program, touch, method
-):
+def test_child_that_uses_cuda_is_told_once_who_initialized_it_where(run, program, touch, method):
     program.module("spconv", "raise RuntimeError('CUDA error: initialization error')")
     code, how = TOUCHES[touch]
     start = (

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import shutil
 import sys
 import sysconfig
@@ -16,10 +15,9 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or not platform.libc_ver()[0].startswith("glibc"),
-    reason="which library serves whom is tested with the loader of glibc",
-)
+from ...native_fixtures import GLIBC_ONLY
+
+pytestmark = GLIBC_ONLY
 
 CUDART = "libcudart.so.12"
 WHEEL = f"site/nvidia/cuda_runtime/lib/{CUDART}"

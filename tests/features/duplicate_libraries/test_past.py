@@ -9,9 +9,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="which library is loaded is read from Linux' loader"
-)
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone")
 SEARCH = """
 import ctypes
 def load_nvidia_dynamic_lib(path):

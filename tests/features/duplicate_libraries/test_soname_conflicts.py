@@ -6,7 +6,6 @@ extension of the first package needs both, that of the second one only what need
 
 from __future__ import annotations
 
-import platform
 import shutil
 import sys
 
@@ -15,11 +14,9 @@ import pytest
 from cudaguard.elf.reader import PT_DYNAMIC, ElfFile
 
 from ...hooks.conftest import compiler as compiler
+from ...native_fixtures import GLIBC_ONLY
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or not platform.libc_ver()[0].startswith("glibc"),
-    reason="which library is found is tested with the loader of glibc",
-)
+pytestmark = GLIBC_ONLY
 
 HL = "libhl-0a1b2c3d.so"
 CODE = """

@@ -12,9 +12,7 @@ import pytest
 
 from cudaguard.features.duplicate_libraries.judgement import cudnn_of
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="which library is loaded is read from Linux' loader"
-)
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone")
 
 CUDNN = "libcudnn.so.9"
 JAX_WANTS = ('nvidia-cudnn-cu12<10.0,>=9.8; extra == "with-cuda"',)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
 import struct
 import sys
@@ -201,6 +202,9 @@ def test_other_machine(build, agree, place, value):
     found = agree(path)
     assert found["cause"] == "wrong-machine"
     assert ("S/390" in found["message"]) is (value == 22)
+    with pytest.raises(OSError, match="other") as error:  # "No such file", says glibc
+        ctypes.CDLL(str(path))
+    assert cudaguard.explain(error.value).id == "CG753"
 
 
 def test_truncated_at_several_lengths(build, check, loader, child):

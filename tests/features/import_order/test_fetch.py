@@ -6,17 +6,15 @@ Small libraries stand for CUDA's; where they are, how they are asked for, and th
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or not platform.libc_ver()[0].startswith("glibc"),
-    reason="which library is found is tested with the loader of glibc",
-)
+from ...native_fixtures import GLIBC_ONLY
+
+pytestmark = GLIBC_ONLY
 
 needs_tables = pytest.mark.skipif(
     sys.version_info < (3, 11), reason="what would catch an error is not seen before 3.11"

@@ -7,7 +7,6 @@ the first copy that is mapped decides for the process. conda's is in ``lib`` of 
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import sys
 from pathlib import Path
@@ -16,10 +15,9 @@ import pytest
 
 from cudaguard.elf.reader import CXX_RUNTIME
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or not platform.libc_ver()[0].startswith("glibc"),
-    reason="which library is found is tested with the loader of glibc",
-)
+from ...native_fixtures import GLIBC_ONLY
+
+pytestmark = GLIBC_ONLY
 
 SHIM = "libshim.so.6"
 NAMES = {1: "SHIM_1 { global: shim_one; local: *; };", 2: "SHIM_2 { global: shim_two; } SHIM_1;"}

@@ -9,16 +9,13 @@ and the loader finds nothing of what that needs, as onnxruntime and its CUDA pro
 from __future__ import annotations
 
 import os
-import platform
 import shutil
-import sys
 
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or not platform.libc_ver()[0].startswith("glibc"),
-    reason="which library serves whom is tested with the loader of glibc",
-)
+from ...native_fixtures import GLIBC_ONLY
+
+pytestmark = GLIBC_ONLY
 
 SONAME = "libfoo.so.2"
 GOOD_FILE = f"nvidia/x/lib/{SONAME}"

@@ -11,9 +11,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="names are searched per library elsewhere"
-)
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="scopes of Linux")
 LLVM = r"""
 #include <stdio.h>
 #include <stdlib.h>

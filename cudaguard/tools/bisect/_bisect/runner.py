@@ -1,9 +1,9 @@
 """Imports modules, then runs a program, in the children of ``cudaguard bisect``.
 
-Usage: ``runner.py imports FOLDER``, ``runner.py script PATH [ARG ...]``, ``runner.py module NAME
-[ARG ...]``. The imports that the environment names are made first. Before a program those that fail
-are passed over. Not imported as a part of the package, and imports
-nothing of it: the child is to be as it would be without us.
+Usage: ``runner.py imports FOLDER``, ``runner.py script PATH [ARG ...]``, ``runner.py archive PATH
+[ARG ...]`` (a folder or zip file), ``runner.py module NAME [ARG ...]``. The imports that the
+environment names are made first. Before a program those that fail are passed over. Not imported as
+a part of the package, and imports nothing of it: the child is to be as it would be without us.
 """
 
 import os
@@ -69,6 +69,8 @@ def main():
         first = program.pop(0)
     elif kind == "script":
         first = os.path.dirname(os.path.realpath(program[0]))
+    elif kind == "archive":
+        first = program[0]
     if not getattr(sys.flags, "safe_path", False):  # -P: there is no such entry
         sys.path[0] = first
     sys.argv[:] = ["-c"] if kind == "imports" else program
@@ -101,7 +103,10 @@ def main():
     else:
         import runpy
 
-        runpy.run_module(program[0], run_name="__main__", alter_sys=True)
+        if kind == "archive":
+            runpy.run_path(program[0], run_name="__main__")
+        else:
+            runpy.run_module(program[0], run_name="__main__", alter_sys=True)
 
 
 main()
