@@ -92,9 +92,9 @@ def install(
         config: A ``cudaguard.toml``, or a TOML file with ``[tool.cudaguard]``; None takes
             the file named by the environment variable ``CUDAGUARD_CONFIG``.
         context: ``none`` (the default), ``auto`` (create a CUDA context before the first watched
-            import whose rule needs one), or a device on which to create one now: its ordinal,
-            UUID or PCI bus id. None takes the environment variable ``CUDAGUARD_CONTEXT``, then
-            the configuration file. A context that cannot be created is warned of.
+            import whose rule needs one), or the number of a device on which to create one now.
+            None takes the environment variable ``CUDAGUARD_CONTEXT``, then the configuration
+            file. A context that cannot be created is warned of.
         children: Also guard the Python processes that this one starts, by setting
             ``CUDAGUARD`` in its environment.
 

@@ -114,7 +114,7 @@ def add_rule(rule: Rule) -> None:
     activation.add((entry_of(check_rule(rule, "add_rule()", known=table.rule_ids)), "add_rule()"))
 
 
-def create_context(device: int | str | None = None) -> ContextHandle:
+def create_context(device: int | None = None) -> ContextHandle:
     """Create the primary context of one CUDA device now, and keep it for the life of the process.
 
     Libraries that use the CUDA runtime (torch, CuPy, decord, TensorRT ...) find it and join it. It
@@ -124,10 +124,9 @@ def create_context(device: int | str | None = None) -> ContextHandle:
     variables such as ``CUDA_VISIBLE_DEVICES`` count no longer.
 
     Args:
-        device: Ordinal among the visible devices, UUID (``GPU-...``, ``MIG-...``, abbreviated as
-            for ``CUDA_VISIBLE_DEVICES``) or PCI bus id; None takes the local rank of this process
-            (``LOCAL_RANK`` and its like), and 0 where one device is visible or no launcher is
-            there.
+        device: Number among the visible devices (``CUDA_VISIBLE_DEVICES`` takes UUIDs); None takes
+            the local rank of this process (``LOCAL_RANK`` and its like), and 0 where one device is
+            visible or no launcher is there.
 
     Returns:
         What was created; the same handle for a device that has it already.

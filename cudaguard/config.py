@@ -80,19 +80,15 @@ def parse_mode(value: object, source: str) -> Mode:
 
 
 def parse_context(value: object, source: str) -> str:
-    """Return ``none``, ``auto``, or a device in words: an ordinal, a UUID or a PCI bus id.
+    """Return ``none``, ``auto``, or the number of a device in words.
 
     Whether there is such a device is not known here.
     """
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_DEVICES:
         return str(value)
     word = value.strip().lower() if isinstance(value, str) else ""
-    is_device = word.isdecimal() or word.startswith(("gpu-", "mig-")) or word.count(":") in (1, 2)
-    if word not in ("none", "auto") and not is_device:
-        raise ConfigError(
-            f"{source}: got {value!r}; expected none, auto, or a device: its ordinal, its UUID "
-            "(GPU-...) or its PCI bus id (0000:3b:00.0)"
-        )
+    if word not in ("none", "auto") and not word.isdecimal():
+        raise ConfigError(f"{source}: got {value!r}; expected none, auto, or a device's number")
     return word
 
 

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from cudaguard.core.repairs import Outcome, Request
 
 _INSTANCE = " MIG "  # in the name of a part of a GPU: "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
-_KINDS = ("gpu-", "mig-")  # of UUIDs
 
 
 class Device(Record):
@@ -208,13 +207,11 @@ def _choose(device: int | str | None, devices: list[Device]) -> Device:
                 "fewer processes on this machine, or show more devices"
             )
         return devices[rank]
-    if isinstance(device, str) and not device.strip().isdecimal():
-        return _by_identity(device.strip(), devices)
     try:
         ordinal = int(device) if isinstance(device, str) else index(device)
-    except TypeError:
+    except (TypeError, ValueError):
         raise ContextError(
-            f"device {device!r}: expected an ordinal, a UUID (GPU-...) or a PCI bus id"
+            f"device {device!r}: expected its number, of: {_listed(devices)}"
         ) from None
     if isinstance(device, bool) or not 0 <= ordinal < len(devices):
         raise ContextError(
@@ -222,29 +219,6 @@ def _choose(device: int | str | None, devices: list[Device]) -> Device:
             + _listed(devices)
         )
     return devices[ordinal]
-
-
-def _by_identity(text: str, devices: list[Device]) -> Device:
-    wanted = _normal(text)
-    for device in devices:
-        if wanted and wanted == _normal(device.pci_bus_id):
-            return device
-    is_uuid = wanted.startswith(_KINDS) and wanted not in _KINDS
-    found = [d for d in devices if is_uuid and d.uuid.lower().startswith(wanted)]
-    if len(found) == 1:
-        return found[0]
-    problem = "fits several devices" if found else "fits no visible device"
-    raise ContextError(
-        f"device {text!r} {problem}{_visible()}; expected an ordinal, a UUID or a PCI bus id, of: "
-        + _listed(devices)
-    )
-
-
-def _normal(identity: str) -> str:
-    """Return a UUID or PCI bus id in one spelling: NVML writes eight digits of the domain."""
-    identity = identity.lower()
-    domain, colon, rest = identity.partition(":")
-    return f"{domain.lstrip('0')}:{rest}" if colon and ":" in rest else identity
 
 
 def set_env(request: Request) -> Iterator[Outcome]:

@@ -86,18 +86,15 @@ def test_the_only_visible_device_is_taken_whatever_the_rank_says(output, rank):
 
 
 @on_both_drivers
-def test_one_device_by_all_its_names(program):
+def test_device_is_described(program):
     gpu = program.gpu
-    domain, _, rest = gpu.bus_id.lower().partition(":")
-    names = ["0", " 0 ", gpu.uuid, gpu.uuid.upper(), gpu.uuid[:-1], gpu.bus_id]
-    names += [gpu.bus_id.lower(), f"0000{gpu.bus_id}", f"{int(domain, 16):x}:{rest}"]
-    code = f"""
+    code = """
         first = cudaguard.create_context()
-        print([cudaguard.create_context(name) is first for name in {names}].count(True))
+        print(cudaguard.create_context(0) is first)
         print(first.device.name, first.device.uuid, first.device.pci_bus_id, sep="|")
         """
     lines = program.output(code)
-    assert lines == [str(len(names)), f"{gpu.name}|{gpu.uuid}|{gpu.bus_id.lower()}"]
+    assert lines == ["True", f"{gpu.name}|{gpu.uuid}|{gpu.bus_id.lower()}"]
 
 
 def test_rank_that_is_too_high_names_the_visible_devices(output):
@@ -107,43 +104,21 @@ def test_rank_that_is_too_high_names_the_visible_devices(output):
     )
 
 
-DEVICES = {
-    "0": C,
-    "2": A,
-    "'1'": B,
-    "' 1 '": B,
-    "'GPU-c1b25c6f-1e42-4a1b-8d22-000000000bb1'": B,
-    "'GPU-c2'": C,
-    "' GPU-c0 '": A,
-    "'0000:3B:00.0'": B,
-    "'00000000:3b:00.0'": B,
-    "'0:3b:00.0'": B,
-    "'0000:03:00.0'": A,
-}
-
-
-def test_device_by_number_uuid_or_bus_id(output):
-    code = f"""
-for device in {list(DEVICES)}:
-    in_child(lambda: name(eval(device)))
+def test_device_by_number(output):
+    code = """
+for device in 0, 2, 1:
+    in_child(lambda: name(device))
 """
-    assert dict(zip(DEVICES, output(code, devices=3))) == DEVICES
+    assert output(code, devices=3) == [C, A, B]
 
 
 MIG = "MIG-12345678-9abc-def0-1234-56789abcdef0"
 
 
 def test_mig_instance(output):
-    code = f"""
-in_child(lambda: name())
-in_child(lambda: name({MIG!r}))
-in_child(lambda: name("mig-1234"))
-in_child(lambda: refused("MIG-9"))
-in_child(lambda: refused("MIG-"))
-"""
+    code = "in_child(lambda: name())"
     lines = output(code, devices=3, visible=MIG, mig={MIG: 1}, env={"LOCAL_RANK": "2"})
-    assert lines[:3] == ["Stub GPU B MIG 1g.5gb"] * 3
-    assert all("fits no visible device" in line for line in lines[3:])
+    assert lines == ["Stub GPU B MIG 1g.5gb"]
 
 
 def test_device_that_was_reset_gets_its_context_anew(output):
@@ -179,14 +154,9 @@ print(cu.cuDevicePrimaryCtxRelease_v2(0), state().active)
 WRONG_DEVICES = {
     "3": "device 3: 3 visible",
     "True": "device True: 3 visible",
-    "1.9": "device 1.9: expected",
-    "'GPU-c'": "device 'GPU-c' fits several devices",
-    "'0000:99:00.0'": "device '0000:99:00.0' fits no visible device",
-    "''": "device '' fits no visible device",
-    "'cuda:0'": "device 'cuda:0' fits no visible device",
-    # The UUID of a whole GPU, under the name of a part.
-    "'MIG-c1b25c6f-1e42-4a1b-8d22-000000000bb1'": "device 'MIG-c1b25c6f-1e42-4a1b-8d22-0000000",
-    "object": "device <class 'object'>: expected",
+    "1.9": "device 1.9: expected its number",
+    "'GPU-c1'": "device 'GPU-c1': expected its number, of: 0:",
+    "object": "device <class 'object'>: expected its number",
 }
 
 
@@ -357,7 +327,7 @@ def test_setting_creates_a_context_at_once(program, how):
     elif how == "file":
         argument = repr(str(program.child.write("c.toml", "context = 1\n"))).join(("config=", ""))
     else:
-        path = program.child.write("pyproject.toml", "[tool.cudaguard]\ncontext = 'GPU-c0'\n")
+        path = program.child.write("pyproject.toml", "[tool.cudaguard]\ncontext = '1'\n")
         env = {"CUDAGUARD_CONFIG": str(path)}
     code = (
         ACTIVE + f"cudaguard.install({argument})\nactive()\nprint(cudaguard.status().changes[-1])"
@@ -424,10 +394,10 @@ def test_bad_word_in_the_variable_is_reported_and_nothing_is_created(program):
 
 
 def test_setting_that_cannot_be_met_warns_and_the_program_goes_on(program):
-    ran = program.run("cudaguard.install(context='GPU-e')\nprint(found('CG817')[0])")
+    ran = program.run("cudaguard.install(context='77')\nprint(found('CG817')[0])")
     assert ran.warned == ["CG817"]
     assert "ContextWarning" in ran.err
-    assert "'gpu-e'" in "\n".join(ran.out)
+    assert "'77'" in "\n".join(ran.out)
     assert "Traceback" not in ran.err
 
 
