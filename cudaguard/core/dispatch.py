@@ -234,7 +234,7 @@ class Dispatch:
             self.start_detection()
         closes = self.detection.publish("around_import", spec) if self.is_looking else []
         if name in self.imported:
-            self.detection.publish("imported_again", name)
+            self.detection.publish("first_import", name, None)
         cores = _cores()
 
         def close(error: BaseException | None) -> None:
@@ -246,7 +246,7 @@ class Dispatch:
             if is_watched and error is None:
                 self.imported.add(name)
             elif is_watched:
-                self.detection.publish("import_failed", name, error)
+                self.detection.publish("first_import", name, error)
             detection = vars(self).get("detection")
             if detection is None:
                 return

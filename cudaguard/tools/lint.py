@@ -126,8 +126,7 @@ class Versions(Facts):
         ):
             with suppress(OSError):
                 texts.append(read_bytes(file, LARGEST).decode("utf-8", "replace"))
-        found = (pair for text in texts for pair in _PIN.findall(text))
-        self._pinned = {key_of(name): version for name, version in found}
+        self._pinned = {key_of(name): v for text in texts for name, v in _PIN.findall(text)}
 
     def version(self, dist: str) -> str | None:
         """Return the version of a distribution, None if nothing is known of it."""

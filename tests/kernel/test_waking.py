@@ -186,8 +186,7 @@ CASES = {
 }  # fmt: skip
 # What happens to those who are awake only: to detectors that have begun, to what was found.
 AWAKE = {"begin", "before_load", "ctypes_comes", "around_import", "cuda_initialized",
-         "import_failed", "imported_again", "error_leaves", "error_passes", "goes_on",
-         "forget"}  # fmt: skip
+         "first_import", "error_leaves", "error_passes", "goes_on", "forget"}  # fmt: skip
 # Needed by extensions in C++, where the environment has it: with conda.
 ENVIRONMENT = "first"
 

@@ -26,6 +26,7 @@ from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system import peek
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from importlib.machinery import ModuleSpec
     from types import FrameType
 
@@ -154,17 +155,15 @@ class ExtensionDetector:
         if is_heard or self._core.journal.is_written:
             self._core.end.install()
 
-    def import_failed(self, name: str, error: BaseException) -> None:
-        """Take note of the error that ends the first import of a watched module."""
-        if name not in self._first:  # an error of another class could be anything that is asked
-            said = text_of(error) if type(error).__module__ == "builtins" else ""
-            self._first[name] = f"{type(error).__name__}: {said}", describe(caller_frame())
+    def first_import(self, name: str, error: BaseException | None) -> None:
+        """Take note of how the import of a watched module went that fails, or is made again."""
+        if name not in self._first:
+            said = where = ""
+            if error is not None:  # one of another class could be anything that is asked
+                said = text_of(error) if type(error).__module__ == "builtins" else ""
+                said, where = f"{type(error).__name__}: {said}", describe(caller_frame())
+            self._first[name] = said, where
             self._core.end.install()
-
-    def imported_again(self, name: str) -> None:
-        """Take note of a module that is imported again although its import went well."""
-        self._first.setdefault(name, ("", ""))
-        self._core.end.install()
 
     def error_passes(self, error: BaseException) -> None:
         """Tell of the refusals that an error is about; not of KeyboardInterrupt."""
@@ -172,15 +171,12 @@ class ExtensionDetector:
             from cudaguard.core.known_errors import shown_with
 
             errors = [*shown_with(error)]
-            self._tell_quoted("\n".join(map(text_of, errors)))
-            missed = [
-                message
-                for message in self._kept
-                if any(map(self._kept[message].is_missed_in, errors))
-            ]
-            self._tell(
-                missed, "The package went on without it, and this error probably follows from that."
+            said = "\n".join(map(text_of, errors))
+            self._tell(lambda refusal: refusal.message in said)
+            consequence = (
+                "The package went on without it, and this error probably follows from that."
             )
+            self._tell(lambda refusal: any(map(refusal.is_missed_in, errors)), consequence)
 
     def error_leaves(self, error: BaseException) -> None:
         """Tell of an import that was not the first one, where its error leaves the program."""
@@ -207,13 +203,11 @@ class ExtensionDetector:
             noted = [peek(module, "__warningregistry__") for module in list(sys.modules.values())]
             entries = [entry for table in noted if isinstance(table, dict) for entry in list(table)]
             texts = [str(entry[0]) for entry in entries if isinstance(entry, tuple)]
-            self._tell_quoted("\n".join(texts), "The package goes on without it.")
+            said = "\n".join(texts)
+            self._tell(lambda refusal: refusal.message in said, "The package goes on without it.")
 
-    def _tell_quoted(self, texts: str, consequence: str = "") -> None:
-        self._tell([message for message in list(self._kept) if message in texts], consequence)
-
-    def _tell(self, messages: list[str], consequence: str) -> None:
-        for message in messages:
+    def _tell(self, is_meant: Callable[[Refusal], bool], consequence: str = "") -> None:
+        for message in [message for message, one in list(self._kept.items()) if is_meant(one)]:
             refusal = self._kept.pop(message)
             finding = refusal.finding or self._look_into(refusal)[0]
             if finding is None:
