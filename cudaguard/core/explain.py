@@ -128,8 +128,8 @@ def _for_place(finding: Finding, text: str, known: KnownError) -> Finding:
     def is_for(step: str, place: str) -> bool:
         return step.startswith(place) or step.endswith(f"({place})")
 
-    def is_kept(step: str) -> bool:
-        return not (is_any and of_texts("ours").search(step) or any(is_for(step, p) for p in rest))
+    def is_kept(one: str) -> bool:
+        return not ((is_any and of_texts("ours").search(one)) or any(is_for(one, p) for p in rest))
 
     start, *_ = *(places[place][2] for place in here if places[place][2]), "docker run --gpus all"
     steps = of_texts("between").split(finding.remedy.replace("docker run --gpus all", start))
