@@ -47,9 +47,10 @@ MADE = {
         "[_any_of(('/ab', '/abab'), r'(?<![^\\W_])', r'(?![\\w-]|\\.\\w)')]",
         "sub",
     ),
+    "cudaguard.tools.explain": ("[re.compile(p) for (p,) in parts()['typed'].values()]", "match"),
     "cudaguard.system.name_owners": ("[pattern for pattern, _ in _compiled()]", "match"),
     "cudaguard.system.statuses": (
-        "[_NAME, _NUMBER, _SPOKEN, re.compile('|'.join(map(re.escape, status_table().by_words)))]",
+        "[*(t := status_table()).patterns.values(), *map(re.compile, map(re.escape, t.by_words))]",
         "finditer",
     ),
     "cudaguard.core.explain": (

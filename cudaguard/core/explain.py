@@ -21,12 +21,15 @@ from cudaguard.core.known_errors import (
     KnownError,
     best_in,
     endings_of,
+    is_of_field,
     is_passed_on,
     is_quiet,
     known_in,
     line_at,
     lines_back,
     literal_in,
+    of_texts,
+    of_this_field,
     parts,
     shown_with,
     streams_of,
@@ -93,13 +96,13 @@ def explain_text(text: str, *, is_guarded: bool = False) -> Finding | None:
     streams = [without(noise, stream) for stream in written]
     hit = best_in(text, known_errors(), streams, is_typed=True)
     if hit is None or hit.known.certainty <= VAGUE:  # that something died, and not of what
-        act = general_in(text, streams, acts_alone=hit is not None)
+        act = general_in(of_this_field(text), [*map(of_this_field, streams)], acts_alone=bool(hit))
         if hit is None or (act and act.finding.evidence[0] != hit.finding.evidence[0]):
             hit = act
     if hit is None and not any(is_passed_on(one, p) for one in streams for p in endings_of(one)):
         hit = best_in(text, noise, written)
     found = _said(hit, is_guarded=is_guarded)
-    return found and found.replace(remedy=_for_place(found.remedy, text))
+    return hit and found and _for_place(found, text, hit.known)
 
 
 def _said(hit: Hit | None, *, is_guarded: bool) -> Finding | None:
@@ -108,13 +111,29 @@ def _said(hit: Hit | None, *, is_guarded: bool) -> Finding | None:
     return hit.known.to_unguarded(hit.finding)
 
 
-def _for_place(remedy: str, text: str) -> str:
-    """Return a remedy with those steps first that are for where a text comes from."""
-    steps, places = re.split(r"; (?![^()]{0,300}\))", remedy), parts()["places"].items()
-    here = tuple(place for place, (one,) in places if re.search(one, text[-_LAST:]))
-    if "Linux" in here and "on Windows" not in here:
-        steps = [step for step in steps if not step.startswith("on Windows")]
-    return "; ".join(sorted(steps, key=lambda step: not step.startswith(here)))
+def _for_place(finding: Finding, text: str, known: KnownError) -> Finding:
+    """Return what is said with those steps first that are for where a text comes from.
+
+    Where it names one place of a kind, what is for others of that kind is left out; in a text of
+    another field, what is for programs with CUDA.
+    """
+    places = {place: (*of, "", "")[:3] for place, of in parts()["places"].items()}
+    here = [place for place, (one, *_) in places.items() if re.search(one, text[-_LAST:])]
+    kinds = {places[place][1] for place in here} - {""}
+    rest = [p for p, (_, kind, _) in places.items() if p not in here and kind in kinds]
+    is_any = known.not_if == "other_program" and "not_field" in known.facts
+
+    def is_for(step: str, place: str) -> bool:
+        return step.startswith(place) or step.endswith(f"({place})")
+
+    def is_kept(one: str) -> bool:
+        return not ((is_any and of_texts("ours").search(one)) or any(is_for(one, p) for p in rest))
+
+    start, *_ = *(places[place][2] for place in here if places[place][2]), "docker run --gpus all"
+    steps = of_texts("between").split(finding.remedy.replace("docker run --gpus all", start))
+    left = sorted(filter(is_kept, steps), key=lambda one: [not is_for(one, p) for p in here])
+    links = () if is_any and finding.command else finding.links
+    return finding.replace(remedy="; ".join(left or steps), links=links)
 
 
 def explain_error(
@@ -251,14 +270,14 @@ def _acts(section: str) -> list[KnownError]:
 def general_in(text: str, streams: list[str], *, acts_alone: bool = False) -> Hit | None:
     """Return a general answer, of what has failed and whose it is; or if that is clear alone."""
     sections = ("said",) if acts_alone else ("said", "any", "acts", "advised")
-    is_field = _is_of_field(text)  # the slowest look at a text that is not
+    is_field = is_of_field(text)  # the slowest look at a text that is not
     hits = (best_in(text, _acts(one), streams) for one in sections) if is_field else ()
     hit = next(filter(None, hits), None)
     if hit is not None or acts_alone:
         return hit
-    ours = [stream for stream in streams if is_field and _is_of_field(stream)]
+    ours = [stream for stream in streams if is_field and is_of_field(stream)]
     ends = ([is_passed_on(one, p) for p in endings_of(one) or [range(len(one))]] for one in ours)
-    kernels = re.search(_text("kernels"), text[:_SHORT])
+    kernels = of_texts("kernels").search(text[:_SHORT])
     if any(map(all, ends)):
         rank = re.search(r"\brank {1,9}: (\d{1,6}) ", text)
         who = f"Rank {rank[1]}" if rank else "Another part of the program"
@@ -269,19 +288,6 @@ def general_in(text: str, streams: list[str], *, acts_alone: bool = False) -> Hi
         return None
     act = _acts("said")[0]
     return act.hit_in(text, 0, len(text), act.with_words(**told))
-
-
-def _is_of_field(text: str) -> bool:
-    """Return True if a text names something of this field."""
-    begins, has, *words = parts()["texts"]["field"]  # a pattern of all is several times as slow
-    low = text.lower()
-    is_named = any(word in low for word in words)
-    return is_named or bool(re.search(begins, low) or re.search(has, low))
-
-
-def _text(name: str) -> str:
-    """Return a pattern of what texts of this field say."""
-    return parts()["texts"][name][0]
 
 
 def _named(section: str, text: str) -> tuple[str, str] | None:
@@ -300,7 +306,9 @@ def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None
     near = _packages_near(match, line)
     if not _is_error(match, thing, line, near, is_said=is_said):
         return None
-    speaker, is_package = _speaker_in(line.replace(thing, "") if is_said else line, section)
+    said = of_texts("flags").sub("", line.replace(thing, "") if is_said else line)
+    bare = of_texts("quoted").sub("", said)
+    speaker, is_package = max(_speaker_in(bare, section), _speaker_in(said, section), key=any)
     names = {"thing": thing, **near.names}
     advice = _advice_of(act, match, names)
     if not (is_said or speaker) or not advice:
@@ -308,14 +316,14 @@ def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None
     who, decides = speaker or ("this program", "")
     if near.owners and not is_package:
         who = near.owners[-1]
-    install, found = _install_of(thing), re.search(_text("found"), line)
+    install, found = _install_of(thing), of_texts("found").search(line)
     if near.pair and "{caller}" in act.title:
         install = f"python -m pip list | grep -i -E '{'|'.join(near.pair).replace('_', '.')}'"
-    said = act.title.format(who=who, **names)
+    told = act.title.format(who=who, **names)
     if found and found[1] not in thing and "version" in act.title:
-        said = f"{said} (found: {found[1]})"
+        told = f"{told} (found: {found[1]})"
     return act.with_words(
-        said=re.sub("^th(?=e calling|is )", "Th", said),
+        said=re.sub("^th(?=e calling|is )", "Th", told),
         advice=advice,
         decides=install or act.nouns.get("$") or decides or act.nouns["decides"],
     )
@@ -335,14 +343,14 @@ def _packages_near(match: re.Match[str], line: str) -> _Packages:
     text, end = match.string, match.end()
     before, near = text[max(0, end - _BEFORE) : end], text[lines_back(text, end, 2) : end + _SHORT]
     frames = _FRAME.findall(before)[-1:]
-    owners = re.findall(_text("owners"), before)
+    owners = of_texts("owners").findall(before)
     callers = owners if all("packages" in one for one in frames) else []
     known = [*callers, *(_named("classes", near) or ())[:1]]
-    last_first = dict.fromkeys(reversed(known + re.findall(_text("named"), line)))
+    last_first = dict.fromkeys(reversed(known + of_texts("named").findall(line)))
     pair = [*last_first][1::-1]
     ends = [*pair, "what it calls"] if callers else ["the calling code", *pair, "what it calls"]
     names = {"caller": ends[0], "called": ends[1]}
-    return _Packages(owners, all(map(_is_of_field, frames)), bool(known), pair, names)
+    return _Packages(owners, all(map(is_of_field, frames)), bool(known), pair, names)
 
 
 def _is_error(
@@ -353,13 +361,13 @@ def _is_error(
     is_programs = begun.startswith("Error:") and not near.pair
     if is_programs or (begun.startswith("rror") and not near.is_of_field):
         return False
-    if re.search(_text("steps"), line):
+    if of_texts("steps").search(line):
         return False
-    if is_quiet(text, match.end()) and not (is_said and re.search(_text("errors"), text)):
+    if is_quiet(text, match.end()) and not (is_said and of_texts("errors").search(text)):
         return False
-    if not thing or near.is_known or re.search(r"[ (]|_[fb]wd|_cuda|_quant", thing):
+    if not thing or near.is_known or re.search(r"[ (]|_[fb]wd|_cuda|_quant|nvidia-", thing):
         return True
-    return _is_of_field(text.replace(thing, ""))
+    return is_of_field(text.replace(thing, ""))
 
 
 def _thing_in(match: re.Match[str]) -> str:
@@ -381,8 +389,8 @@ def _speaker_in(line: str, section: str) -> tuple[tuple[str, str] | None, bool]:
 
 def _advice_of(act: KnownError, match: re.Match[str], names: dict[str, str]) -> str:
     """Return what to do: what the message says itself, and what an act has for what it names."""
-    own = re.search(_text("advice"), match.string[match.start() : match.end() + _NEAR])
-    kinds = (f">.{kind}" for kind, word in match.groupdict().items() if word)
+    own = of_texts("advice").search(match.string[match.start() : match.end() + _NEAR])
+    kinds = (f">.{kind}" for kind, word in {**match.groupdict(), **act.facts}.items() if word)
     cure = next((act.nouns[kind] for kind in kinds if kind in act.nouns), act.nouns[">"])
     says = f'do as it says: "{own[0].strip()}"' if own else ""
     return "; else ".join(filter(None, (says, cure.format(**names))))
@@ -390,7 +398,7 @@ def _advice_of(act: KnownError, match: re.Match[str], names: dict[str, str]) -> 
 
 def _install_of(thing: str) -> str:
     """Return what installs a thing that is named as pip's requirements are."""
-    is_wanted = re.fullmatch(_text("wanted"), thing)
+    is_wanted = of_texts("wanted").fullmatch(thing)
     return f"python -m pip install '{thing.replace(' ', '')}'" if is_wanted else ""
 
 
@@ -421,5 +429,5 @@ def closest(text: str) -> list[tuple[str, str]]:
 
 def _words_of(text: str) -> set[str]:
     """Return the words of a text, without what is added to a verb or for the plural."""
-    words = re.findall(_text("words"), text.lower())
+    words = of_texts("words").findall(text.lower())
     return {re.sub("(?<=...)(?:ing|ed|s)$", "", word) for word in words}

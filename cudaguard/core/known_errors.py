@@ -6,7 +6,8 @@ fits a part of it.
 
 Each feature has the messages of its kind in ``known_errors.ini``, which is read when something is
 explained. An entry ``[CG... sure] what it is about, as the heading of a page has it`` is certain,
-or ``likely``, ``named``, ``vague`` or ``noise`` (harmless), and has::
+or ``likely``, ``named``, ``vague`` or ``noise`` (harmless); with ``ours`` it counts in texts of
+this field alone, and with ``any`` it says nothing of this field in others. It has::
 
     says      patterns, one a line, in linear time; ``(?P<name>...)`` can be named in the texts as
               ``{name}``, and ``{term}`` stands for each line of a term of the section ``[terms]``
@@ -21,15 +22,16 @@ or ``likely``, ``named``, ``vague`` or ``noise`` (harmless), and has::
               of the entry before it, if there is none
     links     evidence; ``links.name`` that of messages with this name alone, maybe none
 
-and what stands for each name where there is no message. What it does not have is that of the kind
-of finding with its id.
+and what stands for each name where there is no message; ``name.group`` where that group of a
+pattern fits, or the fact of that name in ``parts.ini``; ``name.*`` has groups that stand for
+themselves. What it does not have is that of the kind of finding with its id.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import islice
 
 from cudaguard.core.findings import Finding, Kind
@@ -47,6 +49,7 @@ FILE = "known_errors.ini"
 # named what it refuses; a general one is put together from the parts of a message without an entry.
 VAGUE, LIKELY, CERTAIN = 2, 3, 4
 _GRADES = {"noise": 0, "general": 1, "vague": VAGUE, "named": 2.5, "likely": LIKELY, "certain": 4}
+_NOT_IF = {"ours": "not_field", "any": "other_program"}
 _SURE: dict[float, str] = {
     VAGUE: "The message alone does not tell the cause.",
     LIKELY: "This is likely, not certain.",
@@ -75,9 +78,11 @@ class KnownError(Record):
     links: tuple[str, ...]
     certainty: float  # how sure that is: `CERTAIN`, `LIKELY`, `VAGUE` ..
     nouns: Mapping[str, str]  # what stands for each name where there is no message
+    facts: Mapping[str, str]  # what the text tells of its place, see `facts_in`
     unguarded: str  # what the guard does about it, for a program that has none
     leads: bool  # True if a native library prints it, and something else fails for it later
     symptom: str  # heading of the page
+    not_if: str  # the fact of a text of another field, in which it does not count
     # returns what a message means where the texts are not enough, from this object and the match;
     # None if it is another error after all
     tell: Callable[[KnownError, re.Match[str]], Finding | None] | None = None
@@ -98,11 +103,14 @@ class KnownError(Record):
 
     def with_words(self, **words: str) -> Finding:
         """Return what a message means, with what is to be named in the texts."""
-        # A noun may have another text where a group of the pattern fits: `why.gone`.
-        special = (name.partition(".") for name in self.nouns)
-        said = {**self.nouns, **words}
-        chosen = {n: self.nouns[f"{n}.{g}"].format_map(said) for n, _, g in special if g in words}
-        words = {**self.nouns, **chosen, **words}
+        # A noun may have another text where a group of the pattern or a fact fits: `why.gone`.
+        fit = {"", *self.facts, *words}
+        keys = sorted((key.partition(".") for key in self.nouns), key=lambda key: key[1])
+        chosen = {name: self.nouns[f"{name}{dot}{g}"] for name, dot, g in keys if g in fit}
+        words = {**chosen, **self.facts, **words}
+        for name, text in chosen.items():
+            if words[name] is text and name[0] not in ">$":
+                words[name] = text.format_map(words)
         return Finding(
             self.id,
             self.what.format_map(words),
@@ -185,17 +193,21 @@ def _known(
         field: words.pop(key) if key in words else getattr(kind, field, "")
         for key, field in _TEXTS.items()
     }
-    grade, leads = words.pop("sure", "") or "certain", words.pop("leads", "")
+    sure, leads = words.pop("sure", "").split(), words.pop("leads", "")
     pairs = (word.rpartition(":") for line in lists["status"] for word in line.split())
+    for key in [key for key in words if key.endswith("*")]:
+        words.update((key[:-1] + group, group) for group in words.pop(key).split())
     return KnownError(
         id,
         **texts,
         says=tuple(one for line in lists["says"] for one in _expanded(line, terms)),
         status=tuple((library or "cuda", number) for library, _, number in pairs),
         links=(*" ".join(lists["links"]).split(),) or getattr(kind, "links", ()),
-        certainty=_GRADES[grade],
+        certainty=next((grade for word, grade in _GRADES.items() if word in sure), CERTAIN),
         nouns=words,
+        facts={},
         leads=bool(leads),
+        not_if=next((fact for word, fact in _NOT_IF.items() if word in sure), ""),
         tell=tell,
     )
 
@@ -206,6 +218,45 @@ def _expanded(pattern: str, terms: dict[str, list[str]]) -> list[str]:
         return [pattern]
     said = (f"{pattern[: term.start()]}{line}{pattern[term.end() :]}" for line in terms[term[1]])
     return [one for each in said for one in _expanded(each, terms)]
+
+
+def of_texts(name: str) -> re.Pattern[str]:
+    """Return a pattern of what texts of this field say."""
+    return _compiled(parts()["texts"][name][0], 0)
+
+
+def facts_in(text: str, place: int) -> dict[str, str]:
+    """Return what a text tells of where it comes from, and the line at a place of its cause."""
+    line, words = line_at(text, place), ("errno", "errno_cure", "errno_check")
+    causes = (texts for one, *texts in parts()["errno"].values() if re.search(one, line))
+    return {**_told_in(text[-_MOST_OF_STATUSES:]), **dict(zip(words, next(causes, ())))}
+
+
+@lru_cache(maxsize=8)
+def _told_in(text: str) -> dict[str, str]:
+    told = {}
+    for name, patterns in parts()["facts"].items():
+        if match := next(filter(None, (_compiled(one, 0).search(text) for one in patterns)), None):
+            told[name] = match[match.lastindex or 0]
+    if "seen_gcc" in told:
+        told["older_gcc"] = str(int(told["seen_gcc"]) - 1)
+    if not is_of_field(field := of_this_field(text)):
+        told.update({"not_field": "yes"} if field == text else dict.fromkeys(_NOT_IF.values(), ""))
+    return told
+
+
+def is_of_field(text: str) -> bool:
+    """Return True if a text names something of this field."""
+    begins, has, *words = parts()["texts"]["field"]  # a pattern of all is several times as slow
+    low = text.lower()
+    return any(one in low for one in words) or bool(re.search(begins, low) or re.search(has, low))
+
+
+def of_this_field(text: str) -> str:
+    """Return a text without the lines that programs of other fields have printed."""
+    others, ours = of_texts("others").search, of_texts("ours").search
+    lines = text.split("\n") if others(text) else ()
+    return "\n".join(line for line in lines if not others(line) or ours(line)) if lines else text
 
 
 # There are more of them than `re` keeps.
@@ -361,8 +412,10 @@ def _hits(text: str, known: tuple[KnownError, ...], part: range, flags: int) -> 
                     if place in seen or begin + match.end() - 1 not in part:
                         continue
                     seen.add(place)
-                    if (finding := one.explain(match)) is not None:
-                        yield one.hit_in(text, place, begin + match.end(), finding)
+                    told = one.replace(facts=facts_in(text, begin + match.end() - 1))
+                    finding = None if one.not_if in told.facts else told.explain(match)
+                    if finding is not None:
+                        yield told.hit_in(text, place, begin + match.end(), finding)
     first = max(part.start, part.stop - _MOST_OF_STATUSES)
     # A status of the general kind follows from what a compiler has refused.
     change = {"certainty": VAGUE} if _is_refused(text, first, part.stop) else {}
@@ -370,7 +423,7 @@ def _hits(text: str, known: tuple[KnownError, ...], part: range, flags: int) -> 
     for begin, end, of in statuses_in(text[first : part.stop]) if by_status else ():
         keys = ((of.library, str(of.number)), (of.library, "*"), ("*", "*"))
         for entry in [by_status[key] for key in keys if key in by_status][:1]:
-            finding = entry.with_words(
+            finding = entry.replace(facts=facts_in(text, begin + first)).with_words(
                 library=of.title, answer=of.name, meaning=of.meaning, advice=of.fix
             )
             yield entry.hit_in(text, begin + first, end + first, finding)
@@ -418,13 +471,6 @@ def shown_with(error: BaseException, *, with_context: bool = True) -> Iterator[B
 WINDOW = 1 << 20  # characters of a log that are read: its end, or what is around its last traceback
 _TRACEBACK = "Traceback (most recent call last)"
 _LINKS = ("The above exception was the direct cause", "During handling of the above exception")
-_QUIET = re.compile(
-    r"(?:^|[\s\[=])(?:\w*Warning\b|(?<!NCCL )WARN(?:ING)?\b|INFO\b|DEBUG\b|W \w|W\d{4} |I \w)"
-)
-_COMPILER_ERROR = re.compile(
-    r"\.(?:cu|h|c)\w{0,2}(?:\(\d{1,6}\)|:\d{1,6}(?::\d{1,6})?) ?: (?:fatal |catastrophic )?error\b|"
-    r"\b(?:nvcc|ptxas|nvlink|nvrtc)(?: [^\n]{1,200};)? ?:? (?:error|fatal)\s{0,9}:"
-)
 _LONGEST_LINE = 1000  # characters of a line on each side of a place
 _HALF = 8000  # characters of a line: of one longer than twice that its two ends are read
 _MOST_TRACEBACKS = 100  # tracebacks of a log that are looked at
@@ -433,20 +479,7 @@ LINES_BEFORE = 60  # lines before an ending in which its cause may be told
 
 _COLOR = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
 _QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u00b4", "''\"\"'")
-# What launchers and loggers put before a line: who says it, in a group, and when.
-_PREFIX = re.compile(
-    r"(?:(?P<who>\[(?:default|rank|Rank )?\d{1,4}(?:[,/]\d{1,4})?\](?:<std(?:err|out)>)?:|"
-    r"\([\w.<>:, -]{1,60}pid=\d{1,9}[^)\n]{0,60}\)|[\w.-]{1,60} +\|(?= )|\d{1,4}:(?= ))|"
-    r"\[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?:?|"
-    r"\[?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\]?:?|"
-    r"(?:ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./]{1,80}:\d{1,6}\]|"
-    r"[EF]\d{4} [\d:.]{8,20} {1,9}\d{1,9} [\w./-]{1,200}:\d{1,6}\]) ?"
-)
 _MOST_PREFIXES = 4
-# One that says nothing says what it has asserted.
-_ASSERTED = re.compile(
-    r"(?m)^[ \t]{2,200}assert ([^\n]{1,300})\n(?:[ \t]{2,200}[~^]{1,300}\n)?AssertionError$"
-)
 
 
 def streams_of(text: str) -> list[str]:
@@ -459,10 +492,11 @@ def streams_of(text: str) -> list[str]:
         text = _COLOR.sub("", text)
     text = text.translate(_QUOTES).replace("\r\n", "\n").replace("\r", "\n")
     streams: dict[str, list[str]] = {"": []}
+    prefixes, asserted = of_texts("prefix"), of_texts("asserted").sub
     for line in text.split("\n"):
         who, place = "", 0
         for _ in range(_MOST_PREFIXES):
-            prefix = _PREFIX.match(line, place)
+            prefix = prefixes.match(line, place)
             if prefix is None:
                 break
             who, place = who + (prefix["who"] or ""), prefix.end()
@@ -473,7 +507,7 @@ def streams_of(text: str) -> list[str]:
     texts = ("\n".join(lines) for lines in streams.values() if lines)
     # No template: where the program has not imported `re`, it is not in sys.modules.
     say = "{0[0]}: {0[1]}".format
-    return [_ASSERTED.sub(say, one) if "\nAssertionError" in one else one for one in texts]
+    return [asserted(say, one) if "\nAssertionError" in one else one for one in texts]
 
 
 def _window_of(text: str) -> str:
@@ -514,13 +548,13 @@ def is_passed_on(text: str, part: range) -> bool:
 
 def _is_refused(text: str, place: int, end: int) -> bool:
     """Return True if a compiler names an error in the lines before a place, up to an end."""
-    return bool(_COMPILER_ERROR.search(text, lines_back(text, place, LINES_BEFORE), end))
+    return bool(of_texts("refused").search(text, lines_back(text, place, LINES_BEFORE), end))
 
 
 def is_quiet(text: str, place: int) -> bool:
     """Return True if the line at a place is a warning or less."""
     begin = text.rfind("\n", 0, place) + 1
-    return _QUIET.search(text[begin : min(place, begin + 200)]) is not None
+    return of_texts("quiet").search(text[begin : min(place, begin + 200)]) is not None
 
 
 def line_at(text: str, place: int) -> str:
@@ -567,7 +601,7 @@ def _end_of(text: str, traceback: int) -> int:
     """
     place = _message_of(text, traceback)
     for lines in range(LINES_BEFORE + 1):
-        if place >= len(text) or (lines and _QUIET.match(line_at(text, place))):
+        if place >= len(text) or (lines and of_texts("quiet").match(line_at(text, place))):
             break
         place = _next_line(text, place)
     return place

@@ -44,6 +44,7 @@ class _Table:
         self.titles: dict[str, tuple[str, str]] = {}  # library -> title, beginning of the names
         self.statuses: list[StatusCode] = []
         self.kinds: list[tuple[str, str, str]] = []
+        self.patterns: dict[str, re.Pattern[str]] = {}
         short: list[tuple[str, int, str]] = []
         library = ""
         text = packaged_text(_FILE)
@@ -53,6 +54,9 @@ class _Table:
                 library, _, rest = line[1:].partition("]")
                 title, _, prefix = rest.strip().partition(" ")
                 self.titles[library] = title, prefix
+            elif library == "texts":
+                name, _, pattern = line.partition(" = ")
+                self.patterns[name] = re.compile(pattern)
             elif library == "kinds":
                 part, _, rest = line.partition("; ")
                 meaning, fix = rest.split(" | ", 1)
@@ -101,33 +105,6 @@ def meaning(number: int) -> str:
 
 # --- Statuses in texts ----------------------------------------------------------------------------
 
-_NAME = re.compile(
-    r"(?<![A-Za-z0-9])(?:cudaError_?|CUDA_ERROR_|(?:CU(?:BLAS|DNN|SOLVER|SPARSE|RAND|TENSOR)|NVJPEG)_STATUS_|"
-    r"CUFFT_|NVMLError_|"
-    r"(?:NVRTC|NVVM|NVJITLINK|NVML)_ERROR_|nccl(?=Unhandled|System|Internal|Invalid|Remote))"
-    r"[A-Za-z][A-Za-z0-9_]{1,60}"
-)
-# Words are an answer behind who gives it, a number is one right behind the library or call.
-_ACTORS = (
-    r"(?i)(cuda|cublas|cudnn|cufft|cusolver|cusparse|curand|cutensor|nccl|nvml|nvrtc|nvvm|nvjitlink|"
-    r"nvjpeg|thc|(?-i:\bcu[A-Z])|\bcu(?:py|init|ctx|mem|module|device|launch|stream|event|link))"
-)
-_ACTOR = re.compile(_ACTORS)
-_CALLER = re.compile(
-    rf"{_ACTORS}\w{{0,60}}(?:\([^()]{{0,60}}\)|:\d{{1,5}}\b|[\s:.,'\"()\[\]*=>]|\b(?:_?error|status|an?|"
-    r"runtime|driver|library|api|call|kernel|launch|init\w{0,13}|compil\w{2,5}|unknown|fail(?:ed|ure)|at|"
-    r"returned|results?|code|with|in|lazily|line \d{1,6}|(?:at|file):? [\w./\\:'-]{1,60})\b){0,16}$"
-)
-_NUMBER = re.compile(  # TensorRT has an "Error Code" of its own
-    r"(?i)\b(?!(?-i:Error Code) )"
-    r"(?:(?:(?:cuda|cu)?error|failure|failed|code|status|returned|result|answers)\b"
-    r"(?:[ =:(\[\x22]|code|number|with){0,8}|ERROR_[A-Z_]{1,40} \()(\d{1,4})\b(?!\.?\d)"
-)
-# As in "cuSolver internal error".
-_SPOKEN = re.compile(
-    r"(?i)\b(cublas|cudnn|cufft|curand|cusolver|cusparse|nvrtc|nvvm|nvjitlink|nccl)\w{0,8}[ :]{1,2}"
-    r"(?:(?:error|failed):? )?([a-z]+(?:[ _][a-z]+){1,5})"
-)
 # Words of that many pieces count without one who reports them, and without a word of CUDA.
 _DISTINCT, _UNMISTAKABLE = 4, 5
 _BEFORE = 120  # characters before an answer in which its actor is
@@ -156,25 +133,26 @@ def statuses_in(text: str) -> Iterator[tuple[int, int, StatusCode]]:
     A number counts only in a line that has neither name nor words, as in "unknown error (303)".
     """
     low, lines, table = text.lower(), set[int](), status_table()
+    names, caller_of, actor, number, spoken = table.patterns.values()
     said = sorted((words for words in table.by_words if words in low), key=len, reverse=True)
     words = re.compile(rf"(?:{'|'.join(map(re.escape, said)) or '(?!)'})(?!(?<=error) \(\d)", re.I)
-    for match in chain(*(one.finditer(text) for one in (_NAME, _SPOKEN, words, _NUMBER))):
+    for match in chain(*(one.finditer(text) for one in (names, spoken, words, number))):
         line = text.rfind("\n", 0, match.start())
         before = text[max(line + 1, match.start() - _BEFORE) : match.start()]
-        caller = _CALLER.search(before)
-        if match.re is _NAME:
+        caller = caller_of.search(before)
+        if match.re is names:
             status = _named(match[0])
-        elif match.re is _SPOKEN:
-            names, spoken = _by_name_in_words(match[1].lower()), match[2].replace("_", " ").lower()
-            status = names.get(max(filter(spoken.startswith, names), key=len, default=""))
-        elif match.re is _NUMBER:
+        elif match.re is spoken:
+            named, said_so = _by_name_in_words(match[1].lower()), match[2].replace("_", " ").lower()
+            status = named.get(max(filter(said_so.startswith, named), key=len, default=""))
+        elif match.re is number:
             library = caller[1].lower() if caller else ""
             key = library if library in table.titles else CUDA, int(match[1])
             status = table.by_number.get(key) if caller and line not in lines else None
         else:
             pieces, status = len(re.split("[ -]", match[0])), table.by_words[match[0].lower()]
             is_reported = caller or pieces >= _DISTINCT or status.library != CUDA
-            is_named = is_reported and _ACTOR.search(f"{before}{match[0]}")
+            is_named = is_reported and actor.search(f"{before}{match[0]}")
             status = status if pieces >= _UNMISTAKABLE or is_named else None
         if status is not None:
             lines.add(line)

@@ -10,6 +10,7 @@ import sys
 from cudaguard import api  # noqa: F401  # hands the features to the core
 from cudaguard.core import explain as texts
 from cudaguard.core.findings import Finding, of_rule, switch_off
+from cudaguard.core.known_errors import of_texts, parts
 from cudaguard.core.lifecycle import activation
 from cudaguard.core.rule_check import toml_text
 from cudaguard.core.table import table
@@ -25,20 +26,8 @@ if TYPE_CHECKING:
 
     from cudaguard.core.rule import Rule
 
-# What is typed alone, and the message that it is a part of.
-_COMPLETE = (
-    (re.compile(r"-?\d{4,10}|1[23]\d|-\d{1,3}"), "exit code {}"),
-    (re.compile(r"\d{1,3}"), "CUDA error {}"),
-    (re.compile(r"(?i)oom"), "CUDA out of memory"),
-    (re.compile(r"(?i)killed"), "signal: Killed"),
-    (re.compile(r"_Z\w{1,400}|(?:cu|nv|nccl)[a-z]{0,40}[A-Z]\w{1,200}"), "undefined symbol: {}"),
-    (re.compile(r"lib[\w.+-]{1,200}\.so[\d.]{0,40}|[\w.-]{1,200}\.dll"), "{} not found"),
-)
+_SLOTS = frozenset({"FILE", "SCRIPT"})
 _ID = re.compile(r"[A-Za-z][A-Za-z-]{0,40}\d[\w-]{0,10}")
-# The outermost frame of a traceback is the program's.
-_PROGRAM = re.compile(
-    r'Traceback \(most recent call last\):\n  File "([^"\n]{1,400}\.py)", line \d+, in <module>'
-)
 _FILE = re.compile(r"[\w./~-]{0,200}\.(?:log|txt|out|err)")  # what can be nothing else
 
 
@@ -64,14 +53,15 @@ def execute(args: Namespace) -> int:
         raise UsageError("no text, and standard input is empty", status=FOUND if text else USAGE)
     elif _FILE.fullmatch(text):
         raise UsageError(f"{text}: there is no such file")
-    whole = (form.format(text) for part, form in _COMPLETE if part.fullmatch(text.strip()))
+    typed = parts()["typed"].items()
+    whole = (form.format(text) for form, (one,) in typed if re.fullmatch(one, text.strip()))
     finding = explain(text) or next(filter(None, map(explain, whole)), None)
     is_id, found = _ID.fullmatch(text.strip()), None
     if finding is None:
         near = [(closest_id(text, ids()), "")] if is_id else texts.closest(text)
         command = f"cudaguard explain {near[0][0]}" if near and near[0][0] else ""
     else:
-        command, programs = finding.command, _PROGRAM.findall(text)
+        command, programs = finding.command, of_texts("program").findall(text)
         if "SCRIPT" in command.split() and programs:  # a traceback in the text names it
             path = programs[-1].removeprefix(os.getcwd() + os.sep)
             command = command.replace("SCRIPT", shlex.quote(path))

@@ -123,8 +123,6 @@ def test_what_was_found_is_named():
         found = cudaguard.explain(f"ImportError: /x/_ext.so: undefined symbol: {name}")
         assert (found.id, "linked without the object file" in found.what) == ("CG871", True)
     assert [len(cudaguard.explain(one).links) for one in ERRORS["CG878"]] == [2, 0, 0, 1]
-    opencv = cudaguard.explain("ImportError: /x/_ext.so: undefined symbol: _ZN2cv3MatC1Ev")
-    assert opencv.remedy.startswith("install OpenCV")
     assert "GLIBCXX_3.4.30" in cudaguard.explain(MESSAGES["CG870"]).what
     member = "x.so: undefined symbol: _ZN3c1015SmallVectorBaseIjE8grow_podEPKvmm"
     assert "find c10::SmallVectorBase<...> of torch" in cudaguard.explain(member).what
@@ -155,9 +153,10 @@ def test_messages_of_compilers_are_told_apart(said):
         assert cudaguard.explain(text).id == said["id"]
 
 
-@pytest.mark.parametrize("text", SAID["quiet"])
+@pytest.mark.parametrize("text", [*SAID["quiet"], *SAID["others"]])
 def test_what_is_not_known_is_not_guessed_at(text):
-    assert cudaguard.explain(text) is None
+    said = str(cudaguard.explain(text) or "")
+    assert not re.search("." if text in SAID["quiet"] else r"(?i)cuda(?!guard)|torch|gpu", said)
 
 
 # --- whole logs: what ended the program counts ------------------------------------------------

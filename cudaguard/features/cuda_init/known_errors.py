@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from cudaguard.core.known_errors import Explainer, known_in
+from cudaguard.core.known_errors import Explainer, known_in, of_texts
 from cudaguard.features.cuda_init import findings
 from cudaguard.model import TYPE_CHECKING
 
@@ -16,37 +16,24 @@ if TYPE_CHECKING:
     from cudaguard.core.findings import Finding
     from cudaguard.core.known_errors import KnownError
 
-# The first two are said of a fork; error 3, under its names, also where CUDA was not initialized.
-_SAID = re.compile(
-    "re-initialize CUDA in forked subprocess|CUDA initialized before forking|"
-    "CUDA error: initialization error|CUDA_ERROR_NOT_INITIALIZED|cudaErrorInitializationError|"
-    "(?:cuInit failed|CUDA driver error): (?:not initialized|initialization error)"
-)
-
 
 def line_of_fork(text: str) -> str:
     """Return the line of an error's text that tells of CUDA after a fork, empty if none does.
 
     The last one: the text of an error of another process has its traceback in it.
     """
-    found = [line.strip() for line in text.splitlines() if _SAID.search(line)]
+    found = [line.strip() for line in text.splitlines() if of_texts("forked").search(line)]
     return found[-1] if found else ""
 
 
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _OTHER = re.compile(r"Process (\d{1,10}) has ([\d.]{1,12} \w{3,5})")
-_OF_TORCH = re.compile(
-    r"Tried to allocate (?P<asked>[\d.]{1,12} \w{3,5})\. [^\n]{1,20} total capacity of "
-    r"(?P<total>[\d.]{1,12} \w{3,5}) [^\n]{1,999}this process has (?P<own>[\d.]{1,12} \w{3,5}) "
-    r"[^\n]{1,40}allocated memory (?P<torch>[\d.]{1,12} \w{3,5}) [^\n]{1,40}"
-    r", and (?P<reserved>[\d.]{1,12} \w{3,5}) is reserved"
-)
 
 
 def memory_full(known: KnownError, hit: re.Match[str]) -> Finding:
     """Return who has most of the memory, by the numbers in torch's message."""
     words = {name: word for name, word in hit.groupdict().items() if word}
-    match = _OF_TORCH.match(hit.string, hit.end() + 2)
+    match = of_texts("memory").match(hit.string, hit.end() + 2)
     if match is not None:
         found = match.groupdict()
         size = {name: _bytes(amount) for name, amount in found.items()}

@@ -127,6 +127,8 @@ def of_symbol(id: str, known: KnownError, match: re.Match[str]) -> Finding | Non
     version = (said.get("version") or "").rstrip(".")
     needer = needer if "." in needer or "/" in needer else ""
     owner = owners.owner_of(name)
+    if said.get("lazy") and owner.library:  # a library that opens its parts by their names
+        version = f"{owner.library}.so"
     if owner.library == "libittnotify" or (_OF_GLIBC.match(name) and "relocating" in match[0]):
         return None  # see CG723, CG759
     wanted, words = _judged(needer, name, version, owner)
