@@ -375,13 +375,16 @@ class Dispatch:
                 self.detection.publish("not_found", missing)
             self.detection.publish("load_failed", error, library)
 
-    def bring_missing(self, spec: ModuleSpec, error: ImportError) -> bool:
-        """Bring the library that an extension was refused for; True if it came."""
-        return self.is_installed and self.native.provide_after(spec, error)
+    def bring_missing(self, spec: ModuleSpec, error: ImportError) -> str:
+        """Bring what an extension was refused for; return the file to be mapped then, or ""."""
+        has_come = self.is_installed and self.native.provide_after(spec, error)
+        return _file_or_copy(spec.origin or "") if has_come else ""
 
-    def fetch_missing(self, library: str, error: OSError) -> bool:
-        """Bring the library that another one was refused for by ctypes; True if it came."""
-        return self.is_installed and self.native.fetch(library, os.path.basename(library), error)
+    def fetch_missing(self, library: str, error: OSError) -> str:
+        """Bring what a library was refused for by ctypes; return the file to be opened then."""
+        name = os.path.basename(library)
+        has_come = self.is_installed and self.native.fetch(library, name, error)
+        return _file_or_copy(library) if has_come else ""
 
     def explained(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
         """Return an error that says why an extension was not loaded, None to let it be."""
@@ -460,3 +463,9 @@ def _cores() -> frozenset[int]:
         return frozenset(os.sched_getaffinity(0))
     except own_errors(AttributeError, OSError):
         return frozenset()
+
+
+def _file_or_copy(file: str) -> str:
+    from cudaguard.system.memory_copies import copy_paths
+
+    return copy_paths.get(file, file)

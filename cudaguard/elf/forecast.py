@@ -16,7 +16,7 @@ from cudaguard.files import os, own_errors, read_start
 from cudaguard.model import TYPE_CHECKING, NamedTuple, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from cudaguard.elf.resident import Resident
 
@@ -201,6 +201,7 @@ class Load:
     Attributes:
         objects: What the loader would use, the extension first; filled by `map_libraries`.
         handles: The program's, and of what is mapped already and is used; filled as well.
+        served: By the names under which libraries are asked for: a handle, or an object.
     """
 
     def __init__(
@@ -210,15 +211,17 @@ class Load:
         resident: Resident,
         opened: ExitStack,
         given: Iterable[str] = (),
+        own: Mapping[str, str] | None = None,
     ) -> None:
         self._resident, self._opened = resident, opened
+        # Names that get other files than by the loader's rules, or are to be looked for by others.
+        self._own = own or {}
         self._budget = file.budget  # for all of it
         self._count = 0
         # The closest to the extension first.
         self.objects: list[LoadedObject] = []
         self.handles = [resident.program]
-        # By the names under which libraries are asked for: a handle, or an object.
-        self._served: dict[str, int | LoadedObject | None] = {}
+        self.served: dict[str, int | LoadedObject | None] = {}
         self._given: dict[str, LoadedObject] = {}
         self._symbols: dict[int, SharedObject] = {}  # of what is mapped
         self._lacks: dict[tuple[int | LoadedObject, bytes], bool] = {}  # a version
@@ -298,9 +301,9 @@ class Load:
         self.objects.append(self._root)
         for one in self.objects:  # which grows: breadth first
             for name in one.file.needed:
-                if name in self._served:
+                if name in self.served:
                     continue
-                served = self._served[name] = self._serve(name, one)
+                served = self.served[name] = self._serve(name, one)
                 if served is None:
                     lacking.append(Lack(name, one.path))
                 elif isinstance(served, int):
@@ -313,7 +316,8 @@ class Load:
 
     def _serve(self, name: str, one: LoadedObject) -> int | LoadedObject | None:
         """Return what the loader would take for a library that an object needs."""
-        for text in one.place.expanded(name):
+        own = self._own.get(name, "")
+        for text in [own] if own else one.place.expanded(name):
             handle = self._resident.handle(text)
             if handle:
                 return handle
@@ -322,7 +326,7 @@ class Load:
         for other in self.objects:
             if name in other.names:
                 return other
-        path = self._search.find(name, one.place)
+        path = own or self._search.find(name, one.place)
         if not path:
             return None
         handle = self._resident.handle(path)  # the same file, under another name
@@ -337,7 +341,7 @@ class Load:
     def _missing_versions(self, one: LoadedObject) -> list[Lack]:
         found = []
         for need in one.symbols.requirements():
-            server = self._served.get(need.library.decode("utf-8", "replace"))
+            server = self.served.get(need.library.decode("utf-8", "replace"))
             if need.is_weak or server is None:
                 continue  # None: it is missing, or has come in by another name
             key = server, need.version
@@ -362,7 +366,7 @@ class Load:
                 continue
             owners: set[object] = set()
             missing: list[Lack] = []
-            hidden: list[tuple[str, SharedObject]] | None = None
+            hidden: list[tuple[str, LoadedObject, str]] | None = None
             for symbol in one.symbols.wanted():
                 self._budget.spend(STEP)
                 # dlsym() would allocate it: who wants it in the static TLS block is refused then.
@@ -374,8 +378,8 @@ class Load:
                     continue
                 owner = self._owner(symbol, scope)
                 if owner is None:
-                    hidden = [*self._hidden(one)] if hidden is None else hidden
-                    older = next((file for file, own in hidden if own.defines(symbol)), "")
+                    hidden = [*self.hidden(one)] if hidden is None else hidden
+                    older = next((f for _, own, f in hidden if own.symbols.defines(symbol)), "")
                     missing.append(Lack(symbol.name.decode("utf-8", "replace"), one.path, older))
                 else:
                     settled[symbol] = frozenset([identities[owner]])
@@ -385,18 +389,19 @@ class Load:
             found += missing
         return found
 
-    def _hidden(self, one: LoadedObject) -> Iterator[tuple[str, SharedObject]]:
+    def hidden(self, one: LoadedObject) -> Iterator[tuple[str, LoadedObject, str]]:
         """Yield the libraries that an object would find, and does not: others came by their names.
 
-        Each as the file that is there, and the symbols of the one that would be.
+        Each with its name, and the file that is there instead.
         """
         for name in one.file.needed:
-            served = self._served.get(name)
+            served = None if name in self._own else self.served.get(name)
             path = self._search.find(name, one.place) if isinstance(served, int) else ""
             if path and isinstance(served, int):
                 there = self._resident.path(served)
-                if not os.path.samefile(path, there):
-                    yield there, self.open(path, one.place, is_new=False).symbols
+                is_copy = there.startswith("/proc/self/")  # in memory; it may be of this file
+                if not (is_copy or os.path.samefile(path, there)):
+                    yield name, self.open(path, one.place, is_new=False), there
 
     def _symbols_of(self, server: int | LoadedObject) -> SharedObject:
         if not isinstance(server, int):

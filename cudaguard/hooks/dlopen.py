@@ -147,8 +147,11 @@ class LibraryLoads:
                 # By a bare name programs try what may be there.
                 what, fetch = "looking for the library that another one lacks", host.fetch_missing
                 is_path = loaded and os.sep in path
-                if not (is_path and ask(host, what, fetch, path, error, prints=True)):
+                file = ask(host, what, fetch, path, error, prints=True) if is_path else ""
+                if not file:
                     raise
+                if file != path and not instead:
+                    target, instead = file, (file, lambda _: None)
                 original(library, target, mode, handle, *how)
         except ExtensionError as refused:
             # Who loads a library by ctypes is prepared for no other error.

@@ -113,8 +113,12 @@ class _Mapping:
 
     @barrier("looking for the library that an extension lacks", default=False)
     def may_try_again(self, error: ImportError) -> bool:
-        """Return True if what was missing has come meanwhile."""
-        return not self._is_pythons and self.host.bring_missing(self.spec, error)
+        """Return True if what was missing has come meanwhile, or a copy that has it."""
+        self.let_go()
+        file = "" if self._is_pythons else self.host.bring_missing(self.spec, error)
+        if file and file != self.spec.origin:
+            self.copy = file, lambda _: None
+        return bool(file)
 
     @barrier("looking at a load that has failed")
     def failed(self, error: BaseException) -> ImportError | None:
@@ -179,7 +183,9 @@ class ExtensionLoads:
             except ImportError as error:
                 if mapping is None or not mapping.may_try_again(error):
                     raise
-                module = mapping.come() or original(loader, spec)
+                module = mapping.come() or mapping.map_copy(original, loader)
+                if module is None:
+                    module = original(loader, spec)
         except BaseException as error:
             better = None if mapping is None else mapping.failed(error)
             if better is not None:

@@ -88,6 +88,7 @@ def load_installed(request: Request, missing: str) -> Iterator[Outcome]:
     # it may try again and again.
     if not (request.permit.acts and ends_program()):
         return
+    from cudaguard.system.memory_copies import keep_apart
     from cudaguard.system.newer_copies import newer_than_found
     from cudaguard.system.preload import missing_with_needs, open_all
 
@@ -96,6 +97,9 @@ def load_installed(request: Request, missing: str) -> Iterator[Outcome]:
     why = "which does not find it" if missing else "which finds an older copy first"
     for file in open_all(files)[0]:
         yield Done(file, f"loaded for {request.name}, {why}")
+    how = "" if missing or files else keep_apart(path, is_refused=True)
+    if how:
+        yield Done(request.name, f"{how}, which lacks what it needs")
 
 
 def preload_static_tls(request: Request) -> Iterator[Outcome]:

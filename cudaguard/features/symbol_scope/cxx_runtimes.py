@@ -229,7 +229,7 @@ def _why_not(library: str, file: ElfFile) -> str:
     """
     from cudaguard.elf.search_path import Place, SearchPath
     from cudaguard.elf.symbols import SharedObject
-    from cudaguard.system.memory_copies import open_by_name, why_no_copy
+    from cudaguard.system.memory_copies import open_together, why_no_copy
     from cudaguard.system.preload import is_mapped
 
     itself, place, search = SharedObject(file), Place(library, file, None), SearchPath()
@@ -244,7 +244,7 @@ def _why_not(library: str, file: ElfFile) -> str:
         if taken:
             return f"{name}, which it needs, uses its {taken}"
     if files:
-        open_by_name(file, files)
+        open_together(file, files, map(os.path.dirname, files.values()))
     opens = any(symbol.name == b"dlopen" for symbol in itself.wanted())
     for folder in (place.runpath or place.rpath) if opens else ():
         for name in names_in(folder):
