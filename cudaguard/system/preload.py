@@ -71,6 +71,17 @@ def missing_with_needs(missing: str, asking: str) -> tuple[str, ...]:
     return _with_needs(found, [asking, *found.values()]) if found else ()
 
 
+def unfound(name: str) -> tuple[str, ...]:
+    """Return what the loader would not find by its bare name, ``libcublas.so.12``, and its needs.
+
+    Nothing for one that is mapped, or not installed.
+    """
+    from cudaguard.elf.search_path import SearchPath
+
+    found = {} if is_mapped(name) or SearchPath().find(name) else _installed_copy(name)
+    return _with_needs(found, list(found.values()))
+
+
 def _installed_copy(name: str) -> dict[str, str]:
     """Return name -> file of a library that is installed where the loader does not look.
 

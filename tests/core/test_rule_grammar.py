@@ -43,7 +43,7 @@ REPORT = {"grade": "report"}
         {"actions": ({"set_env": "A", "value": ""}, {"set_env": "A", "value": "b=c d"}),
          "grade": "opt-in"},
         {"actions": ({"clone_outputs": True, "target": "a.b"},), "grade": "opt-in"},
-        {"actions": ({"preload": "nvidia/x/lib/lib*.so.1"},)},
+        {"actions": ({"preload": "libcublas.so.12"}, {"preload": "nvidia/x/lib/lib*.so.1"})},
         *({"grade": grade} for grade in GRADES),
         {"when": {"python": ">=3.9,<3.14", "platform": "linux", "machine": ["x86_64", "aarch64"]}},
         {"when": {"env": {"A": True, "B": False, "C": "text", "D": ""}, "dists": {"x": ">1"}}},
@@ -130,7 +130,7 @@ def test_rule_that_fits_is_given_back_as_it_is(fields):
            "value: expected a text without a zero byte, got ") for value in ("x\0y", 1, True)),
         *(({"actions": ({verb: path},)}, "actions", "expected a path below a folder of sys.path, ")
           for verb in ("preload",)
-          for path in ("/lib/libc.so.6", "../lib/x.so", "a/../../x.so", "", None)),
+          for path in ("/lib/libc.so.6", "../lib/x.so", "a/../../x.so", "lib*.so", "", None)),
         *(({"actions": ({"clone_outputs": value, "target": "a.b"},), **OPT_IN}, "actions",
            "clone_outputs: expected true, got ") for value in (1, "true", False, None, 1.0)),
         ({"actions": ({"replace_module": "x"},)}, "actions", "no key is a verb; expected one of"),

@@ -152,18 +152,27 @@ def _at_import(rule: Rule) -> list[Mapping[str, Any]]:
 
 
 def names_file(action: Mapping[str, Any]) -> bool:
-    """Return True if it names the library to be opened, and not what that needs."""
-    return "preload" in action and not action.get("dependencies")
+    """Return True if it names the library to be opened, and False for what is looked for."""
+    return "/" in action.get("preload", "") and not action.get("dependencies")
 
 
 def _wanted(action: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the files that an action would have opened."""
-    from cudaguard.system.preload import has_driver, installed_files, not_mapped, unmet_needs
+    from cudaguard.system.preload import (
+        has_driver,
+        installed_files,
+        not_mapped,
+        unfound,
+        unmet_needs,
+    )
 
     if names_file(action):
         return not_mapped(installed_files(action["preload"]))
     # Without a driver a plug-in that cannot be loaded is the lesser evil: some crash when they are.
-    return unmet_needs(action["preload"]) if has_driver() else ()
+    if not has_driver():
+        return ()
+    library = action["preload"]
+    return unmet_needs(library) if action.get("dependencies") else unfound(library)
 
 
 # --- a module that has the libraries which an extension names -------------------------------------

@@ -251,7 +251,7 @@ VERBS = (
     Verb("provide_libraries", "file pattern", "libtorch*.so*",
       "Import the watched module before any extension that needs such a library.",
       {"needing": "repair:import_provider"}),
-    Verb("preload", "library path", "nvidia/nccl/lib/libnccl.so.2",
+    Verb("preload", "library", "nvidia/nccl/lib/libnccl.so.2",
       "Load an installed library, or what it needs, before the watched module is imported or at "
       "a call.",
       {"before": "repair:preload", "late": "repair:check_already_loaded",

@@ -604,3 +604,55 @@ def test_folder_of_the_interpreter_prompt(scene):
     shutil.copytree(scene.folder / "site", scene.folder, dirs_exist_ok=True)
     scene.path = []
     assert scene.lines(install(), "import taker", ASK) == [GREEN]
+
+
+# --- by soname -------------------------------------------------------------------------------
+
+BY_NAME = (
+    {"preload": "libmath.so.12"},
+    {"preload": "libdeep.so.9"},
+    {"preload": "libnobodyhas.so.1"},
+)
+OPENS = """
+#include <dlfcn.h>
+#include <stdio.h>
+int work(void) {
+    const char *names[] = {"libmath.so.12", "libdeep.so.9"}, *functions[] = {"math", "deep"};
+    int sum = 0;
+    for (int i = 0; i < 2; i++) {
+        void *library = dlopen(names[i], RTLD_NOW);
+        if (!library) { puts(dlerror()); fflush(stdout); return -1; }
+        sum += ((int (*)(void)) dlsym(library, functions[i]))();
+    }
+    return sum;
+}
+"""
+
+
+@pytest.fixture
+def opener(runner):
+    """The plug-in needs nothing, and opens both libraries by their names when it is used."""
+    runner.put("runner/capi/libplugin.so", OPENS)
+    return runner
+
+
+def test_without_the_rule_what_is_opened_by_name_is_not_found(opener):
+    refused, answer = opener.lines(needing(), START)  # which opens what the plug-in needs: nothing
+    assert refused.startswith("libmath.so.12: cannot open shared object file")
+    assert answer == "runs on -1"
+
+
+@pytest.mark.parametrize("mode", ["fix", "strict"])
+def test_what_is_opened_by_name_is_found_in_the_wheels(opener, mode):
+    code = needing(*BY_NAME, mode=mode)
+    assert opener.lines(code, "import runner", MAPPED) == [" ".join(NEEDED)]
+    assert opener.lines(code, START) == [RUNS]
+    assert sorted(opener.opened(code, "import runner")) == NEEDED
+
+
+def test_name_that_the_loader_finds_is_left_to_it(opener):
+    opener.put("libdeep.so.9", "int deep(void) { return 7; }", at="own")
+    opener.libraries = ["own"]
+    code = needing(*BY_NAME)
+    assert f"site/{DEEP}" not in opener.opened(code, "import runner")
+    assert opener.lines(code, START) == ["runs on 8"]
