@@ -316,9 +316,9 @@ def _patch_extensions() -> None:
         except BaseException as error:
             hide_frame(error)
             raise
-        if is_asleep and kernel.loads is not None and not kernel.loads.came_alone(spec):
-            name = getattr(spec, "name", "")
-            kernel.loads.look_after(f"mapped by {name}", lambda core: core.extensions.ended(spec))
+        loads = kernel.loads if is_asleep else None
+        if loads is not None and (loads.loader.alone is not spec or not loads.TINY * loads.HALF):
+            loads.look_after("mapped by", spec, lambda core: core.extensions.ended(spec))
         return module
 
     stand_in.put(create_module)

@@ -38,7 +38,7 @@ _LOCKS = ([0, 0, 1, 0, 0], [0, 1, 0, 0, 0])  # end of a re-entrant one that is o
 _UNKNOWN = "a dynamic loader that is not known"
 _PAST_US = "mapped past Python's importer"
 _UNREADABLE = "a list of libraries that cannot be read"
-_TINY, _HALF = sys.float_info.min, 0.5  # half of it has no place but among subnormal numbers
+TINY, HALF = sys.float_info.min, 0.5  # half of it has no place but among subnormal numbers
 _copies: "dict[str, list[str]]" = {}  # see `copies_in_packages`
 _known: "dict[tuple[int, ...], tuple[str, tuple[str, ...] | None]]" = {}  # files, see `judged`
 
@@ -105,12 +105,7 @@ def why_extension(spec: "ModuleSpec", name: str, file: str) -> str:
 
 def is_flushing() -> bool:
     """Return True if this thread flushes subnormal numbers to zero; asked before and after."""
-    return not _TINY * _HALF
-
-
-def came_alone(spec: "ModuleSpec") -> bool:
-    """Return True if nothing that matters can have come with an extension."""
-    return loader.alone is spec and is_flushing() is loader.flushes
+    return not TINY * HALF
 
 
 def judged(path: str) -> "tuple[str, tuple[str, ...] | None]":
@@ -395,9 +390,10 @@ def has_news() -> bool:
     return bool(why_mapped("mapped")) or (not loader.place and base.has_ctypes())
 
 
-def look_after(how: str, tell: "Callable[[Any], None]") -> None:
+def look_after(how: str, what: object, tell: "Callable[[Any], None]") -> None:
     """Look at what a load has brought that was let pass, and have the guard told if need be."""
     try:
+        how = f"{how} {getattr(what, 'name', what)}"
         why = why_mapped(how) if base.may_wake() else "a load within another one"
         why = why or (
             "" if is_flushing() is loader.flushes else f"arithmetic changed by what is {how}"
@@ -538,27 +534,27 @@ def _patch_ctypes(cdll: "Any", default_mode: int) -> None:
             is_installed = base is not None and stand_in.is_installed and name is not None is handle
             is_asleep = is_installed and base.may_wake()
             core = base.core_for(_why_library, name, mode) if is_installed else None
+            load = core and core.ctypes.load
         except contained():
-            is_asleep, core = False, None
+            is_asleep, load = False, None
         args = name, mode, handle, use_errno, use_last_error, winmode
         try:
-            if core is None:
+            if load is None:
                 try:
                     original(self, *args)
                 except OSError as error:
-                    if is_asleep:
-                        core = base.core_for(_why_refused, original, error, name)
-                    if core is None:
+                    core = base.core_for(_why_refused, original, error, name) if is_asleep else None
+                    load = core and core.ctypes.load
+                    if load is None:
                         raise
-            if core is not None:
-                core.ctypes.load(original, self, *args)
+            if load is not None:
+                load(original, self, *args)
                 return
         except BaseException as error:
             hide_frame(error)
             raise
         if is_asleep:
-            how = f"loaded by ctypes as {name}"
-            look_after(how, lambda core: core.ctypes.ended(name, mode))
+            look_after("loaded by ctypes as", name, lambda core: core.ctypes.ended(name, mode))
 
     stand_in.put(__init__)
 
@@ -570,8 +566,7 @@ def _why_refused(original: "Any", error: OSError, name: str) -> str:
         step = step.tb_next
     file = getattr(getattr(original, "__code__", None), "co_filename", "")
     is_own = step.tb_frame.f_code.co_filename == file and error.args  # and of no signal handler
-    is_meant = is_own and not is_absent(error, name)
-    return f"{name}, which was refused to ctypes" if is_meant else ""
+    return f"{name}, which was refused to ctypes" if is_own and not is_absent(error, name) else ""
 
 
 def _why_library(name: "Any", mode: "Any") -> str:
