@@ -141,8 +141,11 @@ def text_in(*path: str) -> str:
 
 
 def words_in(*path: str) -> list[str]:
-    """Return the words of a text, without lines that begin with ``#``."""
-    lines = text_in(*path).splitlines()
+    """Return the words of a file of our own, without lines that begin with ``#``; or none."""
+    try:
+        lines = packaged_text(os.path.join(*path)).splitlines()
+    except own_errors(OSError):
+        return []
     return [word for line in lines if line[:1] != "#" for word in line.split()]
 
 

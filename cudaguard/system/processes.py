@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from cudaguard.files import names_in, own_errors, text_in
+from cudaguard.files import names_in, own_errors, packaged_text, text_in
 from cudaguard.model import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -86,8 +86,8 @@ def handles(pid: int, number: int) -> bool:
 
 
 # Exit statuses of Windows with which crashed processes end -> what they mean.
-_CRASHES = text_in(os.path.dirname(__file__), "windows_crashes.txt").splitlines()[1:]
-CRASHES_OF_WINDOWS = {int(line[:10], 16): line[11:] for line in _CRASHES}
+_CRASHES = packaged_text(os.path.join(os.path.dirname(__file__), "windows_crashes.txt"))
+CRASHES_OF_WINDOWS = {int(one[:10], 16): one[11:] for one in _CRASHES.splitlines()[1:]}
 
 
 def shell_status(status: int) -> int:

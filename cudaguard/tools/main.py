@@ -12,7 +12,7 @@ import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 
 from cudaguard.errors import ConfigError, RuleError
-from cudaguard.files import text_in
+from cudaguard.files import packaged_text
 from cudaguard.files.text import close_match
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.tools import common
@@ -88,7 +88,7 @@ def configure(name: str, parser: ArgumentParser) -> None:
 
 def examples_of(command: str) -> str:
     """Return what the help of a command ends with."""
-    text = text_in(os.path.dirname(__file__), "examples.txt")
+    text = packaged_text(os.path.join(os.path.dirname(__file__), "examples.txt"))
     return text.partition(f"\n[{command}]\n")[2].partition("\n\n[")[0]
 
 
