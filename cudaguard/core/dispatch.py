@@ -235,13 +235,13 @@ class Dispatch:
         closes = self.detection.publish("around_import", spec) if self.is_looking else []
         if name in self.imported:
             self.detection.publish("first_import", name, None)
-        cores = _cores()
+        cores = _cores() if name in self.kernel.watched else frozenset()
 
         def close(error: BaseException | None) -> None:
             for end in reversed(closes):
                 end(error)
             is_watched = name in self.kernel.watched  # else a part of a watched package
-            if is_watched and _cores() < cores:
+            if cores and _cores() < cores:
                 self.detection.publish("thread_changed", name, "pins")
             if is_watched and error is None:
                 self.imported.add(name)
@@ -404,7 +404,7 @@ class Dispatch:
             error_passes(self.reporter, error, is_printed=is_printed)
 
     def error_leaves(self, error: BaseException | None) -> None:
-        """Have the detectors look at such an error."""
+        """Show the detectors an error that leaves a guarded block or ends the program."""
         self.detection.error_passes(error)
         if error is not None and issubclass(type(error), Exception):
             self.detection.error_passes(error, "error_leaves")

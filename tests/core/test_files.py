@@ -186,7 +186,7 @@ def test_text_is_written_whole(tmp_path):
         write_text(tmp_path / "report", "third", os.O_CREAT | os.O_EXCL)
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid(), reason="takes root")
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid(), reason="only root may do this")
 def test_disk_that_gives_our_files_to_another_user(tmp_path, child):
     """As a network disk does with those of root: here, by making the first as another user."""
     child.python("""

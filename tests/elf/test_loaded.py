@@ -32,7 +32,7 @@ from cudaguard.elf.process import (  # noqa: E402
 from cudaguard.elf.symbols import SharedObject, Wanted  # noqa: E402
 
 PAGE = mmap.PAGESIZE
-needs_readelf = pytest.mark.skipif(shutil.which("readelf") is None, reason="no binutils")
+needs_readelf = pytest.mark.skipif(shutil.which("readelf") is None, reason="there are no binutils")
 
 
 @pytest.fixture(scope="module")

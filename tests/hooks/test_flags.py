@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.skipif(not hasattr(sys, "setdlopenflags"), reason="no symbol scopes")
+pytestmark = pytest.mark.skipif(not hasattr(sys, "setdlopenflags"), reason="it needs dlopen flags")
 
 SOURCE = """
 #include <Python.h>

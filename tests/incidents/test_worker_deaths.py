@@ -21,7 +21,7 @@ from .test_forking_servers import BROKER, PATIENCE, ask
 
 pytestmark = [
     pytest.mark.incidents,
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="supervised on Linux"),
+    pytest.mark.skipif(sys.platform != "linux", reason="programs are watched on Linux"),
 ]
 
 DATALOADER = """\

@@ -22,7 +22,7 @@ from ..hooks.conftest import compiler as compiler
 from ..hooks.conftest import native as native
 from ..hooks.conftest import pair as pair
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the loader of Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux' loader is looked at")
 
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 TAKER = "int which_copy(void) { return 1; }\n"

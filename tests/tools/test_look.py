@@ -170,7 +170,7 @@ def dying(child):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="supervised on Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="programs are watched on Linux")
 @pytest.mark.parametrize("columns", NARROW)
 @pytest.mark.parametrize("command", ["run", "trace", "bisect"])
 def test_program_that_dies(dying, screen, columns, command):

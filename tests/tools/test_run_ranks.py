@@ -10,7 +10,7 @@ import pytest
 from ..documents import valid
 
 RUN = (sys.executable, "-m", "cudaguard", "run")
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="supervised on Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="programs are watched on Linux")
 
 # Starts ranks as launchers do: the first that fails ends the others, and the launcher.
 LAUNCHER = """

@@ -18,7 +18,7 @@ from ..terminals import Terminal
 
 RUN = (sys.executable, "-m", "cudaguard", "run")
 PLAIN = (sys.executable,)
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="supervised on Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="programs are watched on Linux")
 
 # Counts what it gets; ends upon SIGTERM, or by itself.
 COUNT = """

@@ -16,7 +16,7 @@ from ..conftest import clean_environment
 from ..deaths import FAULT, LINUX_TELLS, SAID
 
 RUN = (sys.executable, "-m", "cudaguard", "run")
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="supervised on Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="programs are watched on Linux")
 KERNEL_TELLS = pytest.mark.skipif(not LINUX_TELLS, reason="a parent alone knows")
 
 PROGRAM = """

@@ -12,7 +12,7 @@ import pytest
 from ..documents import valid
 from ..hooks.conftest import compiler as compiler
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="supervised on Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="programs are watched on Linux")
 TRACE = (sys.executable, "-m", "cudaguard", "trace")
 CRASHING = "#include <stdlib.h>\n__attribute__((constructor)) static void die(void) { abort(); }\n"
 LOADER = '#include <dlfcn.h>\nvoid *load(void) {{ return dlopen("{}", RTLD_NOW); }}\n'

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 CUDAGUARD = (sys.executable, "-m", "cudaguard")
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="supervised on Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="programs are watched on Linux")
 
 WRITTEN = {
     "journal": lambda path: (sys.executable, "-c", "import cudaguard; cudaguard.install()"),

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux' loader is looked at")
 SEARCH = """
 import ctypes
 def load_nvidia_dynamic_lib(path):

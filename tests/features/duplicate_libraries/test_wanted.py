@@ -12,7 +12,7 @@ import pytest
 
 from cudaguard.features.duplicate_libraries.judgement import cudnn_of
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux' loader is looked at")
 
 CUDNN = "libcudnn.so.9"
 JAX_WANTS = ('nvidia-cudnn-cu12<10.0,>=9.8; extra == "with-cuda"',)
