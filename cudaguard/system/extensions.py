@@ -8,11 +8,12 @@ from cudaguard.elf.forecast import ExtensionCheck, forecast
 from cudaguard.elf.library_facts import readable
 from cudaguard.elf.process import serving_file
 from cudaguard.elf.reader import ElfFile, read_elf
+from cudaguard.elf.search_path import SearchPath, read_place
 from cudaguard.files import os, own_errors, read_start
 from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system import name_owners
-from cudaguard.system.facts import Facts, Packages
-from cudaguard.system.newer_copies import brings_newer
+from cudaguard.system.facts import Facts, Packages, required_name, requires_of
+from cudaguard.system.newer_copies import brings_newer, wheels_with
 from cudaguard.system.runtimes import stem_of
 from cudaguard.system.torch_build import PYTHON_VERSION, extensions_of, home_of, look_around
 
@@ -289,13 +290,23 @@ def _older_library(case: _Case) -> tuple[str, str]:
     # NVIDIA's libraries keep old functions. Of two Qt, the newer may lack one.
     which = f"{package}'s" if is_named and not stem_of(name) else "an older"
     place = f": {library}" if os.path.isabs(library) else ""
-    message = f"{case.needer} needs {case.functions}, but gets {which} {name} without it{place}"
+    lacks = f"{'them' if case.about[1:] else 'it'}{place}"
+    message = f"{case.needer} needs {case.functions}, but gets {which} {name} without {lacks}"
+    own = packages.of(case.about[0].needed_by) or "this package"
     if is_named:
-        own = packages.of(case.about[0].needed_by) or "this package"
         one = f"install both for one {name}"
         if brings_newer(case.about[0], case.found.path):
             return message, f"import {own} before {package}; or {one}"
         return message, f"{one}, or use each in its own process"  # no order helps
+    wheels = wheels_with(library)
+    if len(wheels) > 1:
+        both = " and ".join(map(" ".join, wheels))
+        message += f", which {both} both contain: the one installed last counts"
+    asked = {required_name(text): text.partition(";")[0].strip() for text in requires_of(own)}
+    wheel = next((asked[name] for name, _ in wheels if name in asked), "")
+    if wheel and (len(wheels) > 1 or wheels[0][1] not in wheel):
+        again = f"pip install --force-reinstall --no-deps {wheel}"
+        return message, f"install the one that {own} requires: {again}"
     remedy = (
         "unset LD_LIBRARY_PATH if it leads to another CUDA; or import this package before the one "
         "with the older copy; or install both for one version"
@@ -520,7 +531,8 @@ def _with_library(lack: Lack, found: Forecast) -> Lack:
     is_own = lack.needed_by == found.path
     needed = found.needed if is_own else read_elf(lack.needed_by).needed
     name = next((name for name in needed if name.startswith(f"{stem}.so")), "")
-    return lack._replace(library=serving_file(name) or name) if name else lack
+    file = name and (serving_file(name) or SearchPath().find(name, read_place(lack.needed_by)))
+    return lack._replace(library=file or name)
 
 
 def torch_folder(path: str) -> str:

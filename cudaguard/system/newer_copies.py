@@ -132,14 +132,7 @@ def _with_its_set(file: str) -> tuple[str, ...]:
 
 def _clients_of(file: str, name: str) -> Iterator[tuple[str, frozenset[str]]]:
     """Yield who needs a library, of the distributions that require the one that has a file."""
-    site, inside = file.rsplit(f"{os.sep}nvidia{os.sep}", 1)
-    own = f"\nnvidia/{inside},".encode()
-    wanted = tuple(
-        b"requires-dist: " + info.partition("-")[0].replace("_", "-").lower().encode()
-        for folder, info in metadata_folders()
-        if folder == site and info.startswith("nvidia")
-        if own in b"\n" + bytes_in(f"{folder}/{info}/RECORD")
-    )
+    wanted = [f"requires-dist: {name}".encode() for name, _ in wheels_with(file)]
     for folder, info in metadata_folders() if wanted else ():
         said = bytes_in(f"{folder}/{info}/METADATA").lower().replace(b"_", b"-")
         if any(dist in said for dist in wanted):
@@ -149,6 +142,18 @@ def _clients_of(file: str, name: str) -> Iterator[tuple[str, frozenset[str]]]:
             for path in (f"{folder}/{line}" for line in paths if ".so" in line[-24:]):
                 if name in read_elf(path).needed:
                     yield path, frozenset(filter(str.isidentifier, modules))
+
+
+def wheels_with(file: str) -> list[tuple[str, str]]:
+    """Return name and version of NVIDIA's wheels that list a file as theirs."""
+    site, _, inside = file.rpartition(f"{os.sep}nvidia{os.sep}")
+    own = f"\nnvidia/{inside},".encode()
+    return sorted(
+        (info.partition("-")[0].replace("_", "-").lower(), info[:-10].partition("-")[2])
+        for folder, info in metadata_folders()
+        if folder == site and info.startswith("nvidia")
+        if own in b"\n" + bytes_in(f"{folder}/{info}/RECORD")
+    )
 
 
 def _copies_of(name: str, needed_by: str) -> list[str]:

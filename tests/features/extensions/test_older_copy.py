@@ -31,7 +31,8 @@ def site(child, tmp_path):
     source, older = f"int {SYMBOL}(void) {{ return 1; }}", "int old_one(void) { return 2; }"
     good = own("libnvJitLink.so.12", f"{source} {older}", link, with_version)
     source = f"int {SYMBOL}(void); int go(void) {{ return {SYMBOL}(); }}"
-    flags = "-Wl,-soname,libcusparse.so.12", "-Wl,--enable-new-dtags,-rpath,$ORIGIN", "-Wl,-z,now"
+    path = "-Wl,--enable-new-dtags,-rpath,$ORIGIN:$ORIGIN/../../nvidia/nvjitlink/lib"
+    flags = "-Wl,-soname,libcusparse.so.12", path, "-Wl,-z,now"
     own("libcusparse.so.12", source, good, *flags)
     old = Builder(tmp_path / "old")("libnvJitLink.so.12", older, link, with_version)
     child.write("sparsepkg/__init__.py", PACKAGE)
@@ -63,6 +64,30 @@ def test_which_file_came_first_is_told(site, guard):
     assert str(site.old) in done.stderr.partition("Warning: [CG841]")[2]
     assert "libnvJitLink.so.12" in done.stderr
     assert done.stderr.count("Warning: [CG841]") == 1
+
+
+WHEELS = {"nvidia-nvjitlink-cu12": "12.1.105", "nvidia-nvjitlink-cu13": "13.0.39"}
+
+
+@pytest.mark.parametrize(("count", "requires"), [(1, "cu12==12.4.127"), (2, "cu13==13.0.39")])
+def test_wheel_to_install_is_named(site, count, requires):
+    """As NCCL's wheels for CUDA 12 and 13 have one file, which is that of the last installed."""
+    inside = "nvidia/nvjitlink/lib/libnvJitLink.so.12"
+    (site.folder / inside).parent.mkdir(parents=True)
+    site.old.rename(site.folder / inside)
+    for name, version in [*WHEELS.items()][:count]:
+        site.distribution(name, version)
+        site.write(f"{name.replace('-', '_')}-{version}.dist-info/RECORD", f"{inside},sha256=x,1\n")
+    site.distribution("sparsepkg")
+    asks = f"Requires-Dist: nvidia-nvjitlink-{requires} ; sys_platform == 'linux'\n"
+    site.write("sparsepkg-1.0.dist-info/METADATA", f"Name: sparsepkg\nVersion: 1.0\n{asks}")
+    (site.folder / "sparsepkg/lib/libnvJitLink.so.12").unlink()
+    done = run(site, GUARDS["install"].format(first=""))
+    said = done.stderr.partition("Warning: [CG841]")[2]
+    install = f"--force-reinstall --no-deps nvidia-nvjitlink-{requires}\n"
+    assert f"fix: install the one that sparsepkg requires: pip install {install}" in said
+    both = "nvidia-nvjitlink-cu12 12.1.105 and nvidia-nvjitlink-cu13 13.0.39 both contain"
+    assert (both in " ".join(said.split())) is (count == 2)
 
 
 def test_healthy_package_is_not_spoken_of(site):
