@@ -84,7 +84,7 @@ def in_short(name: str) -> str:
 # Source: ``elf(5)`` (notes; ``NT_GNU_BUILD_ID``), the "Recording installed projects" specification
 # (``RECORD``).
 
-_SITE = re.compile(r"(.*/(?:site|dist)-packages)/(.*)", re.DOTALL)
+_SITE = re.compile(r"(.*/(?:site|dist)-packages|.*(?=/nvidia/))/(.*)", re.DOTALL)
 _PT_NOTE, _NT_GNU_BUILD_ID = 4, 3
 _LONGEST_NOTES = 1 << 12  # bytes of a segment of notes
 
@@ -121,24 +121,25 @@ def _build(file: ElfFile) -> str:
     return ""
 
 
-def distributions_of(paths: Iterable[str]) -> dict[str, str]:
-    """Return for files that an installer has recorded the distribution: ``torch 2.13.0``."""
+def distributions_of(paths: Iterable[str]) -> dict[str, list[str]]:
+    """Return for files that an installer has recorded the distributions: ``torch 2.13.0``."""
     wanted: dict[str, dict[str, str]] = {}
     for path in paths:
         match = _SITE.fullmatch(path)
         if match is not None:
             wanted.setdefault(match[1], {})[match[2]] = path
-    found: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
     for folder, files in wanted.items():
-        for name in names_in(folder):
-            dist, is_metadata, _ = name.partition(".dist-info")
+        for info in names_in(folder):
+            dist, is_metadata, _ = info.partition(".dist-info")
             try:
-                record = read_bytes(f"{folder}/{name}/RECORD", LARGEST) if is_metadata else b""
+                record = read_bytes(f"{folder}/{info}/RECORD", LARGEST) if is_metadata else b""
             except own_errors(OSError):
                 continue
             text = "\n" + record.decode("utf-8", "replace")
             for inside in [inside for inside in files if f"\n{inside}," in text]:
-                found[files.pop(inside)] = dist.replace("-", " ", 1)
+                name, _, version = dist.partition("-")
+                found.setdefault(files[inside], []).append(f"{name.replace('_', '-')} {version}")
     return found
 
 

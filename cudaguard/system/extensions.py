@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from cudaguard.elf.forecast import ExtensionCheck, forecast
-from cudaguard.elf.library_facts import readable
+from cudaguard.elf.library_facts import distributions_of, readable
 from cudaguard.elf.process import serving_file
 from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import SearchPath, read_place
@@ -13,7 +13,7 @@ from cudaguard.files import os, own_errors, read_start
 from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system import name_owners
 from cudaguard.system.facts import Facts, Packages, required_name, requires_of
-from cudaguard.system.newer_copies import brings_newer, wheels_with
+from cudaguard.system.newer_copies import brings_newer
 from cudaguard.system.runtimes import stem_of
 from cudaguard.system.torch_build import PYTHON_VERSION, extensions_of, home_of, look_around
 
@@ -144,9 +144,10 @@ _OF_DRIVER = ("libcuda.so", "libnvidia-ml.so")
 # What else than CUDA a torch may be built for, by one of its libraries.
 _ACCELERATORS = {"libc10_hip.so": "ROCm", "libc10_xpu.so": "XPU"}
 _TORCH_CUDA = "install a CUDA build of torch (https://pytorch.org/get-started/locally)"
+_ITS_NAME = "PACKAGE (for a JIT build: delete its build folder)"
 _REBUILD = (
     "rebuild it in this environment: pip install --no-build-isolation --no-cache-dir "
-    "--force-reinstall --no-deps PACKAGE (for a JIT build: delete its build folder)"
+    f"--force-reinstall --no-deps {_ITS_NAME}"
 )
 
 
@@ -298,13 +299,12 @@ def _older_library(case: _Case) -> tuple[str, str]:
         if brings_newer(case.about[0], case.found.path):
             return message, f"import {own} before {package}; or {one}"
         return message, f"{one}, or use each in its own process"  # no order helps
-    wheels = wheels_with(library)
+    wheels = distributions_of([library]).get(library, [])
     if len(wheels) > 1:
-        both = " and ".join(map(" ".join, wheels))
-        message += f", which {both} both contain: the one installed last counts"
+        message += f", which {' and '.join(wheels)} both contain: the one installed last counts"
     asked = {required_name(text): text.partition(";")[0].strip() for text in requires_of(own)}
-    wheel = next((asked[name] for name, _ in wheels if name in asked), "")
-    if wheel and (len(wheels) > 1 or wheels[0][1] not in wheel):
+    wheel = next((asked[one.split()[0]] for one in wheels if one.split()[0] in asked), "")
+    if wheel and (len(wheels) > 1 or wheels[0].split()[1] not in wheel):
         again = f"pip install --force-reinstall --no-deps {wheel}"
         return message, f"install the one that {own} requires: {again}"
     remedy = (
@@ -512,6 +512,8 @@ def check_of_forecast(found: Forecast, given: tuple[str, ...] = ()) -> Extension
     cause, about = cause_of(found, around)
     symbols = readable(dict.fromkeys(lack.name for lack in found.symbols))
     message, remedy = words_for(cause, about, found, around, dict(symbols))
+    for owner in distributions_of([found.path]).get(found.path, ())[:1]:
+        remedy = remedy.replace(_ITS_NAME, owner.partition(" ")[0])
     return ExtensionCheck(
         None if found.problem == "unknown" else False,
         found.path,

@@ -9,6 +9,7 @@ import sys
 from contextlib import ExitStack
 from glob import glob
 
+from cudaguard.elf.library_facts import distributions_of
 from cudaguard.elf.process import library_path
 from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import SearchPath, read_place
@@ -132,7 +133,8 @@ def _with_its_set(file: str) -> tuple[str, ...]:
 
 def _clients_of(file: str, name: str) -> Iterator[tuple[str, frozenset[str]]]:
     """Yield who needs a library, of the distributions that require the one that has a file."""
-    wanted = [f"requires-dist: {name}".encode() for name, _ in wheels_with(file)]
+    owners = distributions_of([file]).get(file, ())
+    wanted = [f"requires-dist: {owner.partition(' ')[0].lower()}".encode() for owner in owners]
     for folder, info in metadata_folders() if wanted else ():
         said = bytes_in(f"{folder}/{info}/METADATA").lower().replace(b"_", b"-")
         if any(dist in said for dist in wanted):
@@ -142,18 +144,6 @@ def _clients_of(file: str, name: str) -> Iterator[tuple[str, frozenset[str]]]:
             for path in (f"{folder}/{line}" for line in paths if ".so" in line[-24:]):
                 if name in read_elf(path).needed:
                     yield path, frozenset(filter(str.isidentifier, modules))
-
-
-def wheels_with(file: str) -> list[tuple[str, str]]:
-    """Return name and version of NVIDIA's wheels that list a file as theirs."""
-    site, _, inside = file.rpartition(f"{os.sep}nvidia{os.sep}")
-    own = f"\nnvidia/{inside},".encode()
-    return sorted(
-        (info.partition("-")[0].replace("_", "-").lower(), info[:-10].partition("-")[2])
-        for folder, info in metadata_folders()
-        if folder == site and info.startswith("nvidia")
-        if own in b"\n" + bytes_in(f"{folder}/{info}/RECORD")
-    )
 
 
 def _copies_of(name: str, needed_by: str) -> list[str]:

@@ -176,7 +176,7 @@ def _describe_libraries(entries: Sequence[dict[str, Any]]) -> None:
             file = read_library(path)
             known[path] = {
                 "name": file.soname or os.path.basename(path),
-                "package": packages.get(path, ""),
+                "package": " and ".join(packages.get(path, ())),
                 "version": ".".join(map(str, version_of(path, file.soname))),
                 "build": file.build,
                 "bytes": file.size,

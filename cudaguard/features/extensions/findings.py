@@ -193,7 +193,7 @@ def would_not_load(
     others = f" (and {more} more)" if more else ""
     would = "would not load" if is_certain else "would probably not load"
     consequence = f"Importing it fails, or {dist} silently goes on without it."
-    remedy = first.remedy.replace(", with its name", f" {dist}").replace("PACKAGE", dist)
+    remedy = first.remedy.replace("PACKAGE", dist)
     command = f"cudaguard check-extension {shlex.quote(first.path)}"
     if beside_torch:
         would = "would not load after `import torch`"

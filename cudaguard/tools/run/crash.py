@@ -425,7 +425,7 @@ class Report:
             return None
         from cudaguard.elf.library_facts import distributions_of
 
-        return {"file": file, "distribution": distributions_of([file]).get(file, "")}
+        return {"file": file, "distribution": " and ".join(distributions_of([file]).get(file, ()))}
 
     def _debugger(self, program: Program) -> str:
         """Return what shows the C stack; empty if the process cannot be started again."""
