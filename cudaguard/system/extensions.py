@@ -12,7 +12,7 @@ from cudaguard.elf.search_path import SearchPath, read_place
 from cudaguard.files import os, own_errors, read_start
 from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system import name_owners
-from cudaguard.system.facts import Facts, Packages, required_name, requires_of
+from cudaguard.system.facts import Facts, Packages, requires_of
 from cudaguard.system.newer_copies import brings_newer
 from cudaguard.system.runtimes import stem_of
 from cudaguard.system.torch_build import PYTHON_VERSION, extensions_of, home_of, look_around
@@ -300,12 +300,13 @@ def _older_library(case: _Case) -> tuple[str, str]:
             return message, f"import {own} before {package}; or {one}"
         return message, f"{one}, or use each in its own process"  # no order helps
     wheels = distributions_of([library]).get(library, [])
-    if len(wheels) > 1:
+    if wheels[1:]:
         message += f", which {' and '.join(wheels)} both contain: the one installed last counts"
-    asked = {required_name(text): text.partition(";")[0].strip() for text in requires_of(own)}
-    wheel = next((asked[one.split()[0]] for one in wheels if one.split()[0] in asked), "")
-    if wheel and (len(wheels) > 1 or wheels[0].split()[1] not in wheel):
-        again = f"pip install --force-reinstall --no-deps {wheel}"
+    names = tuple(f"{wheel.partition(' ')[0]}==" for wheel in wheels)
+    asked = (text.partition(";")[0].strip() for text in requires_of(own))
+    pinned = next((text for text in asked if text.startswith(names)), "")
+    if pinned and [pinned.replace("==", " ")] != wheels:
+        again = f"pip install --force-reinstall --no-deps {pinned}"
         return message, f"install the one that {own} requires: {again}"
     remedy = (
         "unset LD_LIBRARY_PATH if it leads to another CUDA; or import this package before the one "

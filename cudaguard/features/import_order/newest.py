@@ -12,6 +12,7 @@ import sys
 from cudaguard.core.repairs import Done
 from cudaguard.files import names_in, os
 from cudaguard.hooks.caller import caller_frame, describe
+from cudaguard.kernel.loads import copies_in_packages, run_path
 from cudaguard.model import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -82,8 +83,6 @@ def preload_needed(request: Request, soname: str) -> Iterator[Outcome]:
 
 def _in_next_packages(soname: str, watched: str) -> list[str]:
     """Return the copies in the folders of packages that the program imports later."""
-    from cudaguard.kernel.loads import copies_in_packages
-
     found = copies_in_packages(soname)
     of = {file: file.rpartition("-packages/")[2].partition("/")[0] for file in found}
     if not of:
@@ -96,8 +95,6 @@ def _in_next_packages(soname: str, watched: str) -> list[str]:
 
 def _may_lead_to(soname: str, library: str) -> bool:
     """Return True if a folder that a library names may have another one that it needs."""
-    from cudaguard.kernel.loads import run_path
-
     if not any("$" in place or os.path.exists(f"{place}/{soname}") for place in run_path(library)):
         return False
     from cudaguard.elf.reader import read_elf

@@ -13,8 +13,11 @@ from functools import cache
 
 from cudaguard import errors
 from cudaguard.api import active_rules
+from cudaguard.core.decide import applying
 from cudaguard.core.findings import listed
 from cudaguard.core.record import JOURNAL
+from cudaguard.core.rule import repaired_by
+from cudaguard.elf.library_facts import distributions_of
 from cudaguard.features.symbol_scope.findings import INTERPOSED
 from cudaguard.files import read_bytes, write_text
 from cudaguard.files.layout import MOST, Page
@@ -363,8 +366,6 @@ class Report:
 
     def _rules_that_fit(self) -> tuple[Fit, ...]:
         """Return the rules that may explain it, the likeliest."""
-        from cudaguard.core.decide import applying
-        from cudaguard.core.rule import repaired_by
         from cudaguard.tools.doctor.checks import all_rules
 
         # The modules of rules that are off are not watched; the program says that it imports them.
@@ -378,7 +379,6 @@ class Report:
 
     def _misplaced(self) -> tuple[str, str]:
         """Return which imports are in an order that a rule forbids, and how to keep it."""
-        from cudaguard.core.decide import applying
         from cudaguard.tools.explain import RULES
         from cudaguard.tools.lint import Project, misplaced
 
@@ -423,8 +423,6 @@ class Report:
         file = next(iter(loading), next(own, "")) if self._has_crashed else ""
         if not file:
             return None
-        from cudaguard.elf.library_facts import distributions_of
-
         return {"file": file, "distribution": " and ".join(distributions_of([file]).get(file, ()))}
 
     def _debugger(self, program: Program) -> str:
