@@ -13,7 +13,6 @@ import re
 import sys
 from difflib import get_close_matches
 from pathlib import Path
-from textwrap import fill
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ FEATURES = (
 )  # fmt: skip
 WATCHED = ROOT / "cudaguard" / "kernel" / "watched.py"
 HEAD_OF_WATCHED = '''\
-# ruff: noqa: SIM905  # a list of words has a line for each word
+# ruff: noqa: SIM905  # a list of words would have a line for each word
 """What wakes the guard. Generated: after a change, python .ci/make_index.py.
 
 WATCHED are modules; WINDOWS, more of them there. BROUGHT and FIRST are libraries that rules bring
@@ -41,7 +40,7 @@ GLOBAL are beginnings of the names of libraries that may be global without anybo
 
 '''
 HEAD = '''\
-# ruff: noqa: SIM905  # a list of words has a line for each word
+# ruff: noqa: SIM905  # a list of words would have a line for each word
 """All features, as the core knows them. Generated: after a change, python .ci/make_index.py.
 
 An entry is a text ``module:name``; `cudaguard.core.table` says what each table is for.
@@ -237,15 +236,9 @@ def watched() -> str:
     return HEAD_OF_WATCHED + "".join(rows)
 
 
-def _words(words: Iterable[str], indent: str = "", room: int = 80) -> str:
-    """Return a list of words as code: a text that is split, on more than one line if it is long."""
-    text, inner = " ".join(words), f"{indent}{_INDENT}"
-    if len(text) < room:
-        return f'"{text}".split()'
-    quoted = fill(f'"{text}"', 95, initial_indent=inner, subsequent_indent=f'{inner}"',
-                  break_on_hyphens=False)  # fmt: skip
-    lines = [line if line.endswith('"') else f'{line} "' for line in quoted.splitlines()]
-    return "\n".join(("(", *lines, f"{indent}).split()"))
+def _words(words: Iterable[str]) -> str:
+    """Return a list of words as code: a text that is split."""
+    return f'"{" ".join(words)}".split()'
 
 
 def _rows(value: tuple | dict) -> str:
@@ -254,8 +247,7 @@ def _rows(value: tuple | dict) -> str:
         keys: dict[str, list[str]] = {}
         for key, row in value.items():
             keys.setdefault(row, []).append(key)
-        rows = (f"{_INDENT}**dict.fromkeys({_words(of, _INDENT, 42)}, {row!r}),\n"
-                for row, of in keys.items())  # fmt: skip
+        rows = (f"{_INDENT}**dict.fromkeys({_words(of)}, {row!r}),\n" for row, of in keys.items())
         return "".join(("{\n", *rows, "}"))
     if isinstance(value, tuple) and all(str(row).replace(".", "").isidentifier() for row in value):
         return _words(value)

@@ -36,12 +36,12 @@ GENERATED = "features._index"
 # The ratchet. These only fall: whoever removes something lowers them to what is left, and what is
 # added has to make as much needless (see CONTRIBUTING.md).
 CEILINGS = {
-    "lines of the package": 32862,
+    "lines of the package": 32859,
     "modules of the package": 159,
     "lines of data in the package": 2838,
-    "lines of the tests": 44637,
-    "lines loaded by install()": 680,
-    "lines loaded by install(); import ctypes": 1260,
+    "lines of the tests": 44634,
+    "lines loaded by install()": 654,
+    "lines loaded by install(); import ctypes": 1238,
 }
 # Public names that several modules have: each declares the same, or it is one thing on two floors.
 SHARED = {

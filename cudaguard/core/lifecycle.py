@@ -142,6 +142,13 @@ class Activation:
         would = self._combined((Layer(),))
         return Registry(would.rules, would.switches).rules
 
+    def every_rule(self) -> dict[str, Rule]:
+        """Return all rules, on or off, by their ids; those of plug-ins, which are imported, too."""
+        self._look_for_plugins(self._combined((Layer(),)), at_boot=False)
+        for name in list(self._plugins or ()):
+            self._load_plugins(name)
+        return {entry.id: entry.rule for entry, _ in self._combined((Layer(),)).rules}
+
     def status(self) -> Status:
         """Return what the guard is doing and what it has found so far. Looking touches nothing."""
         from cudaguard.core.findings import Status

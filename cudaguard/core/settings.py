@@ -34,7 +34,7 @@ def layer_of_call(
         raise RuleError(f"{origin}: rules: expected a list of cudaguard.Rule, got {rules!r}")
     return Layer(
         None if mode is None else config.parse_mode(mode, f"{origin}: mode"),
-        _known_switches(switches, origin),
+        known_switches(switches, origin),
         tuple((_checked(rule, origin), origin) for rule in rules),
         None if path is None else checked_file(path),
         None if context is None else config.parse_context(context, f"{origin}: context"),
@@ -46,7 +46,7 @@ def checked_file(path: object) -> config.Settings:
     """Return what a configuration file says; raises what is wrong with it."""
     file = config.read_file(path)
     _rules_of(file)
-    _known_switches(file.switches, file.source)
+    known_switches(file.switches, file.source)
     return file
 
 
@@ -72,7 +72,7 @@ def combine(
             file = config.read_file(variables.config)
         if file is not None:
             of_file = _rules_of(file)
-            switches.update(_known_switches(file.switches, file.source))
+            switches.update(known_switches(file.switches, file.source))
             rules += of_file
     except (ConfigError, RuleError) as error:
         problems.append(str(error))
@@ -84,7 +84,7 @@ def combine(
     file = file or config.Settings("no file")
     for id, state in variables.switches.items():  # one that cannot be used must not cost the others
         try:
-            switches.update(_known_switches({id: state}, config.RULES_VARIABLE))
+            switches.update(known_switches({id: state}, config.RULES_VARIABLE))
         except ConfigError as error:
             problems.append(str(error))
 
@@ -118,7 +118,7 @@ def mode_for_child(asked: str | None, environ: Mapping[str, str]) -> str:
     return combine((Layer(mode),), (), environ).mode
 
 
-def _known_switches(switches: Mapping[str, bool], source: str) -> Mapping[str, bool]:
+def known_switches(switches: Mapping[str, bool], source: str) -> Mapping[str, bool]:
     """Refuse reserved ids that nobody has; another id may belong to a plug-in not hit yet."""
     for id in switches:
         if not id.upper().startswith(RESERVED_PREFIX) or id in table.rule_ids:

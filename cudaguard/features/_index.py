@@ -1,4 +1,4 @@
-# ruff: noqa: SIM905  # a list of words has a line for each word
+# ruff: noqa: SIM905  # a list of words would have a line for each word
 """All features, as the core knows them. Generated: after a change, python .ci/make_index.py.
 
 An entry is a text ``module:name``; `cudaguard.core.table` says what each table is for.
@@ -57,11 +57,7 @@ VERBS = {
 
 CATEGORIES = {
     **dict.fromkeys("load_local".split(), 'SymbolScopeWarning'),
-    **dict.fromkeys((
-        "provide_libraries preload check_call preload_newest preload_hidden fetch_installed "
-        "preload_needed preload_static_tls set_env replace_module preload_newer_nvrtc "
-        "load_newest_runtime"
-    ).split(), 'ImportOrderWarning'),
+    **dict.fromkeys("provide_libraries preload check_call preload_newest preload_hidden fetch_installed preload_needed preload_static_tls set_env replace_module preload_newer_nvrtc load_newest_runtime".split(), 'ImportOrderWarning'),
     **dict.fromkeys("normalize_argument fix_array_interface".split(), 'ArrayInterfaceWarning'),
     **dict.fromkeys("disable_cuda_graphs clone_outputs".split(), 'GraphWarning'),
 }
@@ -89,18 +85,7 @@ PREREQUISITES = {
     'context': 'cudaguard.features.cuda_init.repair:create_if_allowed',
 }
 
-INITIALIZERS = (
-    "cugraph deepspeed flash_attn flashinfer quack sam2 sglang torch torch_scatter "
-    "transformer_engine vllm xformers apex bitsandbytes causal_conv1d cucim cudf cuml cupy "
-    "cuspatial detectron2 dgl diff_gaussian_rasterization faiss fvdb gsplat horovod jax kaolin "
-    "mamba_ssm mmcv numba.cuda nvdiffrast nvidia.dali onnxruntime open3d paddle pycuda.autoinit "
-    "pycuda.autoprimaryctx pylibraft pytorch3d rmm spconv taichi tensorflow tensorrt tinycudann "
-    "torch_cluster torch_sparse torchaudio torchvision triton unsloth warp "
-    "transformer_engine.jax transformer_engine.pytorch accelerate.launchers "
-    "lightning.fabric.strategies.launchers.multiprocessing "
-    "lightning_fabric.strategies.launchers.multiprocessing distributed.comm.ucx "
-    "distributed_ucxx.ucxx torch.cuda.memory"
-).split()
+INITIALIZERS = "cugraph deepspeed flash_attn flashinfer quack sam2 sglang torch torch_scatter transformer_engine vllm xformers apex bitsandbytes causal_conv1d cucim cudf cuml cupy cuspatial detectron2 dgl diff_gaussian_rasterization faiss fvdb gsplat horovod jax kaolin mamba_ssm mmcv numba.cuda nvdiffrast nvidia.dali onnxruntime open3d paddle pycuda.autoinit pycuda.autoprimaryctx pylibraft pytorch3d rmm spconv taichi tensorflow tensorrt tinycudann torch_cluster torch_sparse torchaudio torchvision triton unsloth warp transformer_engine.jax transformer_engine.pytorch accelerate.launchers lightning.fabric.strategies.launchers.multiprocessing lightning_fabric.strategies.launchers.multiprocessing distributed.comm.ucx distributed_ucxx.ucxx torch.cuda.memory".split()
 
 BUILT_WITHOUT = {
     'torch': ('version.py', '\ncuda: Optional[str] = None\n'),
@@ -119,13 +104,7 @@ KNOWN_ERRORS = (
     'cudaguard.features.extensions.known_errors:EXPLAINER',
 )
 
-FINDINGS = (
-    "cudaguard.core.findings cudaguard.features.symbol_scope.findings "
-    "cudaguard.features.import_order.findings cudaguard.features.duplicate_libraries.findings "
-    "cudaguard.features.cuda_init.findings cudaguard.features.array_interface.findings "
-    "cudaguard.features.cuda_graphs.findings cudaguard.features.gpu_architectures.findings "
-    "cudaguard.features.extensions.findings cudaguard.features.windows_runtime.findings"
-).split()
+FINDINGS = "cudaguard.core.findings cudaguard.features.symbol_scope.findings cudaguard.features.import_order.findings cudaguard.features.duplicate_libraries.findings cudaguard.features.cuda_init.findings cudaguard.features.array_interface.findings cudaguard.features.cuda_graphs.findings cudaguard.features.gpu_architectures.findings cudaguard.features.extensions.findings cudaguard.features.windows_runtime.findings".split()
 
 CHECKS = {
     'CG902': 'cudaguard.features.extensions.checks:EXTENSIONS',
@@ -136,20 +115,8 @@ CHECKS = {
 }
 
 IDS = {
-    **dict.fromkeys((
-        "CG700 CG701 CG702 CG704 CG705 CG706 CG707 CG708 CG709 CG710 CG711 CG712 CG713 CG714 "
-        "CG715 CG717 CG718 CG719 CG720 CG721 CG722 CG723 CG724 CG725 CG726 CG727 CG728 CG729 "
-        "CG730 CG731 CG732 CG733 CG734 CG736 CG738 CG739 CG740 CG741 CG742 CG743 CG744 CG745 "
-        "CG746 CG747 CG748 CG749 CG750 CG751 CG752 CG753 CG754 CG755 CG756 CG757 CG758 CG759 "
-        "CG760 CG761 CG762 CG763 CG764 CG765 CG766 CG767 CG768 CG769 CG770 CG771 CG772 CG773 "
-        "CG774 CG775 CG776 CG777 CG778 CG779 CG780 CG781 CG782 CG783 CG784 CG785 CG786 CG787 "
-        "CG788 CG789 CG790 CG791 CG792 CG793 CG794 CG795 CG796 CG797 CG798 CG802 CG825 CG836 "
-        "CG839 CG858 CG859 CG863 CG864 CG865 CG866 CG867 CG868 CG869 CG870 CG871 CG872 CG873 "
-        "CG874 CG875 CG876 CG877 CG878 CG880 CG881 CG882 CG883 CG884 CG886 CG897 CG898 CG899"
-    ).split(), ''),
-    **dict.fromkeys((
-        "CG801 CG804 CG811 CG823 CG824 CG826 CG842 CG843"
-    ).split(), 'ImportOrderWarning'),
+    **dict.fromkeys("CG700 CG701 CG702 CG704 CG705 CG706 CG707 CG708 CG709 CG710 CG711 CG712 CG713 CG714 CG715 CG717 CG718 CG719 CG720 CG721 CG722 CG723 CG724 CG725 CG726 CG727 CG728 CG729 CG730 CG731 CG732 CG733 CG734 CG736 CG738 CG739 CG740 CG741 CG742 CG743 CG744 CG745 CG746 CG747 CG748 CG749 CG750 CG751 CG752 CG753 CG754 CG755 CG756 CG757 CG758 CG759 CG760 CG761 CG762 CG763 CG764 CG765 CG766 CG767 CG768 CG769 CG770 CG771 CG772 CG773 CG774 CG775 CG776 CG777 CG778 CG779 CG780 CG781 CG782 CG783 CG784 CG785 CG786 CG787 CG788 CG789 CG790 CG791 CG792 CG793 CG794 CG795 CG796 CG797 CG798 CG802 CG825 CG836 CG839 CG858 CG859 CG863 CG864 CG865 CG866 CG867 CG868 CG869 CG870 CG871 CG872 CG873 CG874 CG875 CG876 CG877 CG878 CG880 CG881 CG882 CG883 CG884 CG886 CG897 CG898 CG899".split(), ''),
+    **dict.fromkeys("CG801 CG804 CG811 CG823 CG824 CG826 CG842 CG843".split(), 'ImportOrderWarning'),
     **dict.fromkeys("CG805 CG806 CG807 CG893 CG894".split(), 'CudaGuardWarning'),
     **dict.fromkeys("CG809 CG812 CG813".split(), 'SymbolScopeWarning'),
     **dict.fromkeys("CG814 CG815 CG816 CG817 CG822".split(), 'ContextWarning'),

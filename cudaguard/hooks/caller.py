@@ -6,8 +6,7 @@ import _thread
 import sys
 
 from cudaguard import elf, system
-from cudaguard.files import os
-from cudaguard.kernel import TRACEBACK, hide_frame, of_import_system
+from cudaguard.kernel import FOLDER, TRACEBACK, hide_frame, of_import_system
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ __all__ = ("hide_frame", "of_import_system")  # handed on
 
 # We, the import machinery and ctypes stand between the user's statement and here.
 _FILES_BETWEEN = (
-    os.path.dirname(os.path.dirname(__file__)) + os.sep,
+    FOLDER,
     "<frozen importlib",
     "<frozen zipimport",
 )

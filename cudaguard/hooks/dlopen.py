@@ -155,6 +155,7 @@ class LibraryLoads:
                 original(library, target, mode, handle, *how)
         except ExtensionError as refused:
             # Who loads a library by ctypes is prepared for no other error.
+            hide_frame(refused)
             raise OSError(str(refused)) from refused
         except BaseException as error:
             if instead:

@@ -188,9 +188,9 @@ class ExtensionLoads:
                     module = original(loader, spec)
         except BaseException as error:
             better = None if mapping is None else mapping.failed(error)
+            hide_frame(error)
             if better is not None:
                 raise better from error
-            hide_frame(error)
             raise
         if mapping is not None:
             mapping.ended()

@@ -33,12 +33,14 @@ _open, _close, _read = SYSTEM.open, SYSTEM.close, SYSTEM.read  # a program may r
 _listdir, _access = SYSTEM.listdir, SYSTEM.access
 FLAGS = sum(getattr(SYSTEM, f"O_{n}", 0) for n in ("CLOEXEC", "NONBLOCK", "NOCTTY", "BINARY"))
 RTLD_GLOBAL = getattr(SYSTEM, "RTLD_GLOBAL", 0)  # 0: the platform has no symbol scopes
-_FOLDER = __file__[: -len("kernel/__init__.py")]
+# As our code names it, which may be no path: without sources, or where PyInstaller packed it.
+FOLDER = sys._getframe().f_code.co_filename[: -len("kernel/__init__.py")]
 LIB_DYNLOAD = f"{os.sep}{'DLLs' if sys.platform == 'win32' else 'lib-dynload'}{os.sep}"
 _MODES = dict.fromkeys(("fix", "1", "on", "true"), "fix")
 _MODES.update((word, word) for word in ("observe", "warn", "strict"))
 _WATCHED = dict.fromkeys(watched.WATCHED + (watched.WINDOWS if sys.platform == "win32" else []))
 _END_OF_CTYPES = "ctypes._endian"  # what ctypes imports last, when all else of it is there
+_SEEN_AS = "<frozen importlib._bootstrap, "
 TRACEBACK: "Any" = BaseException.__traceback__  # past what a class makes of its attributes
 
 
@@ -49,17 +51,17 @@ def of_import_system(function: "Function") -> "Function":
     found by passing by files with ``importlib`` and ``_bootstrap`` in their names.
     """
     changed: Any = function
-    seen_as = f"<frozen importlib._bootstrap, {changed.__module__}>"
+    seen_as = f"{_SEEN_AS}{changed.__module__}>"
     changed.__code__ = changed.__code__.replace(co_filename=seen_as)
     return function
 
 
 def hide_frame(error: BaseException) -> None:
-    """Drop the frame that catches an error: it is none of the user's business (3.11+)."""
+    """Drop the frame that catches an error, and ours behind it: not the user's business (3.11+)."""
     try:
         traceback = TRACEBACK.__get__(error)
         if traceback is not None:
-            TRACEBACK.__set__(error, traceback.tb_next)
+            TRACEBACK.__set__(error, _behind_ours(traceback.tb_next, _SEEN_AS))
     except failures():  # in the way of the error that is being raised
         return
 
@@ -70,14 +72,15 @@ def _is_own(error: BaseException) -> bool:
     if kind.__module__ != "builtins" or not issubclass(kind, Exception):
         return False
     # Without arguments another thread has sent it.
-    return _frames_of_ours(error) is None and bool(error.args or issubclass(kind, MemoryError))
+    is_sent = not (error.args or issubclass(kind, MemoryError))
+    return not is_sent and _behind_ours(TRACEBACK.__get__(error)) is None
 
 
 def _is_refusal(error: BaseException) -> bool:
     """Return True if the program has refused to let us do something: by None, or an audit hook."""
     if type(error).__module__ in ("cudaguard", "cudaguard.errors"):  # on purpose
         return False
-    foreign = _frames_of_ours(error)
+    foreign = _behind_ours(TRACEBACK.__get__(error))
     if foreign is None:
         is_import = isinstance(error, ImportError) and bool(error.args)
         return is_import and not str(error.name).startswith("cudaguard")  # type: ignore[attr-defined]
@@ -96,11 +99,9 @@ def _given(frame: "Any") -> "list[type]":
     return list(map(type, values[-2:]))
 
 
-def _frames_of_ours(error: BaseException) -> "Any":
-    """Return what is behind the last frame of ours that an error went through."""
-    step: Any = TRACEBACK.__get__(error)
-    ours = (_FOLDER, "<frozen importlib")
-    while step is not None and step.tb_frame.f_code.co_filename.startswith(ours):
+def _behind_ours(step: "Any", imports: str = "<frozen importlib") -> "Any":
+    """Return what is behind the first frames of a traceback that are ours, or so named."""
+    while step is not None and step.tb_frame.f_code.co_filename.startswith((FOLDER, imports)):
         step = step.tb_next
     return step
 
@@ -115,7 +116,10 @@ def contained() -> "tuple[type[BaseException], ...]":
     """Return what `failures` does, and have the guard tell of one that it should not have."""
     error: Any = sys.exc_info()[1]
     found = failures()
-    if found and not _is_refusal(error) and not kernel.has_failed:
+    # Short of memory, stack or files, as in `core.reports`: the next time will do.
+    is_short = type(error) in (MemoryError, RecursionError)
+    is_short |= getattr(error, "errno", 0) in (23, 24)
+    if found and not (is_short or _is_refusal(error) or kernel.has_failed):
         kernel.has_failed = True
         try:
             wake("a failure of the kernel").broken("watching imports and loads", error)

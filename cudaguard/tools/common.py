@@ -121,8 +121,16 @@ def execute(args: Namespace) -> int:
     """
     config = getattr(args, "config_file", None)
     if config is not None:  # for this process and its children
-        if not os.path.isfile(config):
-            raise UsageError(f"--config {config}: there is no such file")
+        from cudaguard.core.settings import checked_file
+        from cudaguard.errors import ConfigError, RuleError
+
+        try:
+            checked_file(config)
+        except (ConfigError, RuleError, ImportError) as error:
+            from shlex import quote
+
+            command = f"cudaguard rules check {quote(config)}"
+            raise UsageError(f"--config {error}", command=command) from None
         os.environ["CUDAGUARD_CONFIG"] = os.path.abspath(config)
     if getattr(args, "quiet", False):
         Progress.is_shown = False

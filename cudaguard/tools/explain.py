@@ -58,7 +58,11 @@ def execute(args: Namespace) -> int:
     finding = explain(text) or next(filter(None, map(explain, whole)), None)
     is_id, found = _ID.fullmatch(text.strip()), None
     if finding is None:
-        near = [(closest_id(text, ids()), "")] if is_id else texts.closest(text)
+        rules = activation.every_rule() if is_id else {}
+        if id := same_id(text.strip(), rules):
+            finding = _about_rule(rules[id])
+    if finding is None:
+        near = [(closest_id(text, (*ids(), *rules)), "")] if is_id else texts.closest(text)
         command = f"cudaguard explain {near[0][0]}" if near and near[0][0] else ""
     else:
         command, programs = finding.command, of_texts("program").findall(text)

@@ -172,6 +172,8 @@ def _run(words: list[str], own: list[str]) -> int:
         return common.USAGE
     status = common.execute(args)
     sys.stdout.flush()
+    if sys.flags.inspect:  # the prompt is the program's; Python would show one of ours as well
+        os._exit(status)
     return status
 
 

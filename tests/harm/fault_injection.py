@@ -15,7 +15,6 @@ import random
 import shutil
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -23,60 +22,12 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent.parent
 LIMIT = 60  # seconds for one program; it takes half a second
 ERRORS = ("RuntimeError", "MemoryError", "OSError")
-PROGRAMS = {
-    "decord": """
-        import decord
-        import cv2
-        import numpy
-        print(cv2.imencode(".png", numpy.zeros((4, 4, 3), numpy.uint8))[0])
-    """,
-    "fork": """
-        import ctypes
-        import os
-        import sys
-        import _ctypes
-        import numpy
-        ctypes.CDLL(_ctypes.__file__, ctypes.RTLD_GLOBAL)
-        try:
-            ctypes.CDLL("./libabsent.so")
-        except OSError as error:
-            print(error)
-        try:
-            import absent
-        except ImportError as error:
-            print(error)
-        sys.stdout.flush()
-        if os.fork() == 0:
-            import numpy.random
-            ctypes.CDLL(_ctypes.__file__)
-            print("child", flush=True)
-            os._exit(3)
-        print(os.waitstatus_to_exitcode(os.wait()[1]))
-    """,
-}
+_FOLDER = Path(__file__).parent / "faults"
+PROGRAMS = {name: (_FOLDER / f"{name}.txt").read_text() for name in ("decord", "fork")}
 ASKS = "for _fault in __faults__.get({key!r}, ()): raise _fault('injected')\n"
 # In front of each program. The variables have names that the guard does not know: where it is
 # installed, the line in its .pth file has been run by then.
-BEGINS = """
-import builtins, os
-builtins.__faults__ = {}
-error, function = os.environ.pop("FAULT", " ").split(" ")
-reached = os.environ.pop("REACHED", "")
-if reached:
-    class Reached(dict):
-        def get(self, key, default):
-            if key not in self:
-                self[key] = default
-                with open(reached, "a") as file:
-                    file.write(key + "\\n")
-            return default
-    builtins.__faults__ = Reached()
-if error:
-    builtins.__faults__[function] = iter([getattr(builtins, error)])
-os.environ["CUDAGUARD"] = os.environ.pop("GUARD_MODE")
-import _cudaguard_boot
-_cudaguard_boot.start()
-"""
+BEGINS = (_FOLDER / "begin.txt").read_text()
 
 
 class Fault(NamedTuple):
@@ -141,7 +92,7 @@ class Laboratory:
             copy.write_text(instrument(text, name), encoding="utf-8")
         shutil.copy(ROOT / "_cudaguard_boot.py", folder / "guard")
         for name, text in PROGRAMS.items():
-            code = BEGINS + textwrap.dedent(text)
+            code = BEGINS + text
             (folder / f"program_{name}.py").write_text(code, encoding="utf-8")
         self.fine: dict[str, set[tuple[int | str, str]]] = {}
 

@@ -47,30 +47,7 @@ HIJACKERS = {
 }
 
 # How a package loads its library -> its `_ffi.py`.
-WAYS = {
-    "ctypes": """
-        import ctypes
-        import os
-
-        path = os.path.join(os.path.dirname(__file__), "{library}")
-        library = ctypes.CDLL(path, ctypes.RTLD_GLOBAL)  # loads it
-        api_version = library.api_version
-    """,
-    "flags": """
-        import os
-        import sys
-
-        saved = sys.getdlopenflags()
-        sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL)
-        try:
-            from ._native import api_version  # loads it
-        finally:
-            sys.setdlopenflags(saved)
-    """,
-    "dlopen": """
-        from ._native import api_version  # loads it
-    """,
-}
+WAYS = {name: (SOURCES / f"{name}.txt").read_text() for name in ("ctypes", "flags", "dlopen")}
 THROUGH_PYTHON = ("ctypes", "flags")
 
 # Package -> what its names are called in a message, what whoever is bound to them risks, and
@@ -215,7 +192,7 @@ class Workshop:
         if way != "ctypes":
             link = [f'-DOPEN="{library.name}"', "-ldl"] if way == "dlopen" else [library]
             self.build(inside / "_native.so", "native.cpp", "-Wl,-rpath,$ORIGIN", *link)
-        text = textwrap.dedent(WAYS[way]).lstrip().format(library=library.name)
+        text = WAYS[way].format(library=library.name)
         (line,) = [n for n, t in enumerate(text.splitlines(), 1) if t.endswith("# loads it")]
         ffi = inside / "_ffi.py"
         ffi.write_text(text, encoding="utf-8")

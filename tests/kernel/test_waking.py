@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import sysconfig
+import textwrap
 from typing import NamedTuple
 
 import pytest
@@ -317,6 +318,22 @@ def test_detectors_look_after_a_global_load_only_if_one_knows_the_library(run, l
 )  # fmt: skip
 def test_guard_is_woken_by_who_asks_for_more(run, libraries, code, by):
     assert run(begin(libraries), code, SHOW)[1] == by
+
+
+def test_guard_that_no_file_is_left_for_is_woken_the_next_time(libraries, child):
+    code = """
+    import resource
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, most[1]))
+    try: import cupy
+    except OSError as error: print(error.errno)
+    resource.setrlimit(resource.RLIMIT_NOFILE, most)
+    import cupy
+    """
+    start = begin(libraries) + INSTALL
+    done = child.python(start + textwrap.dedent(code) + SHOW, env={"PYTHONPATH": str(libraries)})
+    assert done.stderr == ""
+    assert done.stdout.startswith('24\n{"by": "import of cupy"')
 
 
 # Each in a process of its own, as the guard is woken once.

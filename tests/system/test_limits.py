@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from cudaguard.system.processes import oom_kills
@@ -27,3 +29,17 @@ def test_kills_for_want_of_memory(tmp_path, group, file, text, kills):
         path.parent.mkdir(parents=True)
         path.write_text(content, encoding="utf-8")
     assert oom_kills(str(tmp_path)) == kills
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs memfd_create")
+def test_file_in_memory_that_cannot_be_filled_is_closed(child):
+    code = """
+    import os, resource, sys
+    from cudaguard.elf.reader import ElfFile
+    from cudaguard.system.memory_copies import open_together
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    file, before = ElfFile(os.path.realpath(sys.executable)), os.listdir("/proc/self/fd")
+    try: open_together(file, ["libm.so.6"])
+    except OSError: print(len(os.listdir("/proc/self/fd")) - len(before))
+    """
+    assert child.python(code).stdout == "0\n"

@@ -18,6 +18,13 @@ from cudaguard.system.runtimes import (
     version_of,
 )
 
+# However much they look alike.
+OTHERS = (
+    "libnvrtc-builtins.so.12.4", "libnvrtc.alt.so.12", "libomp-plugin-nvptx.so.1",
+    "libomp-a34b323.so.1", "libomp-a34b323g.so.1", "libstdc++.so.6", "libcublas_static.a",
+    "libcudart", "libomp_ext.so", "libavif-43e630fc.so.16.4.2", "linux-vdso.so.1",
+)  # fmt: skip
+
 
 @pytest.mark.parametrize(
     ("name", "stem"),
@@ -29,19 +36,7 @@ from cudaguard.system.runtimes import (
         ("libcudnn.so.9", "libcudnn"),
         ("libcudnn_ops.so.9", "libcudnn_ops"),
         ("libcudnn_engines_precompiled-0123abcd.so.9", "libcudnn_engines_precompiled"),
-        # Others, however much they look alike.
-        ("libnvrtc-builtins.so.12.4", ""),
-        ("libnvrtc.alt.so.12", ""),
-        ("libomp-plugin-nvptx.so.1", ""),
-        ("libomp-a34b323.so.1", ""),
-        ("libomp-a34b323g.so.1", ""),
-        ("libstdc++.so.6", ""),
-        ("libcublas_static.a", ""),
-        ("libcudart", ""),
-        ("libomp_ext.so", ""),
-        ("libavif-43e630fc.so.16.4.2", ""),
-        ("linux-vdso.so.1", ""),
-        ("", ""),
+        *((name, "") for name in ("", *OTHERS)),
     ],
 )
 def test_name_of_a_library(name, stem):

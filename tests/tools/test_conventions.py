@@ -151,13 +151,25 @@ def test_run_and_doctor_take_a_configuration_file(child):
     for options, is_on in (((), True), (("--config", "mine.toml"), False)):
         done = child.command(sys.executable, "-m", "cudaguard", "run", *options, "-c", code)
         assert done.stdout == f"{is_on}\n"
-    child.write("bad.toml", "nonsense = 1\n")
-    done = child.command(sys.executable, "-m", "cudaguard", "doctor", "--config", "bad.toml",
-                         "--only", "CG909", check=False)  # fmt: skip
-    assert "bad.toml" in done.stdout
-    wrong = child.command(sys.executable, "-m", "cudaguard", "run", "--config", "no.toml", "x.py",
-                          check=False)  # fmt: skip
-    assert (wrong.returncode, "there is no such file" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("mode =", "bad.toml: not a valid TOML file"),
+        ("enable = 3", "bad.toml: enable: expected a list of rule ids, got 3"),
+        ("[[rules]]\nid = 'X1'", "bad.toml: [[rules]] number 1: the key 'watch' is missing"),
+        (None, "bad.toml: cannot read the configuration file: [Errno 2] No such file"),
+    ],
+)
+def test_configuration_file_of_the_command_line_that_cannot_be_used(child, text, said):
+    if text is not None:
+        child.write("bad.toml", text)
+    for words in (("run", "--config", "bad.toml", "x.py"), ("doctor", "--config", "bad.toml")):
+        done = child.command(sys.executable, "-m", "cudaguard", *words, check=False)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"cudaguard {words[0]}: --config {said}" in done.stderr
+        assert done.stderr.endswith("\n  run: cudaguard rules check bad.toml\n")
 
 
 @pytest.mark.parametrize(

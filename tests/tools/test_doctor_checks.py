@@ -435,12 +435,14 @@ def test_two_distributions_that_overwrite_one_another(planted):
     planted.write("cupy/_core/core.so", "second")
     planted.write("cupy/__init__.py", "second")
     planted.distribution("cupy-cuda13x", "13.6.0", files=files)
-    planted.distribution("user", requires=("cupy-cuda13x>=13.5",))
+    planted.distribution("user", requires=("cupy-cuda13x>=13.5; python_version > '3'",))
+    planted.distribution("other", requires=("cupy-cuda12x; extra == 'gpu'",))
     status, findings = planted.one("CG905")
     (found,) = findings
     assert status == "fail"
     assert {"cupy-cuda12x", "cupy-cuda13x"} <= set(found["what"].split())
-    assert "cupy/_core/core.so" in found["evidence"]
+    assert found["evidence"][0] == "cupy/_core/core.so"
+    assert found["evidence"][2:] == ["user 1.0 requires cupy-cuda13x>=13.5"]
     assert "pip uninstall -y cupy-cuda12x && " in found["command"]
     assert found["command"].endswith("pip install --force-reinstall --no-deps cupy-cuda13x==13.6.0")
 
@@ -611,6 +613,22 @@ def test_settings_that_cannot_be_used(planted, child):
     assert findings[1]["command"] == "cudaguard rules check mine.toml"
     child.write("mine.toml", "disable = ['CG098']\n")
     assert "rule 'CG098' is not known" in planted.one("CG909", env=env)[1][1]["what"]
+
+
+def test_switch_of_a_rule_that_nothing_defines(planted, child):
+    entry = "[cudaguard.rules]\ntarget = plug:RULES\n"
+    planted.distribution("plug", **{"entry_points.txt": entry})
+    code = "cudaguard.Rule(id='PLUG1', watch=('target',), needs=('x',), grade='opt-in', why='y.')"
+    planted.write("plug.py", f"import cudaguard\nRULES = {code}\n")
+    env = {"CUDAGUARD_RULES": "+PLUG1,-PLUG1,+PLUG2,-CG098"}
+    status, findings = planted.one("CG909", env=env)
+    assert (status, len(findings)) == ("warning", 2)
+    assert "rule 'CG098' is not known" in findings[0]["what"]
+    assert "rule 'PLUG2' is not known: no configuration file and no" in findings[1]["what"]
+    command = (sys.executable, "-m", "cudaguard", "explain")
+    env = {"PYTHONPATH": str(planted.folder)}
+    assert child.command(*command, "plug1", env=env).stdout.startswith("[PLUG1] A rule about")
+    assert "explain PLUG1" in child.command(*command, "PLUG2", env=env, check=False).stderr
 
 
 def test_configuration_file_that_nobody_names(planted, child):

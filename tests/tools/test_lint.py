@@ -173,7 +173,7 @@ def test_built_in_rule_that_is_switched_on(lint, child):
     [
         ([], "required: PATH"),
         (["no-such-folder"], "there is no such file or folder"),
-        (["--config", "absent.toml", "."], "absent.toml: there is no such file"),
+        (["--config", "absent.toml", "."], "absent.toml: cannot read the configuration file"),
         (["--config", "bad.toml", "."], "the key 'why' is missing"),
     ],
 )

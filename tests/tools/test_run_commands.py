@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 
@@ -141,6 +142,17 @@ def test_status_and_signal_of_a_command_that_is_no_python(child, script):
     assert child.command(*RUN, status, check=False).returncode == 7
     dies = script("dies", "#!/bin/sh", "kill -TERM $$\n")
     assert child.command(*RUN, dies, check=False).returncode == -15
+
+
+def test_prompt_after_the_program_is_the_programs_own(child):
+    """Python shows one in each process that has the option; the report of one host of many."""
+    run = shlex.join(RUN)
+    for python in (sys.executable, run.replace(" -m", " -i -m"), f"{run} -i"):
+        done = child.command("sh", "-c", f"echo 'print(x)' | {python} -i -c 'x = 5'; echo $?")
+        assert (done.stdout, done.stderr.count(">>>")) == ("5\n0\n", 2)
+    env = {"PYTHONINSPECT": "1"}
+    assert told(child, "-c", "print(1)", env=env, options=("--report", "end-%h.json")) == "1\n"
+    assert (child.folder / f"end-{os.uname().nodename.partition('.')[0]}.json").exists()
 
 
 @pytest.mark.parametrize(

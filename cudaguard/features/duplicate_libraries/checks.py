@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from collections import Counter
+from functools import lru_cache
 from itertools import chain
 
 from cudaguard.core.checks import Check, Skipped
@@ -144,9 +145,11 @@ def _overwritten(site: Site, pair: tuple[str, str], paths: list[str], listed: Fi
     doomed = {path for path, _, dist in counted if dist == gone}
     losing = dict.fromkeys(dist for path, _, dist in counted if path in doomed and dist != gone)
     is_of_cuda = all(cuda_of_wheel(key_of(name), site.version(name) or "") for name in pair)
+    asking = [one for name in (kept, gone) for one in _requirements(site).get(key_of(name), ())]
     return wording.overwritten_files(
         *pair,
         [path[len(start) :] for path in dict.fromkeys((*native, *paths))],
+        asking,
         gone=gone,
         restored=[f"{name}=={site.version(name)}" for name in losing],
         severity="error" if native else "warning" if is_of_cuda else "info",
@@ -155,18 +158,26 @@ def _overwritten(site: Site, pair: tuple[str, str], paths: list[str], listed: Fi
 
 def _kept(site: Site, pair: tuple[str, str]) -> str:
     """Return which of two to keep: what others require, the one for the newest CUDA, the first."""
-    required = {
-        key_of(required_name(requirement))
-        for dist in site.installed.found
-        for requirement in dist.requires
-    }
     return max(
         pair,
         key=lambda name: (
-            key_of(name) in required,
+            key_of(name) in _requirements(site),
             int(cuda_of_wheel(key_of(name), site.version(name) or "") or 0),
         ),
     )
+
+
+@lru_cache(1)
+def _requirements(site: Site) -> dict[str, list[str]]:
+    """Return who requires each distribution, in words; what an extra asks for does not count."""
+    found: dict[str, list[str]] = {}
+    for dist in site.installed.found:
+        for asked in dist.requires:
+            said, _, marker = asked.partition(";")
+            if "extra==" not in marker.replace(" ", ""):
+                words = f"{dist.name} {dist.version} requires {said.strip()}"
+                found.setdefault(key_of(required_name(said)), []).append(words)
+    return found
 
 
 def cuda_of_wheel(key: str, version: str) -> str:

@@ -198,6 +198,7 @@ def overwritten_files(
     first: str,  # one of them
     second: str,
     files: Sequence[str],  # files that both list, with different contents
+    asking: Sequence[str],  # who requires them, in words
     *,
     gone: str,  # the one to uninstall
     restored: Sequence[str],  # what loses files by that, as ``NAME==VERSION``
@@ -212,6 +213,7 @@ def overwritten_files(
     return INSTALLATION.found(
         f"{first} and {second} overwrite files of each other.",
         *first_few(files, "files"),
+        *first_few(asking, "requirements"),
         severity=severity,
         consequence="The one installed last overwrote files of the other. Uninstalling either "
         "deletes files of both.",

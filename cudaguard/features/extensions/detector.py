@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.core.findings import Finding
 
-_MOST = 32  # refusals that are kept
+_MOST, _LONGEST = 32, 2000  # refusals that are kept; characters of a first error
 _ABSENT = ": cannot open shared object file: No such file or directory"
 _TLS = "static TLS block"
 _OF_LACK = (NameError, AttributeError, TypeError, ImportError, RuntimeError)  # not ValueError
@@ -160,7 +160,7 @@ class ExtensionDetector:
         if name not in self._first:
             said = where = ""
             if error is not None:  # one of another class could be anything that is asked
-                said = text_of(error) if type(error).__module__ == "builtins" else ""
+                said = text_of(error)[:_LONGEST] if type(error).__module__ == "builtins" else ""
                 said, where = f"{type(error).__name__}: {said}", describe(caller_frame())
             self._first[name] = said, where
             self._core.end.install()
@@ -183,7 +183,7 @@ class ExtensionDetector:
         from cudaguard.core.known_errors import shown_with
 
         for one in shown_with(error) if self._first else ():
-            said = f"{type(one).__name__}: {text_of(one)}"
+            said = f"{type(one).__name__}: {text_of(one)[:_LONGEST]}"
             for frame in (entry.tb_frame for entry in entries_of(one)):
                 name = module_of(frame) if frame.f_code.co_name == "<module>" else ""
                 first, where = self._first.get(name, (said, ""))

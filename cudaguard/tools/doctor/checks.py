@@ -7,13 +7,14 @@ import shlex
 
 from cudaguard import api  # noqa: F401  # hands the features to the core
 from cudaguard.api import active_rules
-from cudaguard.config import CONFIG_VARIABLE, read_environment
+from cudaguard.config import CONFIG_VARIABLE, RULES_VARIABLE, read_environment
 from cudaguard.core import decide
 from cudaguard.core.checks import Check, Skipped
 from cudaguard.core.findings import Kind
+from cudaguard.core.lifecycle import activation
 from cudaguard.core.rule import INSTALL, REPAIRING, install_call, values_of
-from cudaguard.core.settings import checked_file
-from cudaguard.core.table import table
+from cudaguard.core.settings import checked_file, known_switches
+from cudaguard.core.table import RESERVED_PREFIX, table
 from cudaguard.errors import ConfigError, RuleError
 from cudaguard.features.gpu_architectures.checks import ending_words, machine_by_child
 from cudaguard.features.gpu_architectures.detector import findings_of
@@ -154,6 +155,15 @@ def _has_work(rule: Rule) -> bool:
 def check_settings(site: Site) -> Result:
     """Read the settings, and look for what makes them count."""
     settings, problems = read_environment(site.environ)
+    for id, state in settings.switches.items():
+        try:
+            known_switches({id: state}, RULES_VARIABLE)
+        except ConfigError as error:
+            problems.append(str(error))
+    foreign = [id for id in settings.switches if not id.upper().startswith(RESERVED_PREFIX)]
+    rules = activation.every_rule() if foreign else {}
+    said = "is not known: no configuration file and no plug-in here has it"
+    problems += (f"{RULES_VARIABLE}: rule {id!r} {said}" for id in foreign if id not in rules)
     findings = [unusable_setting(problem) for problem in problems]
     findings += _problems_of_file(settings)
     start, mode = start_file(), settings.mode

@@ -17,7 +17,7 @@ from cudaguard.files import open_to_read, os
 from cudaguard.files.layout import Page
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.processes import oom_kills, state
-from cudaguard.tools.common import UsageError, add_verbose, note
+from cudaguard.tools.common import UsageError, add_verbose, name_with_host, note
 from cudaguard.tools.run import launch
 from cudaguard.tools.run.record import lines_in, read_events
 
@@ -41,7 +41,8 @@ _REPAIRS = ("repair", PREREQUISITE)  # kinds of lines
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--mode", help="off, observe, warn, fix or strict (default: as configured)")
-    parser.add_argument("--report", metavar="FILE", help="write how it ended to FILE, as JSON")
+    told = "write how it ended to FILE, as JSON; %%h is the name of this host"
+    parser.add_argument("--report", metavar="FILE", type=name_with_host, help=told)
     launch.configure(parser, "run", "; the report says where it was")
     add_verbose(parser, quiet="say nothing of what was repaired", config=True)
     parser.add_argument(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import compileall
+import shutil
 import sys
 
 import pytest
@@ -65,3 +67,15 @@ def test_packages_of_a_folder_with_odd_metadata(child, make):
         timeout=LIMIT,
     )
     assert done.stdout == "{}\n"
+
+
+def test_files_that_our_code_does_not_name_are_ours(child, root):
+    """Byte code without sources names the files it was built from; PyInstaller's, no files."""
+    place = shutil.copytree(root / "cudaguard", child.folder / "cudaguard")
+    compileall.compile_dir(place, quiet=2, legacy=True, stripdir=str(child.folder), force=True)
+    for source in place.rglob("*.py"):
+        source.unlink()
+    child.write("no_folder.zip", "")  # no plug-in is found in it: a failure of ours
+    code = "cudaguard.install(); print(cudaguard.__file__[-4:], cudaguard.status().mode)"
+    done = child.python(f"import sys, cudaguard; sys.path.append('no_folder.zip'); {code}")
+    assert (done.stdout, done.stderr) == (".pyc fix\n", "")

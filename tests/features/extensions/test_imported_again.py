@@ -49,6 +49,12 @@ def test_first_error_is_told_with_the_second_one(told):
     assert "fix: fix the first error; then start a new Python" in said
 
 
+def test_first_error_is_not_kept_whole(told):
+    said = told(FAILS.format("ImportError"), helper="raise ImportError('x' * 900_000)")
+    assert "xx" in said.partition("[CG824]")[2]
+    assert len(said) < 20_000
+
+
 def test_cure_of_the_first_error_is_told_where_it_is_known(told):
     missing = "libcudart.so.12: cannot open shared object file: No such file or directory"
     said = told(FAILS.format("ImportError"), helper=f"raise ImportError({missing!r})")

@@ -7,16 +7,14 @@ those of the stub driver and the stub of NVML.
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cudaguard.features.gpu_architectures.policy import TARGETS
 
 from ...features.cuda_init.program import SCENE, Program, Ran
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NVRTC = """
 static const int known[] = {{ {known} }};
@@ -49,32 +47,9 @@ int compile_for(int architecture)
 
 TORCH = {
     "version.py": "__version__ = '{release}'\ncuda = {cuda!r}\n",
-    "_C.py": """
-{flags}
-""",
-    "cuda.py": """
-import ctypes, os
-_queued_calls, _initialized = [], False
-def init():
-    global _initialized
-    cu = ctypes.CDLL("libcuda.so.1")
-    assert cu.cuInit(0) == 0
-    for call, _ in _queued_calls:
-        call()
-    _initialized = True
-def jit(device=0):
-    cu, major, minor = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_int()
-    assert cu.cuDeviceGetAttribute(ctypes.byref(major), 75, device) == 0
-    assert cu.cuDeviceGetAttribute(ctypes.byref(minor), 76, device) == 0
-    part = ctypes.CDLL(os.path.join(os.path.dirname(__file__), "lib", "libcaffe2_nvrtc.so"))
-    if part.compile_for(major.value * 10 + minor.value):
-        raise RuntimeError("nvrtc: error: invalid value for --gpu-architecture (-arch)")
-    return "compiled"
-""",
-    "__init__.py": """
-from torch import _C, cuda, version
-__version__ = version.__version__
-""",
+    "_C.py": "{flags}\n",
+    "cuda.py": (Path(__file__).parent / "torch_cuda.txt").read_text(),
+    "__init__.py": "from torch import _C, cuda, version\n__version__ = version.__version__\n",
 }
 
 
