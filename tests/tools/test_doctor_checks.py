@@ -447,6 +447,20 @@ def test_two_distributions_that_overwrite_one_another(planted):
     assert found["command"].endswith("pip install --force-reinstall --no-deps cupy-cuda13x==13.6.0")
 
 
+def test_one_of_three_is_kept(planted):
+    names = ("opencv-python", "opencv-contrib-python", "opencv-python-headless")
+    for name in names:
+        more = ["cv2/aruco.py"] if "contrib" in name else []
+        for file in ("cv2/cv2.abi3.so", *more):
+            planted.write(file, name)
+        planted.distribution(name, files=("cv2/cv2.abi3.so", *more))
+        planted.distribution(f"user-of-{name}", requires=(name,))
+    (found,) = planted.one("CG905")[1]
+    assert set(names) <= set(found["what"].replace(",", "").split())
+    assert found["command"].endswith(" --no-deps opencv-contrib-python==1.0")
+    assert "pip uninstall -y opencv-python opencv-python-headless && " in found["command"]
+
+
 def test_distribution_that_is_recorded_twice(planted):
     """As an update leaves it that broke off before the old record was deleted."""
     planted.write("torch/version.py", "__version__ = '2.8.0'\n")

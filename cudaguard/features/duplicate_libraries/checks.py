@@ -66,10 +66,14 @@ def check_distributions(site: Site) -> Result:
         for path, digest, _ in listed_files(dist, starts=twice)
     ]
     found = overlaps(files)
+    groups: list[tuple[list[str], list[str]]] = []  # of distributions, with the files
     for pair, paths in found.items():
         # What several distributions of one namespace contain on purpose.
         if not all(path.endswith("/__init__.py") for path in paths):
-            findings.append(_overwritten(site, pair, paths, files))
+            near = next((group for group in groups if {*group[0]} & {*pair}), ([], []))
+            joined = [*dict.fromkeys((*near[0], *pair))], [*near[1], *paths]
+            groups = [*(group for group in groups if group is not near), joined]
+    findings += (_overwritten(site, *group, files) for group in groups)
     findings += _hidden_torch(site)
     first = {dist.key: dist for dist in site.installed.found}
     findings += (wording.doubled(first[dist.key], dist) for dist in site.installed.doubled)
@@ -135,19 +139,19 @@ def overlaps(files: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str], lis
     return found
 
 
-def _overwritten(site: Site, pair: tuple[str, str], paths: list[str], listed: Files) -> Finding:
+def _overwritten(site: Site, names: list[str], paths: list[str], listed: Files) -> Finding:
     native = [path for path in paths if is_shared_object(path)]
-    start = next(f"{dist.folder}/" for dist in site.installed.found if dist.name == pair[0])
-    kept = _kept(site, pair)
-    gone = pair[1] if kept == pair[0] else pair[0]
+    start = next(f"{dist.folder}/" for dist in site.installed.found if dist.name == names[0])
+    kept = _kept(site, names)
+    gone = [name for name in names if name != kept]
     # An installer deletes what the distribution lists, also where another one has the same file.
     counted = [entry for entry in listed if entry[1] and entry[1] != EMPTY]
-    doomed = {path for path, _, dist in counted if dist == gone}
-    losing = dict.fromkeys(dist for path, _, dist in counted if path in doomed and dist != gone)
-    is_of_cuda = all(cuda_of_wheel(key_of(name), site.version(name) or "") for name in pair)
-    asking = [one for name in (kept, gone) for one in _requirements(site).get(key_of(name), ())]
+    doomed = {path for path, _, dist in counted if dist in gone}
+    losing = dict.fromkeys(dist for path, _, dist in counted if path in doomed and dist not in gone)
+    is_of_cuda = all(cuda_of_wheel(key_of(name), site.version(name) or "") for name in names)
+    asking = [one for name in (kept, *gone) for one in _requirements(site).get(key_of(name), ())]
     return wording.overwritten_files(
-        *pair,
+        names,
         [path[len(start) :] for path in dict.fromkeys((*native, *paths))],
         asking,
         gone=gone,
@@ -156,13 +160,15 @@ def _overwritten(site: Site, pair: tuple[str, str], paths: list[str], listed: Fi
     )
 
 
-def _kept(site: Site, pair: tuple[str, str]) -> str:
-    """Return which of two to keep: what others require, the one for the newest CUDA, the first."""
+def _kept(site: Site, names: list[str]) -> str:
+    """Return which to keep: what others require, the one for the newest CUDA, with most files."""
+    size = {dist.name: dist.record.count("\n") for dist in site.installed.found}
     return max(
-        pair,
+        names,
         key=lambda name: (
             key_of(name) in _requirements(site),
             int(cuda_of_wheel(key_of(name), site.version(name) or "") or 0),
+            size[name],
         ),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import site
 
-from cudaguard.core.findings import SHOWN, Finding, Kind, first_few, sentence
+from cudaguard.core.findings import SHOWN, Finding, Kind, first_few, listed, sentence
 from cudaguard.core.rule_check import rule_to_save
 from cudaguard.core.table import github
 from cudaguard.files import os
@@ -195,28 +195,27 @@ def older_than_wanted(
 
 
 def overwritten_files(
-    first: str,  # one of them
-    second: str,
-    files: Sequence[str],  # files that both list, with different contents
+    names: Sequence[str],
+    files: Sequence[str],  # files that several list, with different contents
     asking: Sequence[str],  # who requires them, in words
     *,
-    gone: str,  # the one to uninstall
+    gone: Sequence[str],  # those to uninstall
     restored: Sequence[str],  # what loses files by that, as ``NAME==VERSION``
     severity: Severity,  # of the finding
 ) -> Finding:
-    """Two distributions were installed over one another."""
-    remedy, command = f"uninstall {gone}", f"pip uninstall -y {shlex.quote(gone)}"
+    """Distributions were installed over one another."""
+    remedy, command = f"uninstall {listed(gone)}", f"pip uninstall -y {shlex.join(gone)}"
     if restored:
         remedy += ", then reinstall the packages that lose files"
         command += " && pip install --force-reinstall --no-deps "
-        command += " ".join(map(shlex.quote, restored))
+        command += shlex.join(restored)
     return INSTALLATION.found(
-        f"{first} and {second} overwrite files of each other.",
+        f"{listed(names)} overwrite files of each other.",
         *first_few(files, "files"),
         *first_few(asking, "requirements"),
         severity=severity,
-        consequence="The one installed last overwrote files of the other. Uninstalling either "
-        "deletes files of both.",
+        consequence="The one installed last overwrote files of the others. Uninstalling one "
+        "deletes files of all.",
         remedy=remedy,
         command=command,
     )
