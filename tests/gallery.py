@@ -191,6 +191,6 @@ def compare(message: Message, texts: dict[str, str]) -> None:
     difference = "\n".join(difflib.ndiff(message.text.splitlines(), said.splitlines()))
     pytest.fail(
         f"The words of {message.function} are not those in {message.path}:\n{difference}\n"
-        f"If they are better, run: CUDAGUARD_APPROVE=1 python -m pytest '{message.test}'",
+        f"If they are better, run: CUDAGUARD_APPROVE=1 python -m pytest -m '' '{message.test}'",
         pytrace=False,
     )
