@@ -479,6 +479,7 @@ def shown_with(error: BaseException, *, with_context: bool = True) -> Iterator[B
 
 WINDOW = 1 << 20  # characters of a log that are read: its end, or what is around its last traceback
 _TRACEBACK = "Traceback (most recent call last)"
+_IGNORED = re.compile(r"Exception ignored in[^\n]{0,180}\n[^\n]{0,20}$")  # it ends no program
 _LINKS = ("The above exception was the direct cause", "During handling of the above exception")
 _LONGEST_LINE = 1000  # characters of a line on each side of a place
 _HALF = 8000  # characters of a line: of one longer than twice that its two ends are read
@@ -585,6 +586,7 @@ def lines_back(text: str, place: int, lines: int) -> int:
 def _chains(text: str) -> Iterator[range]:
     """Yield the last tracebacks, those of errors that led to one another as one."""
     places = [found.start() for found in re.finditer(re.escape(_TRACEBACK), text)]
+    places = [at for at in places if not _IGNORED.search(text, max(0, at - _DEEPEST), at)]
     begin = last = -1
     for at in places[-_MOST_TRACEBACKS:]:
         if begin >= 0 and not any(link in text[last:at] for link in _LINKS):
