@@ -15,6 +15,7 @@ from math import log
 from cudaguard.core.known_errors import (
     FILE,
     LIKELY,
+    NAMED,
     VAGUE,
     Explainer,
     Hit,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from cudaguard.core.findings import Finding
     from cudaguard.core.reports import Reporter
 
+_START = "docker run --gpus all"  # of the steps of remedies: what a place may have another one for
 _LEAST = 20  # characters of a message that cannot be another one
 _LONGEST_TEXT, _DEEPEST = 2000, 30  # characters of an error, frames: what a record needs
 
@@ -94,45 +96,36 @@ def explain_text(text: str, *, is_guarded: bool = False) -> Finding | None:
     noise = [one for one in known_errors() if not one.certainty]
     written = streams_of(text)
     streams = [without(noise, stream) for stream in written]
-    hit = best_in(text, known_errors(), streams, is_typed=True)
-    if hit is None or hit.known.certainty <= VAGUE:  # that something died, and not of what
-        act = general_in(of_this_field(text), [*map(of_this_field, streams)], acts_alone=bool(hit))
-        if hit is None or (act and act.finding.evidence[0] != hit.finding.evidence[0]):
-            hit = act
+    hit = best_in(text, (*known_errors(), *acts()), streams, known_errors())
+    hit = hit or _left(of_this_field(text), [*map(of_this_field, streams)])
     if hit is None and not any(is_passed_on(one, p) for one in streams for p in endings_of(one)):
         hit = best_in(text, noise, written)
-    found = _said(hit, is_guarded=is_guarded)
-    return hit and found and _for_place(found, text, hit.known)
+    return hit and _for_place(_said(hit, is_guarded=is_guarded), text, hit.known)
 
 
-def _said(hit: Hit | None, *, is_guarded: bool) -> Finding | None:
-    if hit is None or is_guarded:
-        return hit and hit.finding
-    return hit.known.to_unguarded(hit.finding)
+def _said(hit: Hit, *, is_guarded: bool) -> Finding:
+    return hit.finding if is_guarded else hit.known.to_unguarded(hit.finding)
 
 
 def _for_place(finding: Finding, text: str, known: KnownError) -> Finding:
-    """Return what is said with those steps first that are for where a text comes from.
+    """Return a finding with those steps first that are for where a text comes from.
 
-    Where it names one place of a kind, what is for others of that kind is left out; in a text of
-    another field, what is for programs with CUDA.
+    What is for another place of its kind, or in a text of another field for CUDA, is left out.
     """
-    places = {place: (*of, "", "")[:3] for place, of in parts()["places"].items()}
-    here = [place for place, (one, *_) in places.items() if re.search(one, text[-_LAST:])]
-    kinds = {places[place][1] for place in here} - {""}
-    rest = [p for p, (_, kind, _) in places.items() if p not in here and kind in kinds]
-    is_any = known.not_if == "other_program" and "not_field" in known.facts
+    places = parts()["places"]
+    here = [place for place in places if re.search(places[place][0], text[-_LAST:])]
+    kinds = {kind for place in here for kind in places[place][1:2]}
+    is_foreign = known.not_if == "other_program" and "not_field" in known.facts
 
-    def is_for(step: str, place: str) -> bool:
-        return step.startswith(place) or step.endswith(f"({place})")
+    def weight(step: str) -> int:
+        of = next((one for one in places if step.startswith(one) or step.endswith(f"({one})")), "")
+        is_cudas = is_foreign and of_texts("ours").search(step)
+        return of in here or -bool(is_cudas or kinds.intersection(places.get(of, ())[1:2]))
 
-    def is_kept(one: str) -> bool:
-        return not ((is_any and of_texts("ours").search(one)) or any(is_for(one, p) for p in rest))
-
-    start, *_ = *(places[place][2] for place in here if places[place][2]), "docker run --gpus all"
-    steps = of_texts("between").split(finding.remedy.replace("docker run --gpus all", start))
-    left = sorted(filter(is_kept, steps), key=lambda one: [not is_for(one, p) for p in here])
-    links = () if is_any and finding.command else finding.links
+    start, *_ = *(start for place in here for start in places[place][2:]), _START
+    steps = of_texts("between").split(finding.remedy.replace(_START, start))
+    left = sorted((one for one in steps if weight(one) >= 0), key=weight, reverse=True)
+    links = () if is_foreign and finding.command else finding.links
     return finding.replace(remedy="; ".join(left or steps), links=links)
 
 
@@ -143,7 +136,7 @@ def explain_error(
     chain = shown_with(error, with_context=with_context)
     hits = (best_in(text, known_errors(), streams_of(text)) for text in map(_as_printed, chain))
     best = max(filter(None, hits), key=lambda hit: min(hit.known.certainty, LIKELY), default=None)
-    return _said(best, is_guarded=is_guarded)
+    return best and _said(best, is_guarded=is_guarded)
 
 
 def _as_printed(error: BaseException) -> str:
@@ -250,32 +243,31 @@ GENERAL_ID = "CG756"
 _LONGEST_LINE, _BEFORE, _NEAR, _SHORT, _LAST = 1000, 4000, 400, 80, 16_000
 
 
+# How sure the acts of a section are at most; of one section the first ones are the surest.
+_MOST_SURE = {"said": NAMED, "any": VAGUE, "acts": 1.5, "advised": 1.25}
+
+
 @cache
-def _acts(section: str) -> list[KnownError]:
-    """Return acts as messages that are known: the first ones are the most certain."""
+def acts() -> tuple[KnownError, ...]:
+    """Return what the parts of a message may tell, as messages that are known."""
     general = next(one for one in known_errors() if one.id == GENERAL_ID)
-    acts = list(parts()[section].items())
-    return [
+    found = [(section, *one) for section in _MOST_SURE for one in parts()[section].items()]
+    return tuple(
         general.replace(
             says=tuple(one for one in lines if one[0] not in ">$"),
             title=act,
             nouns={**general.nouns, **dict(o.partition(" ")[::2] for o in lines if o[0] in ">$")},
-            certainty=LIKELY - (order + 1) / (len(acts) + 1),
+            certainty=_MOST_SURE[section] - order / 1000,
+            not_if="not_field",
             tell=partial(_tell, section),
         )
-        for order, (act, lines) in enumerate(acts)
-    ]
+        for order, (section, act, lines) in enumerate(found, 1)
+    )
 
 
-def general_in(text: str, streams: list[str], *, acts_alone: bool = False) -> Hit | None:
-    """Return a general answer, of what has failed and whose it is; or if that is clear alone."""
-    sections = ("said",) if acts_alone else ("said", "any", "acts", "advised")
-    is_field = is_of_field(text)  # the slowest look at a text that is not
-    hits = (best_in(text, _acts(one), streams) for one in sections) if is_field else ()
-    hit = next(filter(None, hits), None)
-    if hit is not None or acts_alone:
-        return hit
-    ours = [stream for stream in streams if is_field and is_of_field(stream)]
+def _left(text: str, streams: list[str]) -> Hit | None:
+    """Return what is said of a text that tells of nothing else than of an error above it."""
+    ours = [stream for stream in streams if is_of_field(stream)]
     ends = ([is_passed_on(one, p) for p in endings_of(one) or [range(len(one))]] for one in ours)
     kernels = of_texts("kernels").search(text[:_SHORT])
     if any(map(all, ends)):
@@ -286,7 +278,7 @@ def general_in(text: str, streams: list[str], *, acts_alone: bool = False) -> Hi
         told = {"said": f"{status.title} reports that {status.meaning}", "advice": status.fix}
     else:
         return None
-    act = _acts("said")[0]
+    act = acts()[0]
     return act.hit_in(text, 0, len(text), act.with_words(**told))
 
 
@@ -316,7 +308,8 @@ def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None
     who, decides = speaker or ("this program", "")
     if near.owners and not is_package:
         who = near.owners[-1]
-    install, found = _install_of(thing), of_texts("found").search(line)
+    wanted, found = of_texts("wanted").fullmatch(thing), of_texts("found").search(line)
+    install = f"python -m pip install '{thing.replace(' ', '')}'" if wanted else ""
     if near.pair and "{caller}" in act.title:
         install = f"python -m pip list | grep -i -E '{'|'.join(near.pair).replace('_', '.')}'"
     told = act.title.format(who=who, **names)
@@ -361,7 +354,8 @@ def _is_error(
     is_programs = begun.startswith("Error:") and not near.pair
     if is_programs or (begun.startswith("rror") and not near.is_of_field):
         return False
-    if of_texts("steps").search(line):
+    is_another = is_passed_on(line, range(len(line))) or not of_this_field(line)
+    if is_another or of_texts("steps").search(line):
         return False
     if is_quiet(text, match.end()) and not (is_said and of_texts("errors").search(text)):
         return False
@@ -394,12 +388,6 @@ def _advice_of(act: KnownError, match: re.Match[str], names: dict[str, str]) -> 
     cure = next((act.nouns[kind] for kind in kinds if kind in act.nouns), act.nouns[">"])
     says = f'do as it says: "{own[0].strip()}"' if own else ""
     return "; else ".join(filter(None, (says, cure.format(**names))))
-
-
-def _install_of(thing: str) -> str:
-    """Return what installs a thing that is named as pip's requirements are."""
-    is_wanted = of_texts("wanted").fullmatch(thing)
-    return f"python -m pip install '{thing.replace(' ', '')}'" if is_wanted else ""
 
 
 _FRAME = re.compile(r'File "([^"\n]{1,300})", line')

@@ -23,8 +23,9 @@ this field alone, and with ``any`` it says nothing of this field in others. It h
     links     evidence; ``links.name`` that of messages with this name alone, maybe none
 
 and what stands for each name where there is no message; ``name.group`` where that group of a
-pattern fits, or the fact of that name in ``parts.ini``; ``name.*`` has groups that stand for
-themselves. What it does not have is that of the kind of finding with its id.
+pattern fits, or the fact of that name in ``parts.ini``, and ``sure.group`` how sure it is then;
+``name.*`` has groups that stand for themselves. What it does not have is that of the kind of
+finding with its id.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
 FILE = "known_errors.ini"
 # How sure an explanation is. What is vague tells that something died, and not of what; a tool has
 # named what it refuses; a general one is put together from the parts of a message without an entry.
-VAGUE, LIKELY, CERTAIN = 2, 3, 4
-_GRADES = {"noise": 0, "general": 1, "vague": VAGUE, "named": 2.5, "likely": LIKELY, "certain": 4}
+VAGUE, NAMED, LIKELY, CERTAIN = 2, 2.5, 3, 4
+_GRADES = {"noise": 0, "general": 1, "vague": VAGUE, "named": NAMED, "likely": LIKELY}
 _NOT_IF = {"ours": "not_field", "any": "other_program"}
 _SURE: dict[float, str] = {
     VAGUE: "The message alone does not tell the cause.",
@@ -86,6 +87,12 @@ class KnownError(Record):
     # returns what a message means where the texts are not enough, from this object and the match;
     # None if it is another error after all
     tell: Callable[[KnownError, re.Match[str]], Finding | None] | None = None
+
+    def at(self, facts: dict[str, str], found: dict[str, str]) -> KnownError:
+        """Return it as it is sure of what was found: ``sure.group`` grades that as the entry is."""
+        graded = (self.nouns.get(f"sure.{one}", "") for one in (*found, *facts))
+        grade = next(filter(None, graded), "")
+        return self.replace(facts=facts, certainty=_GRADES.get(grade, self.certainty))
 
     def explain(self, match: re.Match[str]) -> Finding | None:
         """Return what a message means that fits a pattern, None if it is another one."""
@@ -314,20 +321,20 @@ class Hit(NamedTuple):
 
 
 def best_in(
-    text: str, known: Iterable[KnownError], streams: list[str], *, is_typed: bool = False
+    text: str, known: Iterable[KnownError], streams: list[str], typed: Iterable[KnownError] = ()
 ) -> Hit | None:
     """Return what explains the error that ended a program; None if nothing does.
 
-    With `is_typed` it may be typed by hand, or broken into lines: if nothing fits a short text,
-    neither lines nor capital letters count.
+    A short text may be typed by hand, or broken into lines: if nothing fits it, neither lines nor
+    capital letters count for those of `typed`.
     """
-    known = tuple(known)
-    found = _surest(_best_in(stream, known, 0) for stream in streams)
+    found = _surest(_best_in(stream, (*known,), 0) for stream in streams)
     is_log = len(text) > _SHORT or any(map(endings_of, streams))
-    if is_typed and not is_log and (found is None or found.known.certainty <= VAGUE):
+    if not is_log and (typed := (*typed,)) and (found is None or found.known.certainty < NAMED):
         lines = [" ".join(stream.split()) for stream in streams]
-        found = _surest((found, *(_best_in(line, known, 0) for line in lines)))
-        return found or _surest(_best_in(line, known, re.IGNORECASE) for line in lines)
+        one = _surest(_best_in(line, typed, 0) for line in lines)
+        one = one or _surest(_best_in(line, typed, re.IGNORECASE) for line in lines)
+        return _surest((found, one))
     return found
 
 
@@ -353,12 +360,13 @@ def _best_in(text: str, known: tuple[KnownError, ...], flags: int) -> Hit | None
     is_another = is_aftermath = False
     for part in endings:
         found = _best(text, _hits(text, known, part, flags))
-        if found is not None and found.known.certainty > VAGUE:
+        if found is not None and found.known.certainty >= NAMED:
             return found
+        is_dead = found is not None and found.known.certainty <= VAGUE
         vague = vague or found
-        # It says what is wrong, as errors of Python's do, and nothing is known of it.
+        # It says what is wrong, as errors of Python's do, and no entry knows it.
         is_aftermath = is_passed_on(text, part)
-        is_later = found or is_aftermath or _is_refused(text, part.start, part.start)
+        is_later = is_dead or is_aftermath or _is_refused(text, part.start, part.start)
         is_another = not is_later and "Traceback (" in text[part.start : part.stop]
         if is_another:
             break
@@ -406,13 +414,14 @@ def _hits(text: str, known: tuple[KnownError, ...], part: range, flags: int) -> 
         seen: set[int] = set()
         for pattern in one.says:
             for begin, end in _near(text, literal_in(pattern), part, flags):
-                found = _compiled(pattern, flags).finditer(text[begin:end])
-                for match in islice(found, _MOST_MATCHES):
+                matches = _compiled(pattern, flags).finditer(text[begin:end])
+                for match in islice(matches, _MOST_MATCHES):
                     place = begin + match.start()
                     if place in seen or begin + match.end() - 1 not in part:
                         continue
                     seen.add(place)
-                    told = one.replace(facts=facts_in(text, begin + match.end() - 1))
+                    found = {name: word for name, word in match.groupdict().items() if word}
+                    told = one.at(facts_in(text, begin + match.end() - 1), found)
                     finding = None if one.not_if in told.facts else told.explain(match)
                     if finding is not None:
                         yield told.hit_in(text, place, begin + match.end(), finding)
@@ -470,6 +479,7 @@ def shown_with(error: BaseException, *, with_context: bool = True) -> Iterator[B
 
 WINDOW = 1 << 20  # characters of a log that are read: its end, or what is around its last traceback
 _TRACEBACK = "Traceback (most recent call last)"
+_IGNORED = re.compile(r"Exception ignored in[^\n]{0,180}\n[^\n]{0,20}$")  # it ends no program
 _LINKS = ("The above exception was the direct cause", "During handling of the above exception")
 _LONGEST_LINE = 1000  # characters of a line on each side of a place
 _HALF = 8000  # characters of a line: of one longer than twice that its two ends are read
@@ -576,6 +586,7 @@ def lines_back(text: str, place: int, lines: int) -> int:
 def _chains(text: str) -> Iterator[range]:
     """Yield the last tracebacks, those of errors that led to one another as one."""
     places = [found.start() for found in re.finditer(re.escape(_TRACEBACK), text)]
+    places = [at for at in places if not _IGNORED.search(text, max(0, at - _DEEPEST), at)]
     begin = last = -1
     for at in places[-_MOST_TRACEBACKS:]:
         if begin >= 0 and not any(link in text[last:at] for link in _LINKS):
