@@ -63,8 +63,7 @@ def test_each_warning_of_cudaguard_has_one_row_or_entry(guide):
     text = guide("troubleshooting.md")
     rows = re.findall(r"^\| `\[(CG\d{3})\]` \|", text, re.MULTILINE)
     assert len(rows) == len(set(rows))
-    there = set(rows) | set(entries(text))
-    assert there == set(DETECTORS) - set(CHECKS), "a Kind of a detector has a `page`"
+    assert {*rows, *entries(text)} == set(DETECTORS) - set(CHECKS), "a Kind has a `page`"
     assert not set(rows) & set(entries(text))
 
 

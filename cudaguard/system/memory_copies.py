@@ -15,7 +15,7 @@ from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.runtimes import GLOBAL_ON_PURPOSE, stem_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from cudaguard.elf.forecast import LoadedObject
     from cudaguard.elf.reader import ElfFile
@@ -54,22 +54,13 @@ def why_no_copy(file: ElfFile, symbols: SharedObject) -> str:
 
 def copy_of(file: ElfFile, name: str, changed: Iterable[tuple[int, int]]) -> int:
     """Return the descriptor of a copy with other bytes at some places; or an OSError is raised."""
-
-    def fill(copy: int) -> None:
-        file.copy_mapped(copy)
-        for place, byte in changed:
-            os.pwrite(copy, bytes((byte,)), place)
-
-    return _made(name, fill)
-
-
-def _made(name: str, fill: Callable[[int], object]) -> int:
-    """Return the descriptor of a file in memory that a function has filled."""
     copy = os.memfd_create(name[:200])
     try:
         if copy <= 2:  # errors would be written into it
             raise OSError("no standard input, output or error is open")
-        fill(copy)
+        file.copy_mapped(copy)
+        for place, byte in changed:
+            os.pwrite(copy, bytes((byte,)), place)
     except BaseException:
         os.close(copy)
         raise
@@ -84,15 +75,16 @@ def path_of_copy(copy: int) -> str:
 _numbers = iter(range(1 << 30))
 
 
-def open_copy(copy: int, flags: int = 0) -> str:
+def open_copy(copy: int, flags: int = 0, data: bytes = b"") -> str:
     """Have the loader map a copy, and close it; an OSError says why it is refused.
 
-    Return the path by which it is found again.
+    Return the path by which it is found again. The `data` are written into it before.
     """
     import _ctypes
 
     path = path_of_copy(copy)
     try:
+        os.pwrite(copy, data, 0)
         _ctypes.dlopen(path, flags | os.RTLD_NOW)
     finally:
         os.close(copy)
@@ -122,7 +114,7 @@ def open_together(
     for kind, start, length in parts:  # PT_LOAD, PT_DYNAMIC, PT_GNU_STACK; to read and write
         image += pack("<IIQQQQQQ", kind, 6, start, start, start, length, length, 1 << 16)
     image += b"".join(pack("<QQ", *tag) for tag in (*tags, (0, 0))) + strings
-    return open_copy(_made("cudaguard-names", lambda copy: os.pwrite(copy, image, 0)), flags)
+    return open_copy(os.memfd_create("cudaguard-names"), flags, image)
 
 
 # --- A library with files of its own package, where others came first by their names --------------

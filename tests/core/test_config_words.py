@@ -1,4 +1,4 @@
-"""The words of arguments and ``CUDAGUARD*`` variables."""
+"""The words of arguments and ``CUDAGUARD*`` variables, and what was probably meant by one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cudaguard.config import parse_mode, parse_switches, read_environment
+from cudaguard.files.text import close_match, closest_id, same_id
 from cudaguard.model import MODES
 
 VARIABLES = ["", "_RULES", "_CONFIG", "_JOURNAL", "_PLUGINS"]
+IDS = ("CG001", "CG010", "CG812", "CG901", "Local-1")
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40)
 
 
@@ -77,3 +79,26 @@ def test_no_environment_makes_the_reader_raise(environ):
     assert said.mode in (None, *MODES)
     assert all(isinstance(problem, str) and problem for problem in problems)
     assert all(isinstance(id, str) and id for id in said.switches)
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("cg0O1", "CG001"), ("CG1", "CG001"), ("cg-1", "CG001"), ("CGO10", "CG010"),
+        ("cg8I2", "CG812"), ("CG9011", "CG901"), ("local-1", "Local-1"), ("hello", ""), ("", ""),
+        ("CG999", ""), ("cg811", ""),
+    ],
+)  # fmt: skip
+def test_id_that_was_meant(word, meant):
+    assert closest_id(word, IDS) == meant
+
+
+def test_same_id_in_any_case():
+    assert [same_id(id, IDS) for id in ("cg001", "LOCAL-1", "CG812", "CG1", "")] == [
+        "CG001", "Local-1", "CG812", "", "",
+    ]  # fmt: skip
+
+
+def test_word_that_was_meant():
+    assert close_match("docter", ("doctor", "demo")) == "doctor"
+    assert close_match("xyz", ("doctor", "demo")) == close_match(3, ("doctor",)) == ""

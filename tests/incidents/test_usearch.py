@@ -115,3 +115,25 @@ def test_library_that_is_another_one_in_each_wheel(run, order):
     assert "undefined symbol: _Z" in run("off", *order, pins=HIGHS).stderr
     green = run("fix", *order, pins=HIGHS)
     assert ("HighsStatus.kOk\n" in green.stdout, green.returncode, green.stderr) == (True, 0, "")
+
+
+TESSERACT = ("tesseract-robotics-nanobind==0.35.0.4", "numpy==2.4.6")
+TESSERACT_USE = """
+import numpy
+from tesseract_robotics.tesseract_common import GeneralResourceLocator
+GeneralResourceLocator()
+print(len({line.split()[-1] for line in open("/proc/self/maps") if "libstdc++" in line}))
+"""
+
+
+def test_there_is_one_libstdcxx(child, root, cached_environment):
+    """Of a package's own and the system's: an older one refuses it, two share their locales."""
+
+    def run(mode):
+        code = f"import cudaguard\ncudaguard.install({mode!r})\n{TESSERACT_USE}"
+        python, env = cached_environment(*TESSERACT, *OURS), {"PYTHONPATH": str(root)}
+        return child.command(python, "-c", code, env=env, check=False)
+
+    assert run("off").stdout != "1\n"
+    green = run("fix")
+    assert (green.stdout, green.stderr) == ("1\n", "")

@@ -9,7 +9,7 @@ import pytest
 from cudaguard.core.checks import FAILED_ITSELF, CheckResult, status_of
 from cudaguard.core.findings import Finding
 from cudaguard.features._index import IDS as DETECTORS
-from cudaguard.features.duplicate_libraries.checks import cuda_of_wheel, overlaps
+from cudaguard.features.duplicate_libraries.checks import cuda_of_wheel
 from cudaguard.files.layout import Page
 from cudaguard.tools.doctor.checks import CHECKS, all_checks
 from cudaguard.tools.doctor.command import bundle, document, lay_out
@@ -43,12 +43,6 @@ def test_ids_of_checks_are_in_their_range_and_each_is_declared():
 )  # fmt: skip
 def test_cuda_of_a_wheel(key, version, major):
     assert cuda_of_wheel(key, version) == major
-
-
-def test_overlaps():
-    listed = [("a", "1", "x"), ("b", "1", "x"), ("c", "", "x"), ("a", "2", "y"), ("b", "1", "y"),
-              ("c", "9", "y"), ("a", "1", "z")]  # fmt: skip
-    assert overlaps(listed) == {("x", "y"): ["a"]}
 
 
 def told(report, *, verbose=False):

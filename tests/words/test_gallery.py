@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 
 import cudaguard
+from cudaguard.core import findings as core
 from cudaguard.core.explain import known_errors
+from cudaguard.features.array_interface import findings as arrays
+from cudaguard.features.symbol_scope import findings as scope
 
 from ..documents import ERRORS
 from ..gallery import approved
@@ -169,3 +172,21 @@ def test_explanation_keeps_the_rules_of_style(known):
     message = MESSAGES[0]._replace(text=str(found), severity=found.severity)
     assert list(faults(message)) == []
     assert not found.command.startswith("cudaguard explain")
+
+
+# Messages that no test hears where they are said: they are worded here from sample facts.
+SCENES = {
+    "array_interface.waited": lambda: arrays.waited("numba.cuda.DeviceNDArray", "warp", 7),
+    "core.no_journal": lambda: core.no_journal(
+        "/logs/cudaguard.jsonl", FileNotFoundError(2, "No such file or directory")
+    ),
+    "symbol_scope.static_runtime": lambda: scope.static_runtime(
+        "nvcv", "/env/nvcv/libnvcv_types.so", ("std::ctype<char>::id",), "train.py:3",
+        "it calls dladdr(), and may look for files beside its own",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_sample(name):
+    assert SCENES[name]().remedy or name == "array_interface.waited"

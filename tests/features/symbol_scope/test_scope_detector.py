@@ -14,6 +14,10 @@ import sysconfig
 
 import pytest
 
+from cudaguard.core.dispatch import Dispatch
+from cudaguard.core.registry import Registry, entry_of
+from cudaguard.core.rule import Rule
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems search per library")
 TAKER = "int which_copy(void) { return 1; }\n"
 # Has the function itself, and calls it as libraries do: the loader looks the name up.
@@ -460,3 +464,36 @@ def test_symbol_resolves_to_the_first_of_two(scene):
     ran = scene.bare("import ctypes, cudaguard; cudaguard.install('warn')", TAKE, second, USE)
     assert "libuser.so uses which_copy of libtaker.so instead of its own." in ran.err
     assert ran.err.count(TOLD) == 1
+
+
+# --- which libraries a rule may keep out of it
+
+
+@pytest.fixture
+def widest():
+    """A guard whose one rule has the widest pattern."""
+    rule = Rule("WIDE", ("pkg",), "why", actions=({"load_local": "lib*.so*"},))
+    made = Dispatch()
+    made.reporter.mode = "fix"
+    made.put_in_force(Registry([(entry_of(rule), "test")], {}))
+    return made
+
+
+def test_library_of_its_own_is_kept_local(widest):
+    stays_local, opened = widest.native.scope_of_library("/pkg/libother.so.1")
+    assert stays_local
+    assert widest.reporter.changes == ()
+    opened()
+    (change,) = widest.reporter.changes
+    assert change == "libother.so.1: kept in local symbol scope by WIDE (stays)"
+
+
+@pytest.mark.parametrize(
+    "name", ["libtorch_global_deps.so", "libgomp-a34b3233.so.1", "libcudart.so.12", "libc.so.6"]
+)
+def test_wide_pattern_takes_nothing_from_what_is_global_on_purpose(widest, name):
+    assert widest.native.scope_of_library(f"/pkg/{name}") is None
+
+
+def test_other_names_are_no_business_of_the_rule(widest):
+    assert widest.native.scope_of_library("/pkg/plugin.so") is None
