@@ -96,8 +96,12 @@ def explain_text(text: str, *, is_guarded: bool = False) -> Finding | None:
     noise = [one for one in known_errors() if not one.certainty]
     written = streams_of(text)
     streams = [without(noise, stream) for stream in written]
-    hit = best_in(text, (*known_errors(), *acts()), streams, known_errors())
-    hit = hit or _left(of_this_field(text), [*map(of_this_field, streams)])
+    hit = best_in(text, known_errors(), streams, is_typed=True)
+    field = of_this_field(text) if hit is None or hit.known.certainty < NAMED else ""
+    is_field = is_of_field(field)  # the slowest look at a text that is not
+    if is_field:  # no act is surer than that
+        hit = best_in(text, (*known_errors(), *acts()), streams) or hit
+    hit = hit or _left(field, streams if is_field else [])
     if hit is None and not any(is_passed_on(one, p) for one in streams for p in endings_of(one)):
         hit = best_in(text, noise, written)
     return hit and _for_place(_said(hit, is_guarded=is_guarded), text, hit.known)
@@ -258,7 +262,6 @@ def acts() -> tuple[KnownError, ...]:
             title=act,
             nouns={**general.nouns, **dict(o.partition(" ")[::2] for o in lines if o[0] in ">$")},
             certainty=_MOST_SURE[section] - order / 1000,
-            not_if="not_field",
             tell=partial(_tell, section),
         )
         for order, (section, act, lines) in enumerate(found, 1)
@@ -267,7 +270,7 @@ def acts() -> tuple[KnownError, ...]:
 
 def _left(text: str, streams: list[str]) -> Hit | None:
     """Return what is said of a text that tells of nothing else than of an error above it."""
-    ours = [stream for stream in streams if is_of_field(stream)]
+    ours = [one for one in map(of_this_field, streams) if is_of_field(one)]
     ends = ([is_passed_on(one, p) for p in endings_of(one) or [range(len(one))]] for one in ours)
     kernels = of_texts("kernels").search(text[:_SHORT])
     if any(map(all, ends)):

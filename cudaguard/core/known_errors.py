@@ -23,9 +23,8 @@ this field alone, and with ``any`` it says nothing of this field in others. It h
     links     evidence; ``links.name`` that of messages with this name alone, maybe none
 
 and what stands for each name where there is no message; ``name.group`` where that group of a
-pattern fits, or the fact of that name in ``parts.ini``, and ``sure.group`` how sure it is then;
-``name.*`` has groups that stand for themselves. What it does not have is that of the kind of
-finding with its id.
+pattern fits, or that fact of ``parts.ini``, ``sure.group`` for how sure it is then; ``name.*`` has
+groups that stand for themselves. What it does not have is that of the kind of finding with its id.
 """
 
 from __future__ import annotations
@@ -90,9 +89,8 @@ class KnownError(Record):
 
     def at(self, facts: dict[str, str], found: dict[str, str]) -> KnownError:
         """Return it as it is sure of what was found: ``sure.group`` grades that as the entry is."""
-        graded = (self.nouns.get(f"sure.{one}", "") for one in (*found, *facts))
-        grade = next(filter(None, graded), "")
-        return self.replace(facts=facts, certainty=_GRADES.get(grade, self.certainty))
+        grades = [self.nouns[f"sure.{g}"] for g in (*found, *facts) if f"sure.{g}" in self.nouns]
+        return self.replace(facts=facts, certainty=_GRADES[grades[0]] if grades else self.certainty)
 
     def explain(self, match: re.Match[str]) -> Finding | None:
         """Return what a message means that fits a pattern, None if it is another one."""
@@ -321,20 +319,20 @@ class Hit(NamedTuple):
 
 
 def best_in(
-    text: str, known: Iterable[KnownError], streams: list[str], typed: Iterable[KnownError] = ()
+    text: str, known: Iterable[KnownError], streams: list[str], *, is_typed: bool = False
 ) -> Hit | None:
     """Return what explains the error that ended a program; None if nothing does.
 
-    A short text may be typed by hand, or broken into lines: if nothing fits it, neither lines nor
-    capital letters count for those of `typed`.
+    With `is_typed` it may be typed by hand, or broken into lines: if nothing fits a short text,
+    neither lines nor capital letters count.
     """
-    found = _surest(_best_in(stream, (*known,), 0) for stream in streams)
+    known = tuple(known)
+    found = _surest(_best_in(stream, known, 0) for stream in streams)
     is_log = len(text) > _SHORT or any(map(endings_of, streams))
-    if not is_log and (typed := (*typed,)) and (found is None or found.known.certainty < NAMED):
+    if is_typed and not is_log and (found is None or found.known.certainty <= VAGUE):
         lines = [" ".join(stream.split()) for stream in streams]
-        one = _surest(_best_in(line, typed, 0) for line in lines)
-        one = one or _surest(_best_in(line, typed, re.IGNORECASE) for line in lines)
-        return _surest((found, one))
+        found = _surest((found, *(_best_in(line, known, 0) for line in lines)))
+        return found or _surest(_best_in(line, known, re.IGNORECASE) for line in lines)
     return found
 
 
