@@ -184,3 +184,9 @@ def test_shell_is_told_what_may_come_next(child, line, next_words):
             "COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_TYPE": "9"}  # fmt: skip
     child.command(sys.executable, "-m", "cudaguard", env=asks, check=False)
     assert next_words <= set((child.folder / "next").read_text().split("\n"))
+
+
+def test_magic_prints_a_plain_list(child):
+    """In a process of its own: others have left their changes here."""
+    done = child.python("from cudaguard.tools.ipython import show_status; show_status('')")
+    assert done.stdout == "cudaguard: mode off, 0 rules in force\n"
