@@ -290,8 +290,7 @@ def _older_library(case: _Case) -> tuple[str, str]:
     is_named = package not in ("", "nvidia")
     # NVIDIA's libraries keep old functions. Of two Qt, the newer may lack one.
     which = f"{package}'s" if is_named and not stem_of(name) else "an older"
-    place = f": {library}" if os.path.isabs(library) else ""
-    lacks = f"{'them' if case.about[1:] else 'it'}{place}"
+    lacks = ("them" if case.about[1:] else "it") + f": {library}" * os.path.isabs(library)
     message = f"{case.needer} needs {case.functions}, but gets {which} {name} without {lacks}"
     own = packages.of(case.about[0].needed_by) or "this package"
     if is_named:
@@ -509,7 +508,8 @@ def check_of_forecast(found: Forecast, given: tuple[str, ...] = ()) -> Extension
             return of_windows
     around = look_around(given)
     if not found.libraries and not found.versions:  # else these are the cause
-        found = found._replace(symbols=tuple(_with_library(lack, found) for lack in found.symbols))
+        lacks = tuple(_with_library(lack, is_later=bool(given)) for lack in found.symbols)
+        found = found._replace(symbols=lacks)
     cause, about = cause_of(found, around)
     symbols = readable(dict.fromkeys(lack.name for lack in found.symbols))
     message, remedy = words_for(cause, about, found, around, dict(symbols))
@@ -526,15 +526,15 @@ def check_of_forecast(found: Forecast, given: tuple[str, ...] = ()) -> Extension
     )
 
 
-def _with_library(lack: Lack, found: Forecast) -> Lack:
-    """Return a symbol with the library that should have it, where one is named that should."""
+def _with_library(lack: Lack, *, is_later: bool) -> Lack:
+    """Return a symbol with the library that should have it; later, modules may bring another."""
     stem = library_of(lack.name)
     if lack.library or not stem:
         return lack
-    is_own = lack.needed_by == found.path
-    needed = found.needed if is_own else read_elf(lack.needed_by).needed
+    needed = read_elf(lack.needed_by).needed
     name = next((name for name in needed if name.startswith(f"{stem}.so")), "")
-    file = name and (serving_file(name) or SearchPath().find(name, read_place(lack.needed_by)))
+    place = None if is_later or not name else read_place(lack.needed_by)
+    file = name and (serving_file(name) or (SearchPath().find(name, place) if place else ""))
     return lack._replace(library=file or name)
 
 
