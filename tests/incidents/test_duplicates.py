@@ -148,7 +148,7 @@ def test_torch_with_an_older_nccl_is_told_of_before_it_fails(child, root, cuda_t
     assert "libtorch_cuda.so: undefined symbol: nccl" in plain.stdout
     assert plain.stderr == ""
     done = child.command(cuda_torch, "-c", GUARD + code + SAID, env=env)
-    assert f"gets an older libnccl.so.2 without it: {other}" in done.stdout
+    assert f"gets an older libnccl.so.2 without them: {other}" in done.stdout
     first, *_ = findings(done)
     assert (first["id"], first["severity"]) == ("CG842", "warning")
     assert first["what"].startswith("Two files of NCCL are loaded; the older, 2.20")
