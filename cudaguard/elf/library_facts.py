@@ -136,10 +136,8 @@ def distributions_of(paths: Iterable[str]) -> dict[str, list[str]]:
                 record = read_bytes(f"{folder}/{info}/RECORD", LARGEST) if is_metadata else b""
             except own_errors(OSError):
                 continue
-            text = "\n" + record.decode("utf-8", "replace")
-            for inside in [inside for inside in files if f"\n{inside}," in text]:
-                name, _, version = dist.partition("-")
-                found.setdefault(files[inside], []).append(f"{name.replace('_', '-')} {version}")
+            for one in [one for one in files if os.fsencode(f"\n{one},") in b"\n" + record]:
+                found.setdefault(files[one], []).append(dist.replace("-", " ", 1).replace("_", "-"))
     return found
 
 

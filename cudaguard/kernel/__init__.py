@@ -34,7 +34,7 @@ _listdir, _access = SYSTEM.listdir, SYSTEM.access
 FLAGS = sum(getattr(SYSTEM, f"O_{n}", 0) for n in ("CLOEXEC", "NONBLOCK", "NOCTTY", "BINARY"))
 RTLD_GLOBAL = getattr(SYSTEM, "RTLD_GLOBAL", 0)  # 0: the platform has no symbol scopes
 # As our code names it, which may be no path: without sources, or where PyInstaller packed it.
-FOLDER = sys._getframe().f_code.co_filename[: -len("kernel/__init__.py")]
+FOLDER = sys._getframe().f_code.co_filename[: -len("kernel/__init__.py")] or "cudaguard"
 LIB_DYNLOAD = f"{os.sep}{'DLLs' if sys.platform == 'win32' else 'lib-dynload'}{os.sep}"
 _MODES = dict.fromkeys(("fix", "1", "on", "true"), "fix")
 _MODES.update((word, word) for word in ("observe", "warn", "strict"))

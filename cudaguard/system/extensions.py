@@ -304,9 +304,10 @@ def _older_library(case: _Case) -> tuple[str, str]:
     names = tuple(f"{wheel.partition(' ')[0]}==" for wheel in wheels)
     asked = (text.partition(";")[0].strip() for text in requires_of(own))
     pinned = next((text for text in asked if text.startswith(names)), "")
+    which = f"the one that {own} requires" if pinned else "the newer one again"
+    pinned = pinned or "".join(wheels[1:][-1:]).replace(" ", "==")  # in the order of their names
     if pinned and [pinned.replace("==", " ")] != wheels:
-        again = f"pip install --force-reinstall --no-deps {pinned}"
-        return message, f"install the one that {own} requires: {again}"
+        return message, f"install {which}: pip install --force-reinstall --no-deps {pinned}"
     remedy = (
         "unset LD_LIBRARY_PATH if it leads to another CUDA; or import this package before the one "
         "with the older copy; or install both for one version"

@@ -9,7 +9,6 @@ import sys
 from contextlib import ExitStack
 from glob import glob
 
-from cudaguard.elf.library_facts import distributions_of
 from cudaguard.elf.process import library_path
 from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import SearchPath, read_place
@@ -133,6 +132,8 @@ def _with_its_set(file: str) -> tuple[str, ...]:
 
 def _clients_of(file: str, name: str) -> Iterator[tuple[str, frozenset[str]]]:
     """Yield who needs a library, of the distributions that require the one that has a file."""
+    from cudaguard.elf.library_facts import distributions_of
+
     owners = distributions_of([file]).get(file, ())
     wanted = [f"requires-dist: {owner.partition(' ')[0].lower()}".encode() for owner in owners]
     for folder, info in metadata_folders() if wanted else ():

@@ -70,9 +70,10 @@ def check_distributions(site: Site) -> Result:
     for pair, paths in found.items():
         # What several distributions of one namespace contain on purpose.
         if not all(path.endswith("/__init__.py") for path in paths):
-            near = next((group for group in groups if {*group[0]} & {*pair}), ([], []))
-            joined = [*dict.fromkeys((*near[0], *pair))], [*near[1], *paths]
-            groups = [*(group for group in groups if group is not near), joined]
+            near = [group for group in groups if {*group[0]} & {*pair}]
+            names = dict.fromkeys(chain(*(group[0] for group in near), pair))
+            joined = [*names], [*chain(*(group[1] for group in near), paths)]
+            groups = [*(group for group in groups if group not in near), joined]
     findings += (_overwritten(site, *group, files) for group in groups)
     findings += _hidden_torch(site)
     first = {dist.key: dist for dist in site.installed.found}

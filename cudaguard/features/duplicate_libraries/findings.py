@@ -211,8 +211,7 @@ def overwritten_files(
         command += shlex.join(restored)
     return INSTALLATION.found(
         f"{listed(names)} overwrite files of each other.",
-        *first_few(files, "files"),
-        *first_few(asking, "requirements"),
+        *first_few((*files[:1], *asking, *files[1:]), "files and requirements"),
         severity=severity,
         consequence="The one installed last overwrote files of the others. Uninstalling one "
         "deletes files of all.",

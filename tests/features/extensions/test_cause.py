@@ -156,13 +156,7 @@ def test_no_torch_is_not_called_another_torch():
         ("libnvJitLink.so.13", "install nvidia-nvjitlink with pip, or the CUDA toolkit 13"),
         ("libGL.so.1", "apt-get install libgl1"),
         ("libcuda.so.1", "install the NVIDIA driver"),
-        (
-            "libother.so",
-            (
-                "install the package that contains it, or start Python with its folder in "
-                "LD_LIBRARY_PATH"
-            ),
-        ),
+        ("libother.so", "that contains it, or start Python with its folder in LD_LIBRARY_PATH"),
     ],
 )
 def test_where_a_library_could_be_had(monkeypatch, library, words):
@@ -174,6 +168,16 @@ def test_where_a_library_could_be_had(monkeypatch, library, words):
     assert remedy.endswith("LD_LIBRARY_PATH=/there")
 
 
+def test_package_to_rebuild_is_named(tmp_path):
+    record = tmp_path / "site-packages/flash_ext-1.0.dist-info/RECORD"
+    record.parent.mkdir(parents=True)
+    lacks = symbols("cudaGetDeviceProperties_v9", needed=("libcudart.so.12",))
+    found = lacks._replace(path=str(tmp_path / "site-packages/ext.so"))
+    for text, name in (("", "PACKAGE (for a JIT build: "), ("ext.so,,\n", "flash-ext")):
+        record.write_text(text)
+        assert f" --no-deps {name}" in extensions.check_of_forecast(found).remedy
+
+
 def test_many_are_counted_and_not_all_shown():
     message, _ = said(symbols("a", "b", "c", "d", "e", "a"), NONE)
     assert "`a`, `b`, `c` and 2 more" in message
@@ -182,14 +186,11 @@ def test_many_are_counted_and_not_all_shown():
 @pytest.mark.parametrize(
     ("name", "python"),
     [
-        ("x.cpython-310-x86_64-linux-gnu.so", "3.10"),
-        ("x.cpython-37m-x86_64-linux-gnu.so", "3.7"),
-        ("x.cpython-313t-x86_64-linux-gnu.so", "3.13"),
-        ("x.abi3.so", ""),
-        ("x.so", ""),
+        ("x.cpython-310-x86_64-linux-gnu.so", "3.10"), ("x.cpython-37m-x86_64-linux-gnu.so", "3.7"),
+        ("x.cpython-313t-x86_64-linux-gnu.so", "3.13"), ("x.abi3.so", ""), ("x.so", ""),
         ("/a.cpython-39-x.so/x.so", ""),
     ],
-)
+)  # fmt: skip
 def test_python_of_a_file_name(name, python):
     assert built_for_python(name) == python
 
@@ -197,16 +198,12 @@ def test_python_of_a_file_name(name, python):
 @pytest.mark.parametrize(
     ("symbol", "old"),
     [
-        (ASSERT + OLD, True),
-        (ASSERT + NEW, False),
-        ("_ZN2at6TensorE", None),
+        (ASSERT + OLD, True), (ASSERT + NEW, False), ("not_mangled_Ss", True), ("", None),
         ("_ZN3c106detail7ClassSsE", None),  # an identifier
-        ("_ZN2at3addERKNS_6TensorES2_S2_", None),
-        ("_ZN5torch3jit5parseERKSsS3_", True),
-        ("not_mangled_Ss", True),
-        ("", None),
+        ("_ZN2at3addERKNS_6TensorES2_S2_", None), ("_ZN5torch3jit5parseERKSsS3_", True),
+        ("_ZN2at6TensorE", None),
     ],
-)
+)  # fmt: skip
 def test_strings_in_a_mangled_name(symbol, old):
     assert has_old_strings(symbol) is old
 

@@ -69,8 +69,12 @@ def test_which_file_came_first_is_told(site, guard):
 WHEELS = {"nvidia-nvjitlink-cu12": "12.1.105", "nvidia-nvjitlink-cu13": "13.0.39"}
 
 
-@pytest.mark.parametrize(("count", "requires"), [(1, "cu12==12.4.127"), (2, "cu13==13.0.39")])
-def test_wheel_to_install_is_named(site, count, requires):
+@pytest.mark.parametrize(
+    ("count", "requires", "fix"),
+    [(1, "cu12==12.1.105", "unset LD_LIBRARY_PATH"), (1, "cu12==12.4.127", "install the one that"),
+     (2, "cu13==13.0.39", "install the one that"), (2, "ml==1", "install the newer one again: ")],
+)  # fmt: skip
+def test_wheel_to_install_is_named(site, count, requires, fix):
     """As NCCL's wheels for CUDA 12 and 13 have one file, which is that of the last installed."""
     inside = "nvidia/nvjitlink/lib/libnvJitLink.so.12"
     (site.folder / inside).parent.mkdir(parents=True)
@@ -83,8 +87,9 @@ def test_wheel_to_install_is_named(site, count, requires):
     (site.folder / "sparsepkg/lib/libnvJitLink.so.12").unlink()
     done = run(site, GUARDS["install"].format(first=""))
     said = done.stderr.partition("Warning: [CG841]")[2]
-    assert "fix: install the one that sparsepkg requires: pip install --force-reinstall" in said
-    assert f" --no-deps nvidia-nvjitlink-{requires}\n" in said
+    assert f"fix: {fix}" in said
+    wheel = requires.replace("ml==1", "cu13==13.0.39")
+    assert (f" --no-deps nvidia-nvjitlink-{wheel}\n" in said) is ("12.1.105" not in wheel)
     assert ("cu12 12.1.105 and nvidia-nvjitlink-cu13 13.0.39 both contain" in said) is (count == 2)
 
 
