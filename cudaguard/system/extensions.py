@@ -74,10 +74,12 @@ def _of_libraries(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lac
         return "torch-not-imported", torchs
     if for_cuda and around.torch and not around.cuda and not OF_TORCH.isdisjoint(found.needed):
         return "torch-flavor", for_cuda
-    major = around.cuda.partition(".")[0]
-    other_major = _named(for_cuda, lambda n: name_owners.cuda_of(n) != major)
+    other_major = _named(for_cuda, lambda n: name_owners.cuda_of(n) != around.cuda.split(".")[0])
     if other_major and around.cuda:
         return "cuda-major", other_major
+    parts = _named(found.libraries, lambda n: n.startswith(("libtorch_", "libc10_")))
+    if around.torch and {*parts} - {*torchs} and not OF_TORCH.isdisjoint(found.needed):
+        return "other-torch", parts  # a release with other parts, such as libtorch_cuda_cu.so
     own = {around.python}
     pythons = _named(found.libraries, lambda n: not own.issuperset(_PYTHON_LIBRARY.findall(n)))
     return ("python-abi", pythons) if pythons else ("library-missing", found.libraries)

@@ -161,8 +161,8 @@ def _keep_apart(library: str, opened: ExitStack, *, is_refused: bool) -> str:
         folders |= {os.path.dirname(mine.path) for _, mine, other in hidden if other in lacking}
         more = {}
         for name, mine, other in hidden:
-            folder = os.path.dirname(mine.path)
-            is_meant = folder in folders if is_refused else _differ(mine, other)
+            needs, folder = {*mine.file.needed}, os.path.dirname(mine.path)
+            is_meant = folder in folders if is_refused else needs - {*elf.read_elf(other).needed}
             if is_meant and name not in more and not _is_shared(name, mine.file, other):
                 more[name], there = mine.path, there or other
         own.update(more)
@@ -183,10 +183,6 @@ def _keep_apart(library: str, opened: ExitStack, *, is_refused: bool) -> str:
     copy_paths[library] = open_together(root, files, flags=flags)
     _renamed.update((file, names[name]) for name, file in own.items())
     return f"gets its own {', '.join(own)}, not that of {os.path.dirname(os.path.abspath(there))}"
-
-
-def _differ(library: LoadedObject, other: str) -> bool:
-    return not {*library.file.needed} <= {*elf.read_elf(other).needed}
 
 
 def _is_shared(name: str, file: ElfFile, other: str) -> bool:
