@@ -136,8 +136,7 @@ class Deaths:
                 if line.kind == "child" and line.other in self._processes:
                     process = self._processes[line.other]
                     # Ray's raylet has reasons of its own, and says so; mpirun ends for its ranks.
-                    is_killed = line.number("signal") == _SIGKILL
-                    is_sent = is_killed and line.pid != process.parent
+                    is_sent = line.number("signal") == _SIGKILL and line.pid != process.parent
                     if not is_sent or process.rank is not None or oom_kills() > self._kills >= 0:
                         self._add(process, about)
             for process in processes_of((), crashed).values():
@@ -174,7 +173,7 @@ class Deaths:
         from cudaguard.tools.run.story import last_place, process_name, story_of
 
         # Who forks may have the kernel kill the fork at its own end, as celery does.
-        is_asked = self._is_ending and process.signal == _SIGKILL
+        is_asked = self._is_ending and process.signal in (_SIGKILL, signal.SIGTERM)
         if not process.how or is_asked or process.pid in self._dead:
             return
         self._dead.add(process.pid)
@@ -186,7 +185,8 @@ class Deaths:
             dumps = read_faults(os.path.join(self._folder, f"{FAULTS}{process.pid}"))
             frames = next((dump.frames for dump in reversed(dumps) if dump.what), ())
             place = last_place(story, story.error.stack[::-1] if story.error else frames)
-            said = f"{process_name(process._asdict())} {process.how}{place}."[:_LONGEST]
+            lacks = f"; it was {process.lacks}" if process.signal and process.lacks else ""
+            said = f"{process_name(process._asdict())} {process.how}{place}{lacks}."[:_LONGEST]
             held = _HELD if process.rank is None else _RANK_HELD
             self._lines.append((process.pid, time() + held, said))
 

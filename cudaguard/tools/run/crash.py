@@ -431,25 +431,17 @@ class Report:
         is_there = os.name == "posix" and self._launch.prefix and self._is_program
         return debugger(program.words) if is_native and is_there and not self._fits else ""
 
-    def _stuck_forks(self) -> dict[int, list[str]]:
-        """Return which forks wait outside Python, by how many threads of their parent they lack."""
-        stuck: dict[int, list[str]] = {}
+    def _stuck_forks(self) -> list[str]:
+        """Return what forks that wait outside Python lack of their parent."""
+        stuck: dict[str, list[str]] = {}
         for pid in sorted(self._faults) if self._ended.is_late else ():
-            dump, process = self._fault_of(pid), self._processes.get(pid)
-            if dump is None or process is None or process.left <= 0 or not dump.frames:
-                continue
-            if origin_of_file(dump.frames[0][0]) != STANDARD:
-                stuck.setdefault(process.left, []).append(str(pid))
-        return stuck
+            dump, lacks = self._fault_of(pid), self._processes.get(pid, Process(pid)).lacks
+            if dump and lacks and dump.frames and origin_of_file(dump.frames[0][0]) != STANDARD:
+                stuck.setdefault(lacks, []).append(f"process {pid}")
+        return [f"{listed(who)}: {lacks}" for lacks, who in stuck.items()]
 
     def _hints(self) -> list[str]:
-        hints = list(self._waits)
-        for left, pids in self._stuck_forks().items():
-            who = f"processes {listed(pids)} were" if len(pids) > 1 else f"process {pids[0]} was"
-            hints.append(
-                f"{who} forked without the parent's native threads ({left}): what waits for one "
-                "(OpenMP, polars, JAX) hangs"
-            )
+        hints = [*self._waits, *self._stuck_forks()]
         for process in self._processes.values() if self._killed else ():
             last = "" if process.rank is None else story_of(self._journal, process.pid).last
             hints += [f"{process_name(process._asdict())} was last seen{last}"] if last else []
@@ -467,6 +459,8 @@ class Report:
                 "a forked process cannot use CUDA that its parent has initialized: if this one "
                 "did, start workers with spawn (CG818), or initialize CUDA later"
             )
+        elif self._has_crashed and self._about.lacks:
+            hints.append(f"it was {self._about.lacks}")
         elif not (self._processes or self._missing or self._doing):
             hints.append(
                 "the command started no guarded Python: it starts none, starts it with -I or -E, "

@@ -75,9 +75,17 @@ class Process(NamedTuple):
     def how(self) -> str:
         """How it died, as in ``crashed (SIGSEGV)``; empty if it has not, or was asked to end."""
         if self.signal:
-            is_crash = self.signal in CRASHES and self.signal not in self.asked
-            return died_of(self.signal) if is_crash else ""
+            # A library may end a fork that lacks its threads by SIGTERM (numba's OpenMP).
+            is_crash = self.signal in CRASHES or (self.signal == signal.SIGTERM and self.left > 0)
+            return died_of(self.signal) if is_crash and self.signal not in self.asked else ""
         return "" if self.error is None else f"ended with {self.error.text.partition(':')[0]}"
+
+    @property
+    def lacks(self) -> str:
+        """What a fork has not got of its parent, and what follows; empty where it is nothing."""
+        threads = f"forked without the parent's native threads ({self.left}): what needs one"
+        then = "(OpenMP, polars, JAX) hangs or dies; start workers with spawn or forkserver"
+        return f"{threads} {then}" if self.left > 0 else ""
 
 
 def died_of(number: int) -> str:
@@ -108,8 +116,8 @@ def add_event(found: dict[int, Process], line: Line) -> None:
         known, number = found.get(line.other) or Process(line.other), line.number("signal")
         if line.kind == "child":
             is_kill = number == _SIGKILL and line.pid != known.parent
-            if is_kill and _is_aftermath(known, found):
-                known = known._replace(asked=known.asked | {_SIGKILL})
+            if (is_kill or number == signal.SIGTERM) and _is_aftermath(known, found):
+                known = known._replace(asked=known.asked | {number})
             known = known._replace(signal=number)
             known = known._replace(died=known.died or (line.time if known.how else 0.0))
         elif line.other != line.pid and not known.died:  # else it was no wish of its parent's
