@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _MOST, _LONGEST = 32, 2000  # refusals that are kept; characters of a first error
 _ABSENT = ": cannot open shared object file: No such file or directory"
 _TLS = "static TLS block"
+_DRIVER = ("libcuda.so", "libnvidia-ml.so")
 _OF_LACK = (NameError, AttributeError, TypeError, ImportError, RuntimeError)  # not ValueError
 
 
@@ -165,14 +166,18 @@ class ExtensionDetector:
             self._first[name] = said, where
             self._core.end.install()
 
-    def error_passes(self, error: BaseException) -> None:
-        """Tell of the refusals that an error is about; not of KeyboardInterrupt."""
+    def error_passes(self, error: BaseException, *, is_caught: bool = True) -> None:
+        """Tell of the refusals that an error is about; not of KeyboardInterrupt.
+
+        Who may catch it can do without CUDA: of a driver that is not there nothing is said yet.
+        """
         if self._kept and issubclass(type(error), Exception):
             from cudaguard.core.known_errors import shown_with
 
             errors = [*shown_with(error)]
             said = "\n".join(map(text_of, errors))
-            self._tell(lambda refusal: refusal.message in said)
+            needless = _DRIVER if is_caught else ()
+            self._tell(lambda one: one.message in said and not one.message.startswith(needless))
             consequence = (
                 "The package went on without it, and this error probably follows from that."
             )
@@ -182,18 +187,20 @@ class ExtensionDetector:
         """Tell of an import that was not the first one, where its error leaves the program."""
         from cudaguard.core.known_errors import shown_with
 
-        for one in shown_with(error) if self._first else ():
-            said = f"{type(one).__name__}: {text_of(one)[:_LONGEST]}"
+        self.error_passes(error, is_caught=False)
+        errors = [*shown_with(error)] if self._first else ()
+        said = [f"{type(one).__name__}: {text_of(one)[:_LONGEST]}" for one in errors]
+        for text, one in zip(said, errors):
             for frame in (entry.tb_frame for entry in entries_of(one)):
                 name = module_of(frame) if frame.f_code.co_name == "<module>" else ""
-                first, where = self._first.get(name, (said, ""))
-                if first != said:  # else it is this one
+                first, where = self._first.get(name, (text, ""))
+                if first not in said:  # else it is this one
                     from cudaguard.core.explain import GENERAL_ID, explain_text
                     from cudaguard.features.extensions.findings import imported_again
 
                     cause = explain_text(first, is_guarded=True) if first else None
                     cure = cause.remedy if cause is not None and cause.id != GENERAL_ID else ""
-                    found = imported_again(name, first, where, said, cure)
+                    found = imported_again(name, first, where, text, cure)
                     self._core.reporter.found(found, caller_frame())
                     return
 

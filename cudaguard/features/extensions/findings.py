@@ -106,12 +106,17 @@ def imported_again(name: str, first: str, where: str, error: str, cure: str) -> 
     return AGAIN.found(
         f"{name} is imported a second time, after its first import failed.",
         f"first imported at {where}" if where else "",
-        f"the first error: {first}",
-        error,
+        f"the first error: {_in_short(first)}",
+        _in_short(error),
         remedy=f"{cure or 'fix the first error'}; then start a new Python (in a notebook, restart "
         "the kernel)",
         command=f'python -c "import {name}"',
     )
+
+
+def _in_short(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if any(map(str.isalpha, line))]
+    return " ".join([*lines[:2], "...", lines[-1]] if len(lines) > 3 else lines)
 
 
 def changed_thread(name: str, how: str, where: str) -> Finding:

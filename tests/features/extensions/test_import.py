@@ -79,29 +79,31 @@ def test_error_that_ends_the_program_is_told_of_where_it_does_not_say_it_itself(
 
 
 @TO_THE_END
-@pytest.mark.parametrize("catches", [False, True])
-def test_watched_package_whose_native_part_fails(build, child, catches):
-    """Told if the package fails with it, and not if that does without."""
-    build.module("half", **CALL)
+@pytest.mark.parametrize(
+    ("who_catches", "lacks_driver", "is_told"),
+    [
+        (("program",), False, True),
+        (("packed", "program"), False, False),  # the package does without
+        (("program",), True, False),  # as one that can use CUDA does where there is no driver
+        ((), True, True),
+    ],
+)
+def test_watched_package_whose_native_part_fails(build, child, who_catches, lacks_driver, is_told):
+    driver = build.library("libcuda.so.1")
+    of_driver = {"body": "int absent_f(void);", "call": "absent_f();"}
+    part = build.module("half", *[driver] * lacks_driver, **(of_driver if lacks_driver else CALL))
+    driver.unlink()
     (child.folder / "packed").mkdir()
-    part = next(child.folder.glob("half*.so"))
     part.rename(child.folder / "packed" / part.name)
-    code = "from packed import half\n"
-    if catches:
-        code = f"try:\n    {code}except ImportError: pass\n"
-    child.write("packed/__init__.py", code)
-    done = child.python(
-        """
-        import cudaguard
-        cudaguard.install("warn", rules=[cudaguard.Rule("LOCAL1", ("packed",), "Test.")])
-        try:
-            import packed
-        except ImportError as error:
-            print(type(error).__name__)
-        """
-    )
-    assert done.stdout == ("" if catches else "ImportError\n")
-    assert (TOLD in done.stderr) is not catches
+    rule = 'rules=[cudaguard.Rule("LOCAL1", ("packed",), "Test.")]'
+    child.write("start.py", f'import cudaguard\ncudaguard.install("warn", {rule})\n')
+    for name, code in {"packed": "from packed import half", "program": "import packed"}.items():
+        if name in who_catches:
+            code = f"try: {code}\nexcept ImportError: print('caught')"
+        child.write(f"{name}/__init__.py", code)
+    done = child.python("import start, program", check=False)
+    assert ("caught\n" in done.stdout, done.returncode) == (bool(who_catches), not who_catches)
+    assert (TOLD in done.stderr) is is_told
 
 
 TRUNCATED = {"body": "static char data[90000] = {1};", "call": "data[80000]++; data[5000]++;"}

@@ -70,3 +70,10 @@ def test_module_that_was_taken_out_of_sys_modules(told):
 @pytest.mark.parametrize("before", ["", FAILS.format("RuntimeError")])
 def test_first_import_and_the_same_error_twice_are_no_riddle(told, before):
     assert "CG824" not in told(f"sys.is_set_up = True\n{before}")
+
+
+def test_error_that_is_raised_from_another_is_one_import(child):
+    failing = "try: import nothing\nexcept ImportError as error: raise ImportError('It') from error"
+    child.write("native.py", failing)
+    done = child.python(PROGRAM.format(first="", mode="fix"), check=False)
+    assert done.stderr.endswith("ImportError: It\n")
