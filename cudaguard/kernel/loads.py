@@ -27,7 +27,9 @@ _BROUGHT, _PARTS, _MAY_BE_GLOBAL = map(tuple, (watched.BROUGHT, watched.PARTS, w
 _OF_SYSTEM = ("libc.so", "libm.so", "libpthread.so", "libdl.so", "librt.so", "libgcc_s.so", "ld-")
 _UNLIKE = (LookupError, TypeError, ValueError)  # of reading what is not as it should be
 _CXX_RUNTIME, _OWN_RUNTIME = "libstdc++.so.6", b"2idE\0"  # how a variable of its names ends
-_PART = b"13random_device"  # is another one in each release, and newer compilers add it
+# What extensions have a copy of, and need besides: the first is another one in each release of GCC,
+# for the second no user of zlib asks.
+_PARTS_OF = {_CXX_RUNTIME: b"13random_device", "libz.so.1": b"inflateResetKeep"}
 _NEEDED, NAMESAKE = 1, "as another package does"
 _RUN_PATH, _OLD_RUN_PATH = 29, 15  # the second where there is not the first
 _START = 1 << 14  # bytes; headers and names of most extensions lie there
@@ -151,11 +153,11 @@ def _judge(path: str) -> "tuple[str, tuple[str, ...] | None, bool]":
         name = _namesake(path, needed)
         if name:
             return f"needs {name}, {NAMESAKE}", None, False
-    if 90 in names:  # a "Z" is found quickly, or not; names in C hardly have it
-        if _OWN_RUNTIME in names and _CXX_RUNTIME not in needed:
-            return why or "has a C++ runtime of its own", None, is_alone
-        if _PART in names and not any(path.endswith(_CXX_RUNTIME) for path in loader.paths):
-            return why or "may have parts of the C++ runtime", None, is_alone
+    if _CXX_RUNTIME not in needed and _OWN_RUNTIME in names:
+        return why or "has a C++ runtime of its own", None, is_alone
+    for name, part in _PARTS_OF.items():
+        if name in needed and part in names and not any(p.endswith(name) for p in loader.paths):
+            return why or f"may have parts of {name}", None, is_alone
     return why, needed, is_alone
 
 

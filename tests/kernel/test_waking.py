@@ -121,7 +121,7 @@ CASES = {
         ("runtime_exported",),
     ),
     "part of the shared runtime": Case(
-        "extension part, which may have parts of the C++ runtime", "import part", (),
+        "extension part, which may have parts of libstdc++.so.6", "import part", (),
         ("closer_look",),
     ),
     "extension that is cut short": Case(
@@ -217,7 +217,7 @@ def libraries(compiler, tmp_path_factory):
                          str(gone)), "libusing.so")  # fmt: skip
     for name, source, *flags in (
         ("runtime", OWN_RUNTIME),
-        ("part", PART),
+        ("part", PART, "-Wl,--no-as-needed", "-l:libstdc++.so.6"),
         ("opening", OPENING),
         ("using_c10", USING.replace("using", "using_c10"), str(c10)),
         ("using_cudart", USING.replace("using", "using_cudart"), str(cudart),

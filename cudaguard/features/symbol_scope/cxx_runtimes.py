@@ -33,6 +33,7 @@ _PARTS = (
     *(b"_ZNSt13random_device9_M_getvalEv", b"_ZNSt13random_device7_M_finiEv"),
     b"_ZNSt7collateIcE2idE",
 )
+_ZLIB, _PART_OF_ZLIB = "libz.so.1", b"inflateResetKeep"
 _GLOBAL = 1 << 4
 _paths: dict[object, str] = {}  # file -> the path by which its copy was mapped in this process
 
@@ -89,14 +90,12 @@ class RuntimeDetector:
         return None
 
     def closer_look(self, library: str) -> tuple[str, Callable[[bool], None]] | None:
-        """Open libstdc++ before the first library that needs it, if that has parts of it.
+        """Open libstdc++ or zlib before the first library that needs it, if that has parts of it.
 
-        Mapped together, libstdc++ itself would use these parts, for all who ask for it later.
+        Mapped together, it would use these parts itself, for all who ask for it later.
         Return the one that is mapped, for a second file of it that a program opens. One that a
         package brings under another name is mapped as its own.
         """
-        from cudaguard.system.preload import open_all
-
         if not uses_glibc():
             return None
         if os.path.basename(library) == CXX_RUNTIME:
@@ -104,15 +103,26 @@ class RuntimeDetector:
         try:
             for file in _renamed_runtimes(library):
                 self._keep_to_itself(library, file)
-            runtime = _bound_runtime(library) if self._core.permit().acts else ""
+            taken = _taken_over(library)
         except own_errors(OSError, AttributeError, ImportError):  # the loader has its own words
             return None
-        if runtime and open_all((runtime,))[0]:
-            from cudaguard.features.symbol_scope.findings import STATIC_RUNTIME
-
-            how = _UNBOUND.format(os.path.basename(library))
-            self._core.reporter.repaired(STATIC_RUNTIME.id, "first_runtime", runtime, how)
+        for path in taken:
+            self._open_first(path, library)
         return None
+
+    def _open_first(self, path: str, library: str) -> None:
+        from cudaguard.features.symbol_scope.findings import STATIC_RUNTIME, taken_over
+        from cudaguard.system.preload import open_all
+
+        frame = caller_frame()
+        finding = taken_over(path, library, describe(frame))
+        is_runtime = os.path.basename(path) == CXX_RUNTIME
+        if self._core.permit().acts and open_all((path,))[0]:
+            id = STATIC_RUNTIME.id if is_runtime else finding.id
+            how = _UNBOUND.format(os.path.basename(library))
+            self._core.reporter.repaired(id, "open_first", path, how, frame=frame)
+        elif not is_runtime:
+            self._core.reporter.found(finding, frame)
 
     def _keep_to_itself(self, library: str, runtime: str) -> None:
         from cudaguard.features.symbol_scope.findings import STATIC_RUNTIME, renamed_runtime
@@ -188,8 +198,8 @@ def _mapped_runtime() -> str:
         return ""
 
 
-def _bound_runtime(library: str) -> str:
-    """Return the libstdc++ that the loader would map with a library, and bind to parts of that."""
+def _taken_over(library: str) -> list[str]:
+    """Return the libraries that the loader would map with a library, and bind to parts of that."""
     from cudaguard.elf.symbols import SharedObject, Wanted
     from cudaguard.system.preload import is_mapped
 
@@ -198,12 +208,11 @@ def _bound_runtime(library: str) -> str:
         symbols = SharedObject(file)
         *parts, has_ids = (symbols.defines(Wanted(name)) for name in _PARTS)
         # An `operator new` of its own, not of such a runtime: what it frees, it has made.
-        if not has_ids and (not any(parts) or symbols.has_global(b"_Znwm")):
-            return ""
-        if is_mapped(CXX_RUNTIME):
-            return ""
-        paths = (found.path for found in _brought(library, file, opened))
-        return next((path for path in paths if os.path.basename(path) == CXX_RUNTIME), "")
+        is_runtime = has_ids or (any(parts) and not symbols.has_global(b"_Znwm"))
+        has = {CXX_RUNTIME: is_runtime, _ZLIB: symbols.defines(Wanted(_PART_OF_ZLIB))}
+        names = [name for name, is_there in has.items() if is_there and not is_mapped(name)]
+        brought = _brought(library, file, opened) if names else []
+        return [one.path for one in brought if os.path.basename(one.path) in names]
 
 
 def _private(library: str, file: ElfFile) -> int:

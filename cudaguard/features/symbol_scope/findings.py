@@ -124,6 +124,18 @@ def interposed(
     )
 
 
+def taken_over(path: str, library: str, where: str) -> Finding:
+    """A shared library is first mapped by one that has a copy of its functions, and uses these."""
+    name, by = os.path.basename(path), os.path.basename(library)
+    return INTERPOSED.found(
+        f"{name} uses functions of {by} instead of its own.",
+        f"loaded at {where}" if where else "",
+        f"{library} has zlib's functions itself, and is the first to need {path}",
+        consequence=f"{sentence(FAMILIES['zlib'].danger)}.",
+        remedy=f"{FIX}; or put import zlib before that import",
+    )
+
+
 def _taken(names: Sequence[Interposed]) -> str:
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     several, (_, by, own) = "resolve" if names[1:] else "resolves", names[0]
