@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from cudaguard.elf.process import uses_glibc
+from cudaguard.elf.interposition import is_cxx_runtime
+from cudaguard.elf.process import mapped_libraries, uses_glibc
 from cudaguard.elf.reader import CXX_RUNTIME, SYMBOL_KIND, ElfFile, is_runtime_id
 from cudaguard.errors import ImportOrderError
 from cudaguard.files import names_in, os, own_errors
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 _PRIVATE = "mapped from a copy in memory, in which its C++ runtime is its own"
 _REFUSED = "the loader refuses a copy of it"
-_UNBOUND = "loaded before {}, which has parts of it"
 # Some names of `std::random_device`, and one of a whole runtime.
 _PARTS = (
     *(b"_ZNSt13random_device9_M_getvalEv", b"_ZNSt13random_device7_M_finiEv"),
@@ -98,9 +98,9 @@ class RuntimeDetector:
         """
         if not uses_glibc():
             return None
-        if os.path.basename(library) == CXX_RUNTIME:
-            return self._second_runtime(library)
         try:
+            if os.path.basename(library) == CXX_RUNTIME:
+                return self._second_runtime(library)
             for file in _renamed_runtimes(library):
                 self._keep_to_itself(library, file)
             taken = _taken_over(library)
@@ -111,18 +111,16 @@ class RuntimeDetector:
         return None
 
     def _open_first(self, path: str, library: str) -> None:
-        from cudaguard.features.symbol_scope.findings import STATIC_RUNTIME, taken_over
+        from cudaguard.features.symbol_scope.findings import INTERPOSED, STATIC_RUNTIME, taken_over
         from cudaguard.system.preload import open_all
 
-        frame = caller_frame()
-        finding = taken_over(path, library, describe(frame))
-        is_runtime = os.path.basename(path) == CXX_RUNTIME
+        frame, by = caller_frame(), os.path.basename(library)
+        kind = STATIC_RUNTIME if os.path.basename(path) == CXX_RUNTIME else INTERPOSED
         if self._core.permit().acts and open_all((path,))[0]:
-            id = STATIC_RUNTIME.id if is_runtime else finding.id
-            how = _UNBOUND.format(os.path.basename(library))
-            self._core.reporter.repaired(id, "open_first", path, how, frame=frame)
-        elif not is_runtime:
-            self._core.reporter.found(finding, frame)
+            how = f"loaded before {by}, which has parts of it"
+            self._core.reporter.repaired(kind.id, "open_first", path, how, frame=frame)
+        elif kind is INTERPOSED:
+            self._core.reporter.found(taken_over(path, library, describe(frame)), frame)
 
     def _keep_to_itself(self, library: str, runtime: str) -> None:
         from cudaguard.features.symbol_scope.findings import STATIC_RUNTIME, renamed_runtime
@@ -145,7 +143,7 @@ class RuntimeDetector:
         from cudaguard.features.symbol_scope.findings import STATIC_RUNTIME, second_runtime
         from cudaguard.system.newer_copies import has_all
 
-        there = _mapped_runtime()
+        there = next(filter(is_cxx_runtime, (one.path for one in mapped_libraries())), "")
         if not there or os.path.realpath(there) == os.path.realpath(library):
             return None
         frame = caller_frame()
@@ -184,18 +182,6 @@ def _is_renamed(library: str) -> bool:
     """Return True for a libstdc++ that a tool has put into a wheel, by the name that it got."""
     name = os.path.basename(library)
     return name.startswith("libstdc++") and name != CXX_RUNTIME
-
-
-def _mapped_runtime() -> str:
-    """Return the file of the libstdc++.so.6 that is mapped; empty if none is."""
-    from cudaguard.elf.resident import Resident
-
-    try:
-        with Resident() as resident:
-            handle = resident.handle(CXX_RUNTIME)
-            return resident.path(handle) if handle else ""
-    except own_errors(OSError, AttributeError, ImportError):  # a Python without ctypes
-        return ""
 
 
 def _taken_over(library: str) -> list[str]:

@@ -126,7 +126,7 @@ def interposed(
 
 def taken_over(path: str, library: str, where: str) -> Finding:
     """A shared library is first mapped by one that has a copy of its functions, and uses these."""
-    name, by = os.path.basename(path), os.path.basename(library)
+    name, by = map(os.path.basename, (path, library))
     return INTERPOSED.found(
         f"{name} uses functions of {by} instead of its own.",
         f"loaded at {where}" if where else "",
