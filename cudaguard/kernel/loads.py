@@ -27,9 +27,7 @@ _BROUGHT, _PARTS, _MAY_BE_GLOBAL = map(tuple, (watched.BROUGHT, watched.PARTS, w
 _OF_SYSTEM = ("libc.so", "libm.so", "libpthread.so", "libdl.so", "librt.so", "libgcc_s.so", "ld-")
 _UNLIKE = (LookupError, TypeError, ValueError)  # of reading what is not as it should be
 _CXX_RUNTIME, _OWN_RUNTIME = "libstdc++.so.6", b"2idE\0"  # how a variable of its names ends
-# What extensions have a copy of, and need besides: the first is another one in each release of GCC,
-# for the second no user of zlib asks.
-_PARTS_OF = {_CXX_RUNTIME: b"13random_device", "libz.so.1": b"inflateResetKeep"}
+_PARTS_OF = {_CXX_RUNTIME: b"13random_device", "libz.so.1": b"inflateResetKeep"}  # internals
 _NEEDED, NAMESAKE = 1, "as another package does"
 _RUN_PATH, _OLD_RUN_PATH = 29, 15  # the second where there is not the first
 _START = 1 << 14  # bytes; headers and names of most extensions lie there

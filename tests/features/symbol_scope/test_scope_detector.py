@@ -17,6 +17,7 @@ import pytest
 from cudaguard.core.dispatch import Dispatch
 from cudaguard.core.registry import Registry, entry_of
 from cudaguard.core.rule import Rule
+from cudaguard.elf.reader import read_elf
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems search per library")
 TAKER = "int which_copy(void) { return 1; }\n"
@@ -103,6 +104,37 @@ def test_load_by_which_the_look_begins_is_told_from_what_was_there(scene):
     run = (sys.executable, "-m", "cudaguard", "run", "--mode", "warn", "-c", program)
     said = scene.child.command(*run).stderr
     assert "loads ./libtaker.so with RTLD_GLOBAL, by ctypes" in said
+
+
+ZLIB = "int inflateResetKeep() { return 1; } int inflateReset() { return inflateResetKeep(); }"
+NEEDING = "int inflateReset(); int mine() { return inflateReset(); }"
+AS_IT_IS = ("-Wl,-rpath,$ORIGIN", "-Wl,--no-as-needed")
+FIRST = "zlib = ctypes.CDLL('./libz.so.1')"
+
+
+@pytest.mark.skipif("libz.so.1" in read_elf(sys.executable).needed, reason="Python brings zlib")
+@pytest.mark.parametrize(
+    ("mode", "first", "owner", "found", "is_told"),
+    [
+        ("off", "", ZLIB.replace("1", "2") + NEEDING, "2 2", False),
+        ("warn", "", ZLIB.replace("1", "2") + NEEDING, "2 2", True),
+        ("fix", "", ZLIB.replace("1", "2") + NEEDING, "1 2", False),
+        ("warn", FIRST, ZLIB.replace("1", "2") + NEEDING, "1 2", False),
+        ("warn", "", NEEDING, "1 1", False),
+    ],
+)
+def test_zlib_that_comes_with_another_calls_itself(
+    scene, compiler, mode, first, owner, found, is_told
+):
+    zlib = compiler.library("libz.so.1", ZLIB, "-Wl,-soname,libz.so.1")
+    owner = compiler.library("libowner.so", owner, *AS_IT_IS, str(zlib))
+    for built in (zlib, owner):
+        shutil.copy(built, scene.child.folder)
+    start = f"import ctypes, cudaguard; cudaguard.install({mode!r})"
+    use = f"{FIRST}; print(zlib.inflateReset(), mine)"
+    ran = scene.bare(start, first, "mine = ctypes.CDLL('./libowner.so').mine()", use)
+    assert ran.lines == [found]
+    assert ("[CG812] libz.so.1 uses functions of libowner.so instead" in ran.err) is is_told
 
 
 # Symbol -> does it matter whose copy is used? libcufile.so.0 or libtvm_ffi.so has the others.
