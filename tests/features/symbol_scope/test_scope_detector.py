@@ -101,8 +101,7 @@ def test_load_by_which_the_look_begins_is_told_from_what_was_there(scene):
     # What a look imports is there already: nothing else is news before that load.
     program = f"from cudaguard.system import loader_list\nimport decord, ctypes; {USE}"
     run = (sys.executable, "-m", "cudaguard", "run", "--mode", "warn", "-c", program)
-    said = scene.child.command(*run).stderr
-    assert "loads ./libtaker.so with RTLD_GLOBAL, by ctypes" in said
+    assert "loads ./libtaker.so with RTLD_GLOBAL, by ctypes" in scene.child.command(*run).stderr
 
 
 # Symbol -> does it matter whose copy is used? libcufile.so.0 or libtvm_ffi.so has the others.
@@ -240,8 +239,7 @@ def test_forked_child_looks_by_itself(scene):
         "import ctypes, cudaguard, os, sys",
         INSTALL,
         f"""
-        child = os.fork()
-        if not child:
+        if not (child := os.fork()):
             {TAKE}
             {USE}
             sys.stdout.flush()
