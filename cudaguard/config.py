@@ -212,7 +212,6 @@ def _from_table(table: Mapping[str, Any], name: str) -> Settings:
 def local_rank(environ: Mapping[str, str]) -> int | None:
     """Return the local rank of this process; None without a launcher, or if it is no number."""
     for variable in LOCAL_RANK_VARIABLES:
-        value = environ.get(variable, "").strip()
-        if value:
+        if value := environ.get(variable, "").strip():
             return int(value) if value.isdecimal() else None
     return None

@@ -152,8 +152,7 @@ def words_as_approved(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
     """Compare what a test of the gallery has the guard say."""
-    messages = BY_TEST.get(request.node.nodeid)
-    if not messages:
+    if not (messages := BY_TEST.get(request.node.nodeid)):
         yield
         return
     folder: Path = request.getfixturevalue("tmp_path_factory").mktemp("words")

@@ -36,8 +36,7 @@ def make_compilers(folder: Path, kept: Kept) -> Path:
     """Put the compilers into a folder, and return it."""
     code = CODE.format(root=str(Path(__file__).resolve().parents[1]))
     for name in NAMES:
-        compiler = shutil.which(name)
-        if compiler:
+        if compiler := shutil.which(name):
             words = {"python": sys.executable, "code": code, "home": kept.home}
             words = {key: shlex.quote(str(word)) for key, word in words.items()}
             path = folder / name

@@ -172,8 +172,7 @@ def driver_stubs(tmp_path_factory: pytest.TempPathFactory) -> DriverStubs:
     """The stub drivers, compiled once."""
     if not sys.platform.startswith("linux"):
         pytest.skip("the stub drivers are ELF libraries for the loader of Linux")
-    compiler = shutil.which("cc")
-    if compiler is None:
+    if (compiler := shutil.which("cc")) is None:
         pytest.skip("there is no C compiler (cc)")
     stubs = DriverStubs(tmp_path_factory.mktemp("driver_stubs"), compiler)
     stubs.build_both()

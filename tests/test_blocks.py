@@ -39,8 +39,7 @@ def test_every_block_is_run_or_says_why_not(page):
 @pytest.mark.parametrize("page", PAGES)
 def test_tests_that_run_blocks_exist_and_read_that_page(page):
     for block in blocks_of(PAGES[page]):
-        told = TEST.fullmatch(block.mark)
-        if told:
+        if told := TEST.fullmatch(block.mark):
             text = (ROOT / told[1]).read_text(encoding="utf-8")
             assert re.search(rf"^def {told[2]}\(", text, re.MULTILINE), block.mark
             assert Path(page).name in text, block.mark

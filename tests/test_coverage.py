@@ -56,8 +56,7 @@ INCIDENTS = [Incident(**entry) for entry in TABLE["incident"]]
 
 def fault_of_test(node, root):
     """Returns what is wrong with the name of a test; empty if there is such a test."""
-    found = NODE.fullmatch(node)
-    if found is None:
+    if (found := NODE.fullmatch(node)) is None:
         return f"not the name of a test: {node}"
     path = root / found["file"]
     if not path.is_file():

@@ -247,8 +247,7 @@ class Dispatch:
                 self.imported.add(name)
             elif is_watched:
                 self.detection.publish("first_import", name, error)
-            detection = vars(self).get("detection")
-            if detection is None:
+            if (detection := vars(self).get("detection")) is None:
                 return
             if error is None:
                 detection.imported(name)

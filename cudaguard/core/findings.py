@@ -195,8 +195,7 @@ def have_it_repaired(rule: Rule) -> tuple[str, str]:
     """Return what makes the guard repair what a rule is about, and the command for it."""
     if rule.grade == "report":
         return "give the rule the grade 'automatic'", ""
-    mode = _asked_for()
-    if mode:
+    if mode := _asked_for():
         how = f"use mode 'fix' where the program asks for {mode!r}"
         return f"{how} (cudaguard.install('fix'), pytest --cudaguard-mode fix)", guarded_command()
     return FIX, guarded_command()

@@ -116,8 +116,7 @@ class ImportGraph:
         is_package = module.is_installed or name.partition(".")[0] == self._watched
         if (is_package or not self._is_clean) and not self.reaches(module):
             return
-        code = self.code(module)
-        if code is None:
+        if (code := self.code(module)) is None:
             yield from self._unread(module, outer)
             return
         is_clean = True
@@ -457,8 +456,7 @@ def _following(
         if module.is_installed and frame.f_code.co_name != "<module>":
             calls_own = False
             continue
-        code = graph.code(module)
-        if code is None:
+        if (code := graph.code(module)) is None:
             yield Effect(module.file, frame.f_lineno)
         elif module.is_installed:
             yield from _in_package(code, frame)

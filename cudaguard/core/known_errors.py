@@ -61,7 +61,7 @@ _MOST_MATCHES = 100  # of a pattern in one stretch of a text, the first ones
 _MOST_OF_STATUSES = 200_000  # characters of a part in which statuses are looked for, its last ones
 _SHORT = 2000  # characters of a text that may be typed by hand, or broken into lines
 _POINTER = "Search for `cuda"  # torch says where a status is described
-_NUMBERS = re.compile(r"\d+")
+NUMBERS = re.compile(r"\d+")
 
 
 class KnownError(Record):
@@ -384,10 +384,10 @@ def _best(text: str, hits: Iterable[Hit]) -> Hit | None:
     """Return the one that tells most, of those that tell as much the last one."""
     hits = list(hits)
     # One thing in several versions was tried (libx.so.2, libx.so.1): what else was found says more.
-    tries = Counter(_NUMBERS.sub("", said) for said in {hit.finding.what for hit in hits})
+    tries = Counter(NUMBERS.sub("", said) for said in {hit.finding.what for hit in hits})
 
     def rank(hit: Hit) -> tuple[bool, float, int]:
-        is_try = tries[_NUMBERS.sub("", hit.finding.what)] > 1
+        is_try = tries[NUMBERS.sub("", hit.finding.what)] > 1
         certainty = hit.known.certainty - (is_try and hit.known.certainty >= CERTAIN) / 2
         # Of what is not even likely, as that something died, the first is nearest to the cause.
         place = hit.begin if certainty >= LIKELY else -hit.begin
@@ -504,8 +504,7 @@ def streams_of(text: str) -> list[str]:
     for line in text.split("\n"):
         who, place = "", 0
         for _ in range(_MOST_PREFIXES):
-            prefix = prefixes.match(line, place)
-            if prefix is None:
+            if (prefix := prefixes.match(line, place)) is None:
                 break
             who, place = who + (prefix["who"] or ""), prefix.end()
         said = line[place:]

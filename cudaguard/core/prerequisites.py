@@ -203,8 +203,7 @@ def check_already_imported(core: Any, *, at_start: bool) -> None:
     for name, entries in list(core.registry.by_module.items()):
         if not is_imported(name):
             continue
-        is_late = name not in core.seen
-        if is_late:
+        if is_late := name not in core.seen:
             core.early.add(name)
         for entry in entries:
             is_missed, number = core.repairs.late(name, entry, is_late=is_late)

@@ -125,8 +125,7 @@ def write_faults(path: str) -> tuple[int, bool]:
         faulthandler.enable(file=file, all_threads=True)
     if is_free and hasattr(faulthandler, "register"):
         faulthandler.register(DUMP_SIGNAL, file=file, all_threads=True)
-    at = os.environ.get(DUMP_TIME_VARIABLE)
-    if at:
+    if at := os.environ.get(DUMP_TIME_VARIABLE):
         from time import time
 
         faulthandler.dump_traceback_later(max(float(at) - time(), 0.01), file=file)

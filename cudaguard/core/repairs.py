@@ -398,16 +398,14 @@ class NativeRepairs:
 
     def _beginning_as(self, moment: str, names: Iterable[str]) -> tuple[str, ...]:
         """Return those that may be meant at a moment: nearly none, and matching is not light."""
-        starts = self._starts.get(moment)
-        if starts is None:
+        if (starts := self._starts.get(moment)) is None:
             values = (value for _, _, value in self._with_moment(moment))
             starts = self._starts[moment] = tuple(map(fixed_part, values))
         return tuple(name for name in names if name.startswith(starts))
 
     def _with_moment(self, moment: str) -> tuple[tuple[RuleEntry, str, str], ...]:
         """Return rule, entry and the verb's value of all actions that have a part at a moment."""
-        found = self._native.get(moment)
-        if found is None:
+        if (found := self._native.get(moment)) is None:
             verbs = self._repairs.table.index.VERBS
             found = self._native[moment] = tuple(
                 (entry, verbs[verb][moment], str(value))
@@ -420,8 +418,7 @@ class NativeRepairs:
 
 def _applies(row: RuleEntry) -> bool:
     """Return True if all conditions of a rule hold here; the rule is made only if need be."""
-    is_so = row.applies()
-    if is_so is not None:
+    if (is_so := row.applies()) is not None:
         return is_so
     from cudaguard.core.decide import applies
     from cudaguard.system.facts import Facts

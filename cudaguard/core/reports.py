@@ -148,8 +148,7 @@ class Reporter:
         """
         if finding.id in self.silenced:
             return False
-        is_news = self.channel.record(finding)
-        if is_news:
+        if is_news := self.channel.record(finding):
             self.journal.note("finding", f"{finding.id} {finding.what}", describe(frame), finding)
             if about:
                 self._about.add(about)

@@ -114,8 +114,7 @@ def fault_in(action: object, rule: Rule, show: Show) -> tuple[str, str] | None:
     if len(found) != 1:
         return "actions", f"got {show(action)}: {_wrong_verbs(action, found, show)}"
     verb = verbs[found[0]]
-    wrong = _wrong_value(verb, action, show)
-    if wrong:
+    if wrong := _wrong_value(verb, action, show):
         return "actions", f"got {show(action)}: {wrong}"
     if rule.grade not in verb.grades:
         expected = " or ".join(map(repr, verb.grades))
@@ -133,8 +132,7 @@ def _wrong_verbs(action: dict[Any, Any], found: list[str], show: Show) -> str:
         tables = ", ".join(show(_corrected(verbs[key], action)) for key in found)
         return f"a table has one verb, not {len(found)}; write [{tables}]"
     for key, value in action.items():
-        close = close_match(key, verbs)
-        if close:
+        if close := close_match(key, verbs):
             right = show(_corrected(verbs[close], {**action, close: value}))
             return f"{key!r} is not a verb; did you mean {right}?"
     return f"no key is a verb; expected one of {', '.join(verbs)}"
@@ -274,8 +272,7 @@ def check_rule(
         right = f"; write {show([rule.actions])}" if isinstance(rule.actions, dict) else ""
         refuse("actions", f"expected a list of tables, got {show(rule.actions)}{right}")
     for action in rule.actions:
-        fault = fault_in(action, rule, show)
-        if fault is not None:
+        if (fault := fault_in(action, rule, show)) is not None:
             refuse(*fault)
     for requirement in rule.dist:
         _requirement(requirement, refuse)
@@ -367,8 +364,7 @@ def _requirement(value: str, refuse: _Refuse) -> None:
     from packaging.requirements import Requirement
 
     try:
-        marker = Requirement(value).marker
-        if marker is not None:
+        if (marker := Requirement(value).marker) is not None:
             marker.evaluate()  # some can be read and not be answered
     except (ValueError, RecursionError):
         refuse("dist", f"expected a requirement such as 'decord<=0.6.0', got {value!r}")

@@ -73,8 +73,7 @@ class FeatureTable:
 
     def resolve(self, entry: str) -> Any:
         """Return the object that an entry ``module:name`` stands for, and import its module."""
-        found = self._found.get(entry)
-        if found is None:
+        if (found := self._found.get(entry)) is None:
             module, _, name = entry.partition(":")
             __import__(module)
             found = self._found[entry] = getattr(sys.modules[module], name)

@@ -145,8 +145,7 @@ def forecast(
 
 def problem_of(file: ElfFile) -> tuple[str, str]:
     """Return what is wrong with a file by itself, as a cause and in words; empty if nothing is."""
-    header = file.header
-    if not header:
+    if not (header := file.header):
         return "truncated", "it is empty"
     if header[:4] != _MAGIC[: len(header)]:
         return "not-elf", "it is not an ELF file"
@@ -257,8 +256,7 @@ class Load:
             for name in one.file.needed:
                 if name in self._given or self._resident.handle(name):
                     continue
-                path = self._search.find(name, one.place)
-                if path:
+                if path := self._search.find(name, one.place):
                     found = self.open(path, one.place, is_new=False)
                     self._given[name] = found
                     self._given.setdefault(found.file.soname or name, found)
@@ -318,8 +316,7 @@ class Load:
         """Return what the loader would take for a library that an object needs."""
         own = self._own.get(name, "")
         for text in [own] if own else one.place.expanded(name):
-            handle = self._resident.handle(text)
-            if handle:
+            if handle := self._resident.handle(text):
                 return handle
         if name in self._given:
             return self._given[name]
@@ -376,8 +373,7 @@ class Load:
                 if known is not None and known <= there:
                     owners |= known
                     continue
-                owner = self._owner(symbol, scope)
-                if owner is None:
+                if (owner := self._owner(symbol, scope)) is None:
                     hidden = [*self.hidden(one)] if hidden is None else hidden
                     older = next((f for _, own, f in hidden if own.symbols.defines(symbol)), "")
                     missing.append(Lack(symbol.name.decode("utf-8", "replace"), one.path, older))

@@ -11,6 +11,7 @@ Source: ``ld.so(8)``, ``dlopen(3)``; glibc's ``elf/dl-lookup.c`` and ``elf/dl-ob
 from __future__ import annotations
 
 import re
+from functools import cached_property
 
 from cudaguard.elf.process import Image, library_at
 from cudaguard.elf.reader import CXX_RUNTIME, ElfFile, gnu_hash
@@ -60,6 +61,14 @@ class Binding(NamedTuple):
 
     interposed: tuple[Interposed, ...] = ()  # what libraries answer that have nothing to do with it
     uncertain: str = ""  # why RTLD_DEEPBIND would change more than that; empty if it would not
+
+
+class Known(NamedTuple):
+    """What is known of mapped libraries, by their files, for the next load that uses them."""
+
+    codes: dict[str, frozenset[int]]  # the hashes of the names that one defines
+    # of one that interposes, and one that is used: symbols of the latter that both may have
+    common: dict[tuple[str, str], list[tuple[int, bytes]]]
 
 
 class Member(NamedTuple):
@@ -113,15 +122,14 @@ def binding_of(
     used: Sequence[Member],  # what else they need
     scope: Scope,  # the global scope
     resident: Resident,  # what is mapped
-    # by file, the hashes of the names of what is mapped; is added to
-    codes: dict[str, frozenset[int]],
+    known: Known,  # is added to
 ) -> Binding:
     """Return how the names of some libraries are bound.
 
     Raises:
         OSError: Something cannot be read, or makes no sense.
     """
-    asked = _Asked(new, used, codes)
+    asked = _Asked(new, used, known)
     program, start, others = (
         members(resident.memory, part) for part in (scope.program, scope.start, scope.interposers)
     )
@@ -145,30 +153,30 @@ def binding_of(
 class _Asked:
     """The names that some libraries have the loader look up."""
 
-    def __init__(
-        self, new: Sequence[Member], used: Sequence[Member], codes: dict[str, frozenset[int]]
-    ) -> None:
-        self._new, self.own, self._codes = new, (*new, *used), codes
+    def __init__(self, new: Sequence[Member], used: Sequence[Member], known: Known) -> None:
+        self._new, self.own, self._known = new, (*new, *used), known
         # Of what is mapped already, the symbols that interposers have as well.
         self._shared: dict[str, set[int]] = {member.file: set() for member in used}
-        self._undefined: dict[bytes, set[Wanted]] = {}
-        for member in new:
-            for name in member.symbols.wanted():
-                self._undefined.setdefault(name.name, set()).add(name)
-        self._coded = [(gnu_hash(text) | 1, text) for text in self._undefined]  # may be 100,000
         self._own: dict[str, frozenset[int]] = {}
+
+    @cached_property
+    def _undefined(self) -> dict[bytes, list[Wanted]]:
+        found: dict[bytes, list[Wanted]] = {}
+        for member in self._new:
+            for name in member.symbols.wanted():
+                found.setdefault(name.name, []).append(name)
+        return found
+
+    @cached_property
+    def _coded(self) -> list[tuple[int, bytes]]:
+        return [(gnu_hash(text) | 1, text) for text in self._undefined]  # may be 100,000
 
     def taken_by(self, interposer: Member, first: Sequence[Member]) -> list[Interposed]:
         """Return the names of theirs that another library answers; none if they rely on it."""
         theirs, defines = self._codes_of(interposer), interposer.symbols.defines
         taken: dict[bytes, Interposed] = {}
         for owner in self.own:
-            common = theirs if owner in self._new else theirs & self._codes_of(owner)
-            for index, text, is_strong in owner.symbols.named(common) if common else ():
-                # Others are inline functions and the like.
-                is_own = is_strong or text.startswith(_OTHER_LAYOUT)
-                if not is_own or _ANY_COPY_DOES(text):
-                    continue
+            for index, text in self._common(interposer, owner):
                 if owner not in self._new:
                     self._shared[owner.file].add(index)
                 for name in self._by_name(text, owner, index):
@@ -183,6 +191,21 @@ class _Asked:
         ):
             return []
         return [taken[text] for text in sorted(taken)]
+
+    def _common(self, interposer: Member, owner: Member) -> list[tuple[int, bytes]]:
+        """Return the symbols of one of them that may be an interposer's too, and matter."""
+        pair, common = (interposer.file, owner.file), self._known.common
+        if pair in common:
+            return common[pair]
+        theirs, is_new = self._codes_of(interposer), owner in self._new
+        codes = theirs if is_new else theirs & self._codes_of(owner)
+        found = [
+            (index, text)
+            for index, text, is_strong in (owner.symbols.named(codes) if codes else ())
+            # Others are inline functions and the like.
+            if (is_strong or text.startswith(_OTHER_LAYOUT)) and not _ANY_COPY_DOES(text)
+        ]
+        return found if is_new else common.setdefault(pair, found)
 
     def why_shared(self, used: Iterable[Member], rivals: set[str], resident: Resident) -> str:
         """Return which library that is mapped already has its names from one of the rivals."""
@@ -200,8 +223,13 @@ class _Asked:
         """Return which name would come from their own then that is shared on purpose now."""
         c_library = [member for member in start if _is_of_c_library(member.file)]
         meant = [member for member in meant if not is_cxx_runtime(member.file)]
+        files = [one.file for one in self.own]
         for member in (*program, *c_library, *meant):
-            for name in self._among(self._codes_of(member)):
+            theirs = self._codes_of(member)
+            # Of those that are asked before it; after it, none answers a name that it has.
+            sooner = self.own[: files.index(member.file)] if member.file in files else self.own
+            both = frozenset().union(*(theirs & self._codes_of(one) for one in sooner))
+            for name in self._among(both) if both else ():
                 mine = self.definer(name, self.own) if member.symbols.defines(name) else None
                 if mine is None or mine.file == member.file or name.name in _SAME_EVERYWHERE:
                     continue
@@ -223,9 +251,9 @@ class _Asked:
         return next((member for member in may if member.symbols.defines(name)), None)
 
     def _codes_of(self, member: Member) -> frozenset[int]:
-        if member.file not in self._codes:
-            self._codes[member.file] = member.symbols.codes()
-        return self._codes[member.file]
+        if member.file not in self._known.codes:
+            self._known.codes[member.file] = member.symbols.codes()
+        return self._known.codes[member.file]
 
     def _by_name(self, text: bytes, owner: Member, index: int) -> Iterator[Wanted]:
         """Yield the name, if it is asked for: by others, or by the library that has it."""

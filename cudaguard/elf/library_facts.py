@@ -62,13 +62,11 @@ def in_short(name: str) -> str:
 
     For a process without a C++ runtime.
     """
-    match = _START.match(name)
-    if match is None:
+    if (match := _START.match(name)) is None:
         return name
     parts, place = [], match.end()
     while True:
-        length = _LENGTH.match(name, place)
-        if length is None:
+        if (length := _LENGTH.match(name, place)) is None:
             break
         place = length.end() + int(length[0])
         parts.append(name[length.end() : place])
@@ -125,8 +123,7 @@ def distributions_of(paths: Iterable[str]) -> dict[str, list[str]]:
     """Return for files that an installer has recorded the distributions: ``torch 2.13.0``."""
     wanted: dict[str, dict[str, str]] = {}
     for path in paths:
-        match = _SITE.fullmatch(path)
-        if match is not None:
+        if (match := _SITE.fullmatch(path)) is not None:
             wanted.setdefault(match[1], {})[match[2]] = path
     found: dict[str, list[str]] = {}
     for folder, files in wanted.items():
@@ -212,8 +209,7 @@ def gpu_code(path: str) -> GpuCode:
     with ElfFile(path) as file:
         sections = file.sections(_LINKED, _TO_LINK, _RECORDS)
         linked = _binaries(file, *sections.get(_LINKED, (0, 0)))
-        to_link = _binaries(file, *sections.get(_TO_LINK, (0, 0)))
-        if not to_link:
+        if not (to_link := _binaries(file, *sections.get(_TO_LINK, (0, 0)))):
             linked = _without_stubs(file, linked, *sections.get(_RECORDS, (0, 0)))
         found = frozenset().union(*linked)
         if to_link:  # the driver links these for a GPU that all of them have something for

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import sys
+from functools import lru_cache
 
 from cudaguard.elf.reader import PT_DYNAMIC, Budget, ElfObject, UnreadableError, segments_of, words
 from cudaguard.files import open_file, os, own_errors
@@ -150,6 +151,9 @@ class Memory:
 # --- What the loader has mapped -------------------------------------------------------------------
 
 
+_resolved = lru_cache(1024)(os.path.realpath)  # asked at every load, of all that it would use
+
+
 class Library(NamedTuple):
     """One object that the dynamic loader has mapped."""
 
@@ -160,7 +164,7 @@ class Library(NamedTuple):
     @property
     def file(self) -> str:
         """The file with links resolved; empty for the program."""
-        return os.path.realpath(self.path) if self.path else ""
+        return _resolved(self.path) if self.path else ""
 
 
 def library_at(memory: Memory, entry: int) -> tuple[Library, int]:

@@ -131,8 +131,7 @@ class ElfObject:
         """Take a part of the dynamic section; return True if its end is there."""
         entries = words(section, 16)
         tags, values = entries[::2], entries[1::2]
-        is_whole = _DT_NULL in tags
-        if is_whole:
+        if is_whole := _DT_NULL in tags:
             tags = tags[: tags.index(_DT_NULL)]
         self.tags.update(zip(tags, values))
         if self.tags.pop(DT_NEEDED, None) is not None:
@@ -258,8 +257,7 @@ class ElfFile(ElfObject):
             os.lseek(to, start, os.SEEK_SET)
             done = 0
             while done < size:
-                sent = os.sendfile(to, self._file, start + done, size - done)
-                if not sent:
+                if not (sent := os.sendfile(to, self._file, start + done, size - done)):
                     raise UnreadableError("it ends too early")
                 done += sent
 
@@ -296,8 +294,7 @@ class ElfFile(ElfObject):
 
     def unique(self) -> list[tuple[int, bytes]]:
         """Return its unique definitions: where in the file the entry lies, and the name."""
-        table = self.address(DT_GNU_HASH)
-        if not table:
+        if not (table := self.address(DT_GNU_HASH)):
             return []
         hashes = GnuTable(self.exactly, table, self.budget)
         first = self.address(DT_SYMTAB) + hashes.first * SYMBOL
@@ -417,8 +414,7 @@ _hashes: dict[bytes, int] = {}
 
 def gnu_hash(name: bytes) -> int:
     """Return the hash of a name in the newer kind of table (DT_GNU_HASH)."""
-    code = _hashes.get(name)
-    if code is None:
+    if (code := _hashes.get(name)) is None:
         code = 5381
         for sign in name:
             code = (code * 33 + sign) & 0xFFFFFFFF

@@ -84,8 +84,7 @@ class Resident:
 
     def handle(self, name: str) -> int:
         """Return the handle of a library that is mapped, by name or path; 0 if it is not."""
-        found = self._handles.get(name)
-        if found is None:
+        if (found := self._handles.get(name)) is None:
             found = self._open(os.fsencode(name), self._flags) or 0
             self._handles[name] = found
         return found

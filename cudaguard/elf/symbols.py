@@ -136,8 +136,7 @@ class SharedObject:
             # Neither defined here, nor local, nor weak.
             if table[place + 6] | table[place + 7] or table[place + 4] >> 4 not in (1, _UNIQUE):
                 continue
-            name = self._text(number(table, place, 4))
-            if name:
+            if name := self._text(number(table, place, 4)):
                 version = versions.get(marks[index] & 0x7FFF, b"") if marks else b""
                 found.append(Wanted(name, version, table[place + 4] & 15 == _TLS))
         return found

@@ -261,8 +261,7 @@ def _read(file: int, most: int, start: int = 0) -> bytes:
         if start > 0:
             os.lseek(file, start, os.SEEK_SET)
         while most > 0:
-            part = os.read(file, min(most, _CHUNK))
-            if not part:
+            if not (part := os.read(file, min(most, _CHUNK))):
                 break
             parts.append(part)
             most -= len(part)

@@ -112,8 +112,7 @@ class RetiredFinder:
             finders: list[Any] = list(sys.meta_path)  # those in front have been asked already
             start = next((at for at, other in enumerate(finders, 1) if other is self), 0)
             for finder in [other for other in finders[start:] if type(other) is not RetiredFinder]:
-                find = getattr(finder, "find_spec", None)
-                if find is not None:
+                if (find := getattr(finder, "find_spec", None)) is not None:
                     spec = find(name, path, target)
                 elif sys.version_info < (3, 12):
                     find = getattr(finder, "find_module", None)

@@ -78,8 +78,7 @@ class _Load:
 
     def prepare(self) -> ImportCallbacks:
         """Run what comes before, once, and return what else there is to do."""
-        callbacks = self.callbacks
-        if callbacks is None:
+        if (callbacks := self.callbacks) is None:
             callbacks = callbacks_or_nothing(self.host, self.spec.name)
             # Plug-ins and prerequisites may come back here for the same spec.
             is_first, self.callbacks = self.callbacks is None, callbacks

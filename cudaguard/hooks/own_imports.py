@@ -74,8 +74,7 @@ def load(name: str) -> Any:
     Raises:
         ImportError: It cannot be.
     """
-    module = sys.modules.get(name)
-    if module is None:
+    if (module := sys.modules.get(name)) is None:
         return _find_and_load(name)
     if getattr(module.__spec__, "_initializing", False):  # by another thread, or further out
         _lock_unlock_module(name)
@@ -121,8 +120,7 @@ def _found_and_loaded(name: str) -> Any:
         return _gcd_import(name)
     package = load(parent)
     with _ModuleLockManager(name):
-        module = sys.modules.get(name)
-        if module is not None:
+        if (module := sys.modules.get(name)) is not None:
             return module
         spec: Any = PathFinder.find_spec(name, package.__path__)
         if spec is None or spec.loader is None:

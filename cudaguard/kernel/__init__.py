@@ -59,8 +59,7 @@ def of_import_system(function: "Function") -> "Function":
 def hide_frame(error: BaseException) -> None:
     """Drop the frame that catches an error, and ours behind it: not the user's business (3.11+)."""
     try:
-        traceback = TRACEBACK.__get__(error)
-        if traceback is not None:
+        if (traceback := TRACEBACK.__get__(error)) is not None:
             TRACEBACK.__set__(error, _behind_ours(traceback.tb_next, _SEEN_AS))
     except failures():  # in the way of the error that is being raised
         return
@@ -80,8 +79,7 @@ def _is_refusal(error: BaseException) -> bool:
     """Return True if the program has refused to let us do something: by None, or an audit hook."""
     if type(error).__module__ in ("cudaguard", "cudaguard.errors"):  # on purpose
         return False
-    foreign = _behind_ours(TRACEBACK.__get__(error))
-    if foreign is None:
+    if (foreign := _behind_ours(TRACEBACK.__get__(error))) is None:
         is_import = isinstance(error, ImportError) and bool(error.args)
         return is_import and not str(error.name).startswith("cudaguard")  # type: ignore[attr-defined]
     kinds, step = [_given(foreign.tb_frame)], foreign.tb_next
@@ -177,10 +175,8 @@ class GuardFinder:
             # Not importlib.util.find_spec: it imports parents, takes their locks, and returns
             # the old spec during a reload. Here, not in a function: that might fail.
             for finder in behind:
-                find = getattr(finder, "find_spec", None)
-                if find is not None:
-                    spec = find(name, path, target)
-                    if spec is not None:
+                if (find := getattr(finder, "find_spec", None)) is not None:
+                    if (spec := find(name, path, target)) is not None:
                         break
                 elif sys.version_info < (3, 12):
                     find = getattr(finder, "find_module", None)
@@ -458,8 +454,7 @@ def install_kernel(mode: "str | None", *, is_alone: bool = False) -> str:
         kernel.asked, kernel.mode = (mode or kernel.asked[0], False), _MODES.get(word, "")
         is_first = sys.meta_path and sys.meta_path[0] is kernel
         return "" if is_first else "another finder was put in front"
-    early = _WATCHED.keys() & sys.modules.keys()
-    if early:
+    if early := _WATCHED.keys() & sys.modules.keys():
         return f"{min(early)}, which was imported before"
     if kernel.has_plugins():
         return "a rule plug-in"

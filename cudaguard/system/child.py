@@ -58,8 +58,7 @@ def _child(work: Callable[[], object]) -> Iterator[int]:
     prctl, own = processes.load_prctl(), os.getpid()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
-        reaper = os.fork()
-        if not reaper:
+        if not (reaper := os.fork()):
             _reap(work, end, mask, own, prctl)
         _reapers.add(reaper)
     except OSError:
@@ -108,8 +107,7 @@ def _reap(
         os.setsid()  # the signals of a terminal are not for it
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else there is no status
         own = os.getpid()
-        pid = os.fork()
-        if not pid:
+        if not (pid := os.fork()):
             processes.end_with(own, prctl)
             os.setsid()
             signal.signal(signal.SIGTERM, signal.SIG_DFL)

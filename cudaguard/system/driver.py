@@ -142,8 +142,7 @@ class Driver:
 
         A function that this driver does not have answers CUDA_ERROR_NOT_FOUND (500).
         """
-        function = self._functions.get(name)
-        if function is None:
+        if (function := self._functions.get(name)) is None:
             import _ctypes
             import ctypes
 

@@ -253,8 +253,9 @@ def _library_missing(case: _Case) -> tuple[str, str]:
         )
         if name.startswith(_OF_DRIVER):
             remedy = "install the NVIDIA driver, or start a container with --gpus all"
-        elif package not in ("", name_owners.FFMPEG):
-            remedy = f"install it: apt-get install {package}"
+        elif package:
+            what = f"the FFmpeg that has {name}" if package == name_owners.FFMPEG else "it"
+            remedy = f"install {what}: apt-get install {package}"
     return message, remedy
 
 
@@ -506,8 +507,7 @@ def check_of_forecast(found: Forecast, given: tuple[str, ...] = ()) -> Extension
     if found.problem == "not-elf":
         from cudaguard.system.pe import check_pe
 
-        of_windows = check_pe(found.path)
-        if of_windows is not None:
+        if (of_windows := check_pe(found.path)) is not None:
             return of_windows
     around = look_around(given)
     if not found.libraries and not found.versions:  # else these are the cause

@@ -38,6 +38,11 @@ class Distribution(NamedTuple):
     source: str  # the folder of an editable install, else empty
     record: str  # its files with their hashes, as ``path,hash,size`` lines; empty if not listed
 
+    def required(self) -> list[str]:
+        """Return what it requires; what an extra asks for does not count."""
+        parts = (said.partition(";") for said in self.requires)
+        return [said.strip() for said, _, when in parts if "extra==" not in when.replace(" ", "")]
+
 
 class SharedFile(NamedTuple):
     """A shared object of a distribution."""
@@ -202,8 +207,7 @@ def documents(prefix: str) -> Iterator[tuple[str, str, str, str]]:
     """Yield name, version, build and document of the packages of an environment of conda's."""
     folder = os.path.join(prefix, "conda-meta")
     for file in names_in(folder):
-        match = _DOCUMENT.fullmatch(file)
-        if match:
+        if match := _DOCUMENT.fullmatch(file):
             yield match[1], match[2], match[3], os.path.join(folder, file)
 
 

@@ -251,8 +251,7 @@ class _Reader:
     def functions(self, at: int) -> Iterator[str]:
         """Yield the functions of a table that have names."""
         while True:
-            address = number(self._at(at, self._word), 0, self._word)
-            if not address:
+            if not (address := number(self._at(at, self._word), 0, self._word)):
                 return
             if not address >> (8 * self._word - 1):  # else it has a number, and no name
                 yield self._name(address + 2)

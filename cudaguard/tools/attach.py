@@ -117,8 +117,7 @@ def _spied(pid: int) -> FaultDump:
     from shutil import which
 
     folders = (os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath))
-    tool = which("py-spy", path=os.pathsep.join(folders))
-    if tool is None:
+    if (tool := which("py-spy", path=os.pathsep.join(folders))) is None:
         why = f"process {pid} can only be read by py-spy, which is not installed"
         command = f"{sys.executable} -m pip install py-spy"
         raise common.UsageError(why, command=command, status=common.BROKEN)

@@ -87,8 +87,7 @@ def execute(args: Namespace) -> int:
 
     gpus = []
     for name in args.gpu:
-        device = device_of(name)
-        if device is None:
+        if (device := device_of(name)) is None:
             expected = "expected a compute capability such as sm_90 or 9.0"
             raise UsageError(f"--gpu: got {name!r}, {expected}")
         gpus.append(device)
@@ -125,21 +124,34 @@ def _judged(files: Mapping[str, bool], gpus: list[Pair], *, gpu_code: bool) -> l
 
     With `gpu_code`, a library is reported for its GPU code alone.
     """
+    from functools import partial
+
+    from cudaguard.elf.library_facts import distributions_of
     from cudaguard.features.extensions.checks import (
         CERTAIN_OF_LIBRARIES,
+        brought,
         checked,
         is_library,
         load_demangler,
     )
     from cudaguard.features.gpu_architectures.findings import build_remedy
+    from cudaguard.system.packages import Site
+
+    site, owners = Site(), distributions_of(files)
+
+    def judged(
+        path: str, settled: dict[object, Settled] | None
+    ) -> tuple[ExtensionCheck, tuple[str, ...]]:
+        owner = "".join(owners.get(path, ())[:1]).partition(" ")[0]
+        return checked(path, settled, partial(brought, site, owner))
 
     settled: dict[object, Settled] = {}  # most extensions of a package need the same libraries
-    found = {path: checked(path, settled) for path in files}
+    found = {path: judged(path, settled) for path in files}
     checks = {path: check for path, (check, _) in found.items()}
     failed = [p for p, one in checks.items() if one.missing_symbols or one.missing_libraries]
     if failed:  # not before: what is loaded here counts as loaded
         load_demangler()
-        found.update((path, checked(path, None)) for path in failed)
+        found.update((path, judged(path, None)) for path in failed)
     results = []
     for path, (check, given) in found.items():
         architectures, answers = _on_gpus(path, gpus) if check.ok is not None else ((), ())

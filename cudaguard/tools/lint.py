@@ -211,8 +211,7 @@ class Project:
 
     def steps(self, file: str) -> list[Import | Effect]:
         """Return what a file imports and does, and what it imports does."""
-        code = self.source(file).code
-        if code is None:
+        if (code := self.source(file).code) is None:
             return []
         path = [*code.module.folders, *self._folders]
         graph = ImportGraph(self._wanted, (code.module,), path=path)

@@ -138,8 +138,7 @@ def test_odd_files_tell_nothing(tmp_path, make, name, look, nothing):
 @pytest.mark.parametrize("make", [pipe, zeros, huge, no_text])
 def test_odd_source_is_a_problem_of_that_source(tmp_path, make):
     make(tmp_path / "train.py")
-    problem = source.read(str(tmp_path / "train.py")).problem
-    assert problem in (
+    assert source.read(str(tmp_path / "train.py")).problem in (
         "cannot be read: not a regular file",
         f"cannot be read: larger than {LARGEST} bytes",
         "'hex' is not a text encoding; use codecs.decode() to handle arbitrary codecs",

@@ -143,8 +143,7 @@ def test_damaged_files_end_in_an_answer_or_a_known_error(tmp_path_factory, data)
 
 def built(folder: Path, *flags: str, **sources: str) -> Path:
     """Build a library by the nvcc that is here."""
-    nvcc = shutil.which("nvcc")
-    if nvcc is None:
+    if (nvcc := shutil.which("nvcc")) is None:
         pytest.skip("there is no nvcc")
     known = subprocess.run([nvcc, "--help"], capture_output=True, text=True, check=True).stdout
     if "compute_100f" not in known:

@@ -112,8 +112,7 @@ def exclude_one_another(one, other):
     wanted = {Requirement(item).name: Requirement(item).specifier for item in one.dist}
     for item in other.dist:
         theirs = Requirement(item)
-        ours = wanted.get(theirs.name)
-        if ours is None:
+        if (ours := wanted.get(theirs.name)) is None:
             continue
         bounds = [clause.version for clause in (*ours, *theirs.specifier)]
         tried = [version for bound in bounds for version in (bound, f"{bound}.1")]

@@ -142,8 +142,7 @@ def interpreted(name):
     interpreters.destroy(made)
 def in_child(work):
     sys.stdout.flush()
-    process = os.fork()
-    if not process:
+    if not (process := os.fork()):
         try:
             work()
         except Exception as error:

@@ -210,8 +210,7 @@ def _content(path: str) -> bytes:
 @pytest.fixture(scope="session")
 def compiler(tmp_path_factory) -> Compiler:
     """The C compiler of this machine."""
-    command = shutil.which("cc")
-    if command is None:
+    if (command := shutil.which("cc")) is None:
         pytest.skip("there is no C compiler (cc)")
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
         pytest.skip("this Python came without its C headers")

@@ -49,8 +49,7 @@ def dumped(kept):
 def test_wheels_agree_with_cuobjdump(kept, dumped, wheel):
     found = {}
     for path in kept.packages(wheel).rglob("*.so*"):
-        has = set(gpu_code(str(path)).architectures)
-        if has:
+        if has := set(gpu_code(str(path)).architectures):
             found[path.name] = has, dumped(path)
     assert found
     assert all(ours == theirs for ours, theirs in found.values()), found

@@ -342,8 +342,7 @@ def test_names_in_the_evidence_are_those_of_the_runtime(run, modules):
     (finding,) = json.loads(done.stdout.splitlines()[-1])
     count, _, name = finding["evidence"][1].partition("exports ")[2].partition(" objects")
     name = name.split(": ")[1].split()[0]
-    nm = shutil.which("nm")
-    if nm is None:
+    if (nm := shutil.which("nm")) is None:
         pytest.skip("there is no nm to compare with")
     lines = subprocess.run(
         [nm, "-D", "--defined-only", str(modules / "exporting.so")],

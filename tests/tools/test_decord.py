@@ -122,8 +122,7 @@ def test_decord_reads_the_same_frames(child):
             print(type(error).__name__)
         """
     unguarded = child.python(look)
-    guarded = child.python(look, env={"CUDAGUARD": "fix"})
-    assert guarded.stdout == unguarded.stdout
+    assert child.python(look, env={"CUDAGUARD": "fix"}).stdout == unguarded.stdout
     assert len(unguarded.stdout.splitlines()) == 8
 
 

@@ -39,8 +39,7 @@ def test_process_imports_nothing_foreign(planted, child):
         foreign = {"torch", "numpy", "wrapt", "pynvml", "decord", "cv2", "pip", "setuptools"}
         print(sorted(foreign & set(sys.modules)), len(sys.modules) > 50)
     """
-    done = child.python(code, env={"PYTHONPATH": str(planted.folder)})
-    assert done.stdout == "[] True\n"
+    assert child.python(code, env={"PYTHONPATH": str(planted.folder)}).stdout == "[] True\n"
 
 
 def test_selection(planted):

@@ -100,8 +100,7 @@ def test_extension_for_another_torch_is_found_with_its_symbols(planted, build):
     (lib / "libc10_cuda.so").unlink()
     planted.write("flashy/__init__.py")
     planted.distribution("flashy", "1.2", files=("flashy/_C.so",))
-    status, findings = planted.one("CG902")
-    (found,) = findings
+    status, (found,) = planted.one("CG902")
     assert (status, found["severity"]) == ("fail", "error")
     assert found["what"].startswith("_C.so of flashy 1.2 would not load: ")
     assert "libc10_cuda.so" in found["what"]
@@ -175,6 +174,19 @@ def test_library_of_its_own_that_the_package_opens_by_its_path(planted, build):
     (found,) = planted.one("CG902")[1]
     assert (found["severity"], found["evidence"][0]) == ("warning", f"{alpha}/_sox.so")
     assert "needs libsox.so (through libother.so)" in found["what"]
+
+
+@pytest.mark.parametrize("when", ["", "; extra == 'all'"])
+def test_library_of_a_distribution_that_it_requires(planted, build, when):
+    """As pylibraft opens those of libraft-cu12; what an extra asks for may not be there."""
+    own = build("libown/libown.so", "int y;", "-Wl,-soname,libown.so")
+    cuda = build("libcudart.so.12", "int z;", "-Wl,-soname,libcudart.so.12")
+    build("alpha/_C.so", "int call;", "-Wl,--no-as-needed", own, cuda)
+    planted.distribution("nvidia-cuda-runtime-cu12", files=["libcudart.so.12"])
+    planted.distribution("libown", files=["libown/libown.so"])
+    planted.distribution("between", requires=("libown>=1.0",))
+    planted.distribution("alpha", files=["alpha/_C.so"], requires=(f"between (==1.0){when}",))
+    assert planted.one("CG902")[0] == ("warning" if when else "ok")
 
 
 def test_one_finding_for_all_extensions_of_a_package_with_one_cause(planted, build):
@@ -437,8 +449,7 @@ def test_two_distributions_that_overwrite_one_another(planted):
     planted.distribution("cupy-cuda13x", "13.6.0", files=files)
     planted.distribution("user", requires=("cupy-cuda13x>=13.5; python_version > '3'",))
     planted.distribution("other", requires=("cupy-cuda12x; extra == 'gpu'",))
-    status, findings = planted.one("CG905")
-    (found,) = findings
+    status, (found,) = planted.one("CG905")
     assert status == "fail"
     assert {"cupy-cuda12x", "cupy-cuda13x"} <= set(found["what"].split())
     asked = "user 1.0 requires cupy-cuda13x>=13.5"
@@ -457,6 +468,16 @@ def test_one_of_three_is_kept(planted):
     (found,) = planted.one("CG905")[1]
     assert found["command"].endswith(" --no-deps opencv-contrib-python==1.0")
     assert "pip uninstall -y opencv-python opencv-python-headless && " in found["command"]
+
+
+def test_what_torch_requires_is_kept(planted):
+    """Of the NCCL of CUDA 12, and of 13, which xgboost requires."""
+    for name, user in (("nvidia-nccl-cu12", "torch"), ("nvidia-nccl-cu13", "xgboost")):
+        planted.write("nvidia/nccl/lib/libnccl.so.2", name)
+        planted.distribution(name, "2.28.9", files=["nvidia/nccl/lib/libnccl.so.2"])
+        planted.distribution(user, requires=(name,))
+    (found,) = planted.one("CG905")[1]
+    assert "pip uninstall -y nvidia-nccl-cu13 && " in found["command"]
 
 
 def test_distribution_that_is_recorded_twice(planted):

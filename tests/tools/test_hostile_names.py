@@ -155,8 +155,7 @@ def test_run(child):
     child.write(f"{EVIL}.py", "import ctypes\nctypes.string_at(0)\n")
     done = child.command(*CUDAGUARD, "run", "--report", "report.json", f"{EVIL}.py", check=False)
     shown(done, err=f"{SHOWN[5:]}.py")
-    document = json.loads((child.folder / "report.json").read_text())
-    assert EVIL in document["command"]
+    assert EVIL in json.loads((child.folder / "report.json").read_text())["command"]
 
 
 @supervised
@@ -165,8 +164,7 @@ def test_trace(child):
     shown(child.command(*CUDAGUARD, "trace", f"{EVIL}.py"), err="\\x1b[31mil")
     child.command(*CUDAGUARD, "trace", "-o", "t.json", "-o", "t.txt", f"{EVIL}.py")
     assert harmless((child.folder / "t.txt").read_text())
-    document = json.loads((child.folder / "t.json").read_text())
-    assert "\x1b[31mil" in document["program"][0]
+    assert "\x1b[31mil" in json.loads((child.folder / "t.json").read_text())["program"][0]
 
 
 def test_bisect(child):

@@ -84,8 +84,7 @@ def test_orders_that_are_not_asked_for_do_not_contradict(rules, child):
     for more in ("when = {platform = 'elsewhere'}\n", "grade = 'opt-in'\n"):
         path = child.write("my.toml", opposite + more)
         assert rules("check", str(path)) == (0, [f"{path}: OK (2 rules)"], "")
-    path = child.write("my.toml", f"disable = ['A']\n{opposite}")
-    assert rules("check", str(path))[0] == 0
+    assert rules("check", str(child.write("my.toml", f"disable = ['A']\n{opposite}")))[0] == 0
 
 
 def test_no_task_is_wrong_usage(rules):

@@ -206,8 +206,7 @@ def test_works_from_a_folder_that_only_the_parent_has_on_its_path(child, root, t
         "from cudaguard.tools.main import main; main(['run', '-c', sys.argv[1]])"
     )
     look = "import sys; print('cudaguard' in sys.modules, sys.argv)"
-    done = child.command(other / "bin" / "python", "-c", start, look)
-    assert done.stdout == "True ['-c']\n"
+    assert child.command(other / "bin" / "python", "-c", start, look).stdout == "True ['-c']\n"
 
 
 def test_empty_entry_of_python_path_stays_the_working_directory(child):

@@ -454,8 +454,7 @@ def test_fork_that_lacks_threads_of_its_parent(child, run, library, first, then,
         native, wait, idle = lambda: ctypes.CDLL({path!r}), ctypes.CDLL(None).pause, queue.Queue()
         end = lambda number: ctypes.CDLL(None)["raise"](number)
         {first}
-        pid = os.fork()
-        if not pid:
+        if not (pid := os.fork()):
             {then}
         {end}
         time.sleep(60)

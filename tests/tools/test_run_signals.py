@@ -205,8 +205,7 @@ os.abort()
 def test_status_is_kept_where_children_are_ignored(start):
     first = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
     first += "os.execv(sys.argv[1], sys.argv[1:])"
-    process = start(sys.executable, "-c", first, *RUN, "-c", "raise SystemExit(5)")
-    assert process.wait(20) == 5
+    assert start(sys.executable, "-c", first, *RUN, "-c", "raise SystemExit(5)").wait(20) == 5
 
 
 @pytest.mark.parametrize("streams", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])

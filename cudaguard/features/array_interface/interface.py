@@ -354,8 +354,7 @@ def read_interface(given: Interface, kind: type) -> tuple[Interface, list[EntryE
 
     faults += [EntryError(field, MISSING) for field in _REQUIRED[:3] if field not in given]
     read("typestr", _read_typestr)
-    shape = read("shape", _read_shape)
-    if shape is not None:
+    if (shape := read("shape", _read_shape)) is not None:
         read("data", lambda raw: _read_data(raw, shape))
         read("strides", lambda raw: _read_strides(raw, shape))
     read("mask", _read_mask)
@@ -390,8 +389,7 @@ def _item_size(typestr: str) -> int:
 
     A bit field (kind ``t``) takes the bytes that hold it.
     """
-    match = _TYPESTR.fullmatch(typestr)
-    if match is None:
+    if (match := _TYPESTR.fullmatch(typestr)) is None:
         return -1
     order, kind, digits, unit = match.groups()
     size = int(digits)

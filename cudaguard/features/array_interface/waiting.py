@@ -46,8 +46,7 @@ def wait_for(stream: int, pointer: int) -> bool:
         mode = ctypes.byref(ctypes.c_int(_RELAXED))
         if driver.call("cuThreadExchangeStreamCaptureMode", mode) == 0:
             undone.callback(driver.call, "cuThreadExchangeStreamCaptureMode", mode)
-        contexts = _contexts_of(stream, pointer, undone)
-        if not contexts:
+        if not (contexts := _contexts_of(stream, pointer, undone)):
             rule = (
                 "it is the default stream of a context, and none is current or active on the "
                 "device of the data"

@@ -291,8 +291,7 @@ _VERBS = ("disable_cuda_graphs", "clone_outputs")
 def replace_compile(request: Request) -> Outcomes:
     """Replace ``torch.compile``, for the rules that are about what is compiled."""
     torch: Any = sys.modules.get("torch")
-    original = getattr(torch, "compile", None)
-    if original is None:
+    if (original := getattr(torch, "compile", None)) is None:
         return ()
 
     def make(place: ReplacedPlace, _: object) -> Any:

@@ -33,8 +33,7 @@ _OTHER = re.compile(r"Process (\d{1,10}) has ([\d.]{1,12} \w{3,5})")
 def memory_full(known: KnownError, hit: re.Match[str]) -> Finding:
     """Return who has most of the memory, by the numbers in torch's message."""
     words = {name: word for name, word in hit.groupdict().items() if word}
-    match = of_texts("memory").match(hit.string, hit.end() + 2)
-    if match is not None:
+    if (match := of_texts("memory").match(hit.string, hit.end() + 2)) is not None:
         found = match.groupdict()
         size = {name: _bytes(amount) for name, amount in found.items()}
         others = _OTHER.findall(match[0])

@@ -74,8 +74,7 @@ _retained: dict[tuple[int, int], ContextHandle] = {}
 def create(core: Dispatch, device: int | str | None) -> ContextHandle:
     """Create a context and take note of it; arguments and errors as for `create_context`."""
     core.start_detection()
-    detector = core.detection.made(CudaDetector)
-    if detector is None:
+    if (detector := core.detection.made(CudaDetector)) is None:
         handle = create_context(device)
     else:
         handle = detector.on_request(lambda: create_context(device))
@@ -198,8 +197,7 @@ def _choose(device: int | str | None, devices: list[Device]) -> Device:
         said = next(((v, os.environ[v]) for v in LOCAL_RANK_VARIABLES if os.environ.get(v)), None)
         if said is None or len(devices) == 1:
             return devices[0]
-        rank = local_rank(os.environ)
-        if rank is None:
+        if (rank := local_rank(os.environ)) is None:
             raise ContextError(f"{said[0]}={said[1]!r}: expected the number of this process's rank")
         if rank >= len(devices):
             raise ContextError(

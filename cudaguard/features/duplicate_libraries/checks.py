@@ -162,28 +162,26 @@ def _overwritten(site: Site, names: list[str], paths: list[str], listed: Files) 
 
 
 def _kept(site: Site, names: list[str]) -> str:
-    """Return which to keep: what others require, the one for the newest CUDA, with most files."""
+    """Return which to keep: torch's, what others require, for their CUDA, with most files."""
     size = {dist.name: dist.record.count("\n") for dist in site.installed.found}
-    return max(
-        names,
-        key=lambda name: (
-            key_of(name) in _requirements(site),
-            int(cuda_of_wheel(key_of(name), site.version(name) or "") or 0),
-            size[name],
-        ),
-    )
+
+    def rank(name: str) -> tuple[bool, bool, int, int, int]:
+        asking = _requirements(site).get(key_of(name), ())
+        cuda = int(cuda_of_wheel(key_of(name), site.version(name) or "") or 0)
+        is_of_torch = any(said.startswith("torch ") for said in asking)
+        return is_of_torch, bool(asking), len(asking) * bool(cuda), cuda, size[name]
+
+    return max(names, key=rank)
 
 
 @lru_cache(1)
 def _requirements(site: Site) -> dict[str, list[str]]:
-    """Return who requires each distribution, in words; what an extra asks for does not count."""
+    """Return who requires each distribution, in words."""
     found: dict[str, list[str]] = {}
     for dist in site.installed.found:
-        for asked in dist.requires:
-            said, _, marker = asked.partition(";")
-            if "extra==" not in marker.replace(" ", ""):
-                words = f"{dist.name} {dist.version} requires {said.strip()}"
-                found.setdefault(key_of(required_name(said)), []).append(words)
+        for said in dist.required():
+            words = f"{dist.name} {dist.version} requires {said}"
+            found.setdefault(key_of(required_name(said)), []).append(words)
     return found
 
 
@@ -191,8 +189,7 @@ def cuda_of_wheel(key: str, version: str) -> str:
     """Return the major version of CUDA that a wheel like ``nvidia-cublas-cu12`` is for, or ""."""
     if not key.startswith(("nvidia-", "cupy-")):
         return ""
-    match = _SUFFIX.search(key)
-    if match:
+    if match := _SUFFIX.search(key):
         return match[1]
     return version.partition(".")[0] if _PLAIN.fullmatch(key) else ""
 

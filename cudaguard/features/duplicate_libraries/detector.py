@@ -111,8 +111,7 @@ class DuplicateDetector:
     ) -> Iterator[tuple[tuple[str, int], Copy]]:
         who: tuple[str, str] | None = None
         for lib, image in images:
-            stem = stem_of(lib.path[lib.path.rfind("/") + 1 :])
-            if stem:
+            if stem := stem_of(lib.path[lib.path.rfind("/") + 1 :]):
                 try:
                     soname = image.soname or os.path.basename(lib.path)
                 except own_errors(OSError):  # unloaded meanwhile
@@ -150,8 +149,7 @@ class DuplicateDetector:
 
         The variable goes before the folders that a library with DT_RUNPATH, or none, leads to.
         """
-        folders = library_path()
-        if not folders:
+        if not (folders := library_path()):
             return
         folder, release = os.path.dirname(copy.path), copy.soname.partition(".so")[2]
         there = {other.soname for other in self._copies.values()}

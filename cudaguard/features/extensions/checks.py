@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
-from functools import cache
-from types import MappingProxyType
+from functools import cache, partial
 
 from cudaguard.core.checks import Check, Skipped
 from cudaguard.core.lifecycle import activation
@@ -22,12 +21,14 @@ from cudaguard.system.extensions import (
     is_for_numpy_1,
     numpy_2,
 )
+from cudaguard.system.facts import required_name
 from cudaguard.system.name_owners import cuda_of
+from cudaguard.system.packages import key_of, shared_files
 from cudaguard.system.runtimes import runtime_of, stem_of
 from cudaguard.system.torch_build import PYTHON_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from cudaguard.core.checks import Result
     from cudaguard.elf.forecast import ExtensionCheck, Settled
@@ -62,9 +63,6 @@ def check_extensions(site: Site) -> Result:
     in_wheels = {file.soname for file in site.shared_files if file.dist.startswith("nvidia-")}
     load_demangler()
     settled: dict[object, Settled] = {}
-    own: dict[str, dict[str, str]] = {}  # by distribution: soname -> library
-    for file in site.shared_files:
-        own.setdefault(file.dist, {})[file.soname] = file.path
     findings = []
     failed: dict[tuple[str, str], list[ExtensionCheck]] = {}  # by distribution and cause
     for file in files:
@@ -73,7 +71,7 @@ def check_extensions(site: Site) -> Result:
             if check.ok is False:
                 findings.append(wording.torch_would_not_load(check, site.version("torch") or ""))
             continue
-        check, _ = checked(file.path, settled, own[file.dist])
+        check, _ = checked(file.path, settled, partial(brought, site, file.dist))
         cause = check.cause or ""
         if check.ok and site.version("torch") and not _is_for_torch(file):
             # Would it load once torch is imported, whose libraries are found first then?
@@ -175,20 +173,41 @@ def is_library(file: str) -> bool:
     return _LIBRARY.fullmatch(os.path.basename(file)) is not None
 
 
+@cache
+def brought(site: Site, dist: str) -> dict[str, str]:
+    """Return the libraries of a distribution and of what it requires, by soname.
+
+    Packages such as pylibraft open those that the loader does not find. torch opens its own only.
+    """
+    known = {one.key: one for one in site.installed.found}
+    keys = {key_of(dist): None}
+    waiting = [*keys]
+    for key in waiting:  # which grows
+        required = known[key].required() if key in known else ()
+        names = {key_of(required_name(said)) for said in required} - {"torch"}
+        waiting += [name for name in names if name not in keys]
+        keys.update(dict.fromkeys(names))
+    files = shared_files(known[key] for key in keys if key in known)
+    return {file.soname: file.path for file in reversed(files)}
+
+
 def checked(
-    file: str, settled: dict[object, Settled] | None, own: Mapping[str, str] = MappingProxyType({})
+    file: str,
+    settled: dict[object, Settled] | None,
+    own: Callable[[], Mapping[str, str]] = dict,
 ) -> tuple[ExtensionCheck, tuple[str, ...]]:
     """Return the check of a file, and the modules that it took for imported.
 
     What is known of the libraries of files before is in `settled`, see `forecast`. Its package
-    may have opened those of its `own` libraries (soname -> file) that the loader does not find.
+    may have opened those of its `own` libraries that the loader does not find, see `brought`.
     """
     given: tuple[str, ...] = ()
     opened: tuple[str, ...] = ()
     while True:
         check = check_one_of_many(file, given, settled, opened)
         missing = check.missing_libraries
-        beside = {own[name] for name in missing if name in own}.difference(opened)
+        libraries = own() if missing else {}
+        beside = {libraries[name] for name in missing if name in libraries}.difference(opened)
         modules = (  # of rules which know what brings a library
             rule.watch[0]
             for rule in activation.active_rules()

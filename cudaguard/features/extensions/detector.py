@@ -83,8 +83,7 @@ class ExtensionDetector:
         """
         from cudaguard.features.extensions.refusals import refuse_truncated
 
-        found = refuse_truncated(path, name)
-        if found is None:
+        if (found := refuse_truncated(path, name)) is None:
             return  # somebody has just completed it
         finding, error, frame = found
         is_refused = self._core.permit().acts
@@ -214,8 +213,15 @@ class ExtensionDetector:
             self._tell(lambda refusal: refusal.message in said, "The package goes on without it.")
 
     def _tell(self, is_meant: Callable[[Refusal], bool], consequence: str = "") -> None:
-        for message in [message for message, one in list(self._kept.items()) if is_meant(one)]:
+        from cudaguard.core.known_errors import NUMBERS
+
+        meant = [message for message, one in list(self._kept.items()) if is_meant(one)]
+        # One thing in several versions was tried (libx.so.2, libx.so.1): the last one tells.
+        last = {NUMBERS.sub("", message): message for message in meant}
+        for message in meant:
             refusal = self._kept.pop(message)
+            if message not in last.values():
+                continue
             finding = refusal.finding or self._look_into(refusal)[0]
             if finding is None:
                 continue

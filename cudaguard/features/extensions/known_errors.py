@@ -79,8 +79,7 @@ _SONAME = re.compile(r"\blib[\w+-]{1,60}\.so(?:\.\d+)*")
 
 def with_files(finding: Finding) -> Finding:
     """Return what a message means, with the files here that it is about."""
-    sonames = _SONAME.findall(finding.what)
-    if not sonames:
+    if not (sonames := _SONAME.findall(finding.what)):
         return finding
     soname = sonames[-1]
     folders = (CUDA_FOLDERS, os.path.join("torch", "lib"))

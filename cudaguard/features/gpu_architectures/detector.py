@@ -160,8 +160,7 @@ def without_code(paths: Iterable[str]) -> Iterator[Finding]:
             continue
         files = [path, *glob(f"{escape(folder)}/**/*.so*", recursive=True)] if folder else [path]
         codes = {file: code_of(file) for file in files[:_MOST_FILES]}
-        lacking = _lacking(codes, devices)
-        if lacking:
+        if lacking := _lacking(codes, devices):
             is_loud = (local_rank(os.environ) or 0) in lacking
             found = {file: code for file, code in codes.items() if code.architectures}
             yield wording.library_cannot_run(name, lacking, found, loud=is_loud)

@@ -152,8 +152,7 @@ def runs_on(flag: str, device: Pair) -> bool:
     letter ``a`` both run on that very architecture, with others within its major version. Machine
     code of and for Jetson runs nowhere else.
     """
-    match = _FLAG.fullmatch(flag)
-    if match is None:
+    if (match := _FLAG.fullmatch(flag)) is None:
         return True  # of a kind that nobody here knows
     kind, letter = match[1], match[4]
     built = int(match[2]), int(match[3])
@@ -168,8 +167,7 @@ def runs_on(flag: str, device: Pair) -> bool:
 
 def device_of(text: str) -> Pair | None:
     """Return the compute capability that ``sm_90``, ``90`` or ``9.0`` means; None for nonsense."""
-    match = _GPU.fullmatch(text.strip().lower())
-    if match is None:
+    if (match := _GPU.fullmatch(text.strip().lower())) is None:
         return None
     device = int(match[1] or match[3]), int(match[2] or match[4])
     return device if _OLDEST <= device[0] <= _NEWEST else None

@@ -85,8 +85,7 @@ def _copy(path: str) -> Nvrtc:
 
 
 def _release(path: str) -> tuple[int, int] | None:
-    match = _FILE.fullmatch(os.path.basename(path))
-    if match is not None:
+    if (match := _FILE.fullmatch(os.path.basename(path))) is not None:
         return int(match[1]), int(match[2])
     found = map(_BUILTINS.fullmatch, names_in(os.path.dirname(path)))
     releases = {(int(match[1]), int(match[2])) for match in found if match is not None}

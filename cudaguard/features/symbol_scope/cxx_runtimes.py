@@ -208,8 +208,7 @@ def _private(library: str, file: ElfFile) -> int:
     """
     from cudaguard.system.memory_copies import copy_of, why_no_room
 
-    why = why_no_room(file)
-    if why:
+    if why := why_no_room(file):
         raise OSError(why)
     unique = [(place, name.replace(b"_ZGVN", b"_ZN")) for place, name in file.unique()]
     places = [place + SYMBOL_KIND for place, name in unique if is_runtime_id(name)]

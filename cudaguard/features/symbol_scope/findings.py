@@ -152,8 +152,7 @@ def _families(names: Sequence[Interposed]) -> tuple[str, ...]:
 
 
 def _called(names: Sequence[Interposed]) -> str:
-    keys = _families(names)
-    if keys:
+    if keys := _families(names):
         return listed(FAMILIES[key].title for key in keys)
     (first,) = _shown(names[:1])
     return f"{first}{f' and {len(names) - 1} more symbols' if names[1:] else ''}"

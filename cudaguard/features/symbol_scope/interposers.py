@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 from cudaguard.core.decide import applying
 from cudaguard.core.reports import LATER
-from cudaguard.elf.interposition import Binding, binding_of, load_of, needs_of, open_deep
+from cudaguard.elf.interposition import Binding, Known, binding_of, load_of, needs_of, open_deep
 from cudaguard.errors import ImportOrderError
 from cudaguard.features.symbol_scope.findings import (
     BY_FIX,
@@ -88,7 +88,7 @@ class ScopeJudge:
 
     def __init__(self, core: Dispatch) -> None:
         self._core = core
-        self._codes: dict[str, frozenset[int]] = {}  # see `binding_of`
+        self._known = Known({}, {})
         self._reported: set[tuple[object, ...]] = set()  # culprits that were warned of
         self.judged: set[str] = set()  # files that were judged before they were mapped
 
@@ -109,7 +109,7 @@ class ScopeJudge:
 
                 resident = opened.enter_context(Resident())
                 new, used = load_of(os.path.abspath(path), resident, opened)
-                binding = binding_of(new, used, scope, resident, self._codes)
+                binding = binding_of(new, used, scope, resident, self._known)
             except own_errors(OSError, AttributeError, ImportError):  # the loader has its own words
                 return
         self.judged.update(member.file for member in new)
@@ -151,7 +151,7 @@ class ScopeJudge:
                 try:
                     own = needs_of(library, resident) if to.interposers else []
                     if own:
-                        found[file] = binding_of(own[:1], own[1:], to, resident, self._codes)
+                        found[file] = binding_of(own[:1], own[1:], to, resident, self._known)
                 except own_errors(OSError):  # unloaded meanwhile
                     continue
         for file, binding in found.items():

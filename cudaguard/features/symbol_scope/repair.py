@@ -33,8 +33,7 @@ def keep_local(
         # Whatever a wide pattern matches: these serve others, and have to be global.
         if matches(subject, GLOBAL_ON_PURPOSE):
             return None
-        runtime = runtime_in(request.name)
-        if runtime:
+        if runtime := runtime_in(request.name):
             return False, iter((_left(request, subject, runtime),))
     if request.permit.acts:
         return True, iter((Done(subject, findings.KEPT_LOCAL),))
@@ -48,8 +47,7 @@ def _left(request: Request, subject: str, runtime: str) -> Refused:
 def leave_global(request: Request) -> Iterator[Outcome]:
     """Map an extension with RTLD_GLOBAL, as asked for, if local scope would break it."""
     path = os.path.abspath(request.path or "")
-    runtime = runtime_in(path)
-    if not runtime:
+    if not (runtime := runtime_in(path)):
         return
     import _ctypes
 

@@ -33,8 +33,7 @@ def load_newest(request: Request, *_: object) -> Iterator[Outcome]:
     """Load the newest copy of the runtime; tell if an older one was first, or if all are old."""
     if not (request.permit.acts or has_ctypes() or _client(request)):
         return  # looking takes ctypes, whose import is a change
-    there = mapped(MSVCP)
-    if there:
+    if there := mapped(MSVCP):
         loaded = RuntimeCopy(read_pe(there).version, there, package_of(there))
         if is_too_old(loaded.version):
             yield from _left(request, findings.old_runtime, loaded)
@@ -57,8 +56,7 @@ def _left(
     request: Request, worded: Callable[..., Finding], copy: RuntimeCopy | None
 ) -> Iterator[Outcome]:
     """Tell of an old copy, if the package needs a newer one."""
-    client = _client(request)
-    if client:
+    if client := _client(request):
         finding = worded(request.rule, request.name.partition(".")[0], client, request.where, copy)
         yield Refused(finding) if request.permit.acts else WouldDo(finding)
 

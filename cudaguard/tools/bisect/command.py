@@ -73,8 +73,7 @@ def configure(parser: ArgumentParser) -> None:
 def execute(args: Namespace) -> int:
     """Search, print what was found, and return the exit status."""
     args.program = args.program[args.program[:1] == ["--"] :]
-    problem = _problem(args)
-    if problem:
+    if problem := _problem(args):
         raise common.UsageError(problem)
     import signal
     import tempfile
@@ -464,8 +463,7 @@ class Study:
 
     def _from_program(self) -> None:
         command = self._tested.command(with_program=True)
-        seen = self._see_it_fail(command, (), self._tested.shown)
-        if seen is None:
+        if (seen := self._see_it_fail(command, (), self._tested.shown)) is None:
             return
         program = self._tested.words[0] if self._tested.is_module else ""
         path = self._tested.path()
@@ -496,8 +494,7 @@ class Study:
                 self._conclude(found, alone, behind)
                 return
         for names in orders:
-            answer = search.in_front(names, behind)
-            if answer is not None:
+            if (answer := search.in_front(names, behind)) is not None:
                 self._conclude(answer, behind, behind)
                 return
         self._found["evidence"] = list(behind.last.evidence)

@@ -111,8 +111,7 @@ _HIDDEN = "preload_hidden"
 def check_rules(site: Site) -> Result:
     """Tell what the guard would do here, and what it would do if asked."""
     active = {rule.id for rule in active_rules()}
-    here = applying_here(site)
-    if not here:
+    if not (here := applying_here(site)):
         raise Skipped("no package that a rule watches is installed")
     settings, _ = read_environment(site.environ)
     is_guarded = settings.mode in REPAIRING

@@ -120,8 +120,7 @@ def _check_id(id: str, checks: Sequence[str]) -> str:
     from cudaguard.files.text import closest_id, same_id
     from cudaguard.tools.explain import ids
 
-    found = same_id(id, checks)
-    if found:
+    if found := same_id(id, checks):
         return found
     other, right = same_id(id, ids()), closest_id(id, checks)
     if other:

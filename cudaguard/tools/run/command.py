@@ -204,8 +204,7 @@ class Deaths:
         if not (quiet or about) and any(f'"kind": "{kind}"'.encode() in data for kind in _REPAIRS):
             faults: dict[str, str] = {}
             for line in read_events(self._journal, _MOST_OF_JOURNAL):
-                done = line.repaired()
-                if done is not None:
+                if (done := line.repaired()) is not None:
                     by = f" ({done.rule})" if done.rule else ""
                     faults.setdefault(done.rule or done.subject, f"{done.done}{by}")
             shown = Page().listed([*faults.values()], option="")

@@ -400,8 +400,7 @@ class Report:
         error = self._story.error
         if error is not None and error.finding is not None and not self._has_crashed:
             words = program.words if is_runnable else ()
-            named = filled(error.finding.command, words)
-            if named:
+            if named := filled(error.finding.command, words):
                 return named
         # A hang in no import is none of their order.
         is_other = self._ended.is_late and (not self._story.running or self._waits)

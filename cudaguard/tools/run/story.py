@@ -266,8 +266,7 @@ def story_of(lines: Sequence[Line], pid: int, thread: int = 0) -> Story:
                 if step.kind in OVER[kind] and line.name in (step.name, step.file):
                     del stack[index:]  # the innermost of that name, and what it has left open
                     break
-            missing = line.text("missing")
-            if missing:
+            if missing := line.text("missing"):
                 lacking.setdefault(_stem(missing), NotFound(missing, line.where))
             elif kind != "failed":
                 lacking.pop(_stem(line.name), None)

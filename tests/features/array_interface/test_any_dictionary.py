@@ -123,8 +123,7 @@ def bytes_of(entries):
     """The address of each element in turn, and how it is read."""
     shape = [number(count) for count in entries["shape"]]
     letter, size, order = how_read(entries["typestr"])
-    strides = entries.get("strides")
-    if strides is None:
+    if (strides := entries.get("strides")) is None:
         strides = [size] * len(shape)
         for at in range(len(shape) - 1, 0, -1):
             strides[at - 1] = strides[at] * shape[at]

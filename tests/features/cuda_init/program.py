@@ -72,8 +72,7 @@ def attempt(function, *arguments, **more):
 def in_child(function):
     """Call a function in a child made by os.fork; fails if that fails."""
     sys.stdout.flush()
-    process = os.fork()
-    if not process:
+    if not (process := os.fork()):
         status = 1
         try:
             function()

@@ -173,8 +173,7 @@ def test_ctypes_may_come_with_an_inner_module_and_the_outer_one_initializes(prog
     program.module("torch", "import ctypes")
     program.module("apex")
     program.module("cupy")
-    ran = program.run(f"cudaguard.install()\nimport kaolin  # here\n{TOLD}")
-    assert ran.out == [
+    assert program.run(f"cudaguard.install()\nimport kaolin  # here\n{TOLD}").out == [
         f"CG814 info kaolin initialized CUDA at {program.where('here')} while it was imported."
     ]
 

@@ -359,8 +359,7 @@ def install(argument, variable, file):
 for case in {list(PRECEDENCE)}:
     in_child(lambda: install(*case))
 """
-    lines = program.output(ACTIVE + code, devices=3)
-    assert dict(zip(PRECEDENCE, lines)) == PRECEDENCE
+    assert dict(zip(PRECEDENCE, program.output(ACTIVE + code, devices=3))) == PRECEDENCE
 
 
 BAD_WORDS = ("yes", "", "   ", "gpu0", "-1", "1.5", "cuda:0:1:2", "all")
@@ -484,8 +483,7 @@ def test_auto_takes_the_device_of_the_rank_and_a_named_one_is_not_made_twice(nee
     code = "cudaguard.install(context={}, rules=[needs])\nimport needy"
     ran = auto(needy, code.format("'auto'"), env={"LOCAL_RANK": "1"})
     assert ran.out[0] == "needy (1,) False"
-    ran = auto(needy, code.format("'1'"), env={"LOCAL_RANK": "0"})
-    assert ran.out[0] == "needy (1,) False"
+    assert auto(needy, code.format("'1'"), env={"LOCAL_RANK": "0"}).out[0] == "needy (1,) False"
 
 
 @pytest.mark.parametrize(

@@ -77,8 +77,7 @@ def test_error_of_a_worker_that_is_raised_anew_in_the_parent_is_told_there_once(
         import concurrent.futures, multiprocessing
         cu = driver()
         def work(number):
-            status = cu.cuMemGetInfo_v2(None, None)
-            if status:
+            if status := cu.cuMemGetInfo_v2(None, None):
                 raise RuntimeError({0: "", 3: "CUDA error: initialization error"}[status])
         context = multiprocessing.get_context("fork")
         for _ in range(2):

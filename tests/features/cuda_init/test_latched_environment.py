@@ -204,8 +204,7 @@ def test_variable_that_hides_devices_which_the_driver_has(program, value, device
     ran = program.run(
         f"""
         driver().cuInit(0)
-        value = {value!r}
-        if value is not None:
+        if (value := {value!r}) is not None:
             os.environ["CUDA_VISIBLE_DEVICES"] = value  # late
         cudaguard.install()  # install
         print(ids())

@@ -394,8 +394,7 @@ def test_looking_loads_nothing(scene):
     scene.both()
     scene.taker()
     maps = "print(open('/proc/self/maps').read().count('nvidia/cuda_runtime'))"
-    ran = scene.told("import taker", ASK, maps)
-    assert ran.lines == ["consumer 12010", "0"]
+    assert scene.told("import taker", ASK, maps).lines == ["consumer 12010", "0"]
 
 
 def test_threads_that_load_at_once(scene):

@@ -78,8 +78,7 @@ def test_older_copy_that_torch_has_loaded(scene):
 def test_older_copy_that_comes_after_jax(scene):
     """JAX opens cuDNN at its first computation: torch, imported in between, decides for it."""
     scene.install("torch", "2.5.1", code=taker(scene.cudnn("old", "9.1.0")))
-    done = scene.run("import jax\nimport torch\n")
-    assert done.stdout == "['CG823']\n"
+    assert scene.run("import jax\nimport torch\n").stdout == "['CG823']\n"
 
 
 def test_older_wheel_that_is_not_loaded_yet(scene):
@@ -175,8 +174,7 @@ def test_nothing_is_told(scene, case):
 def test_once(scene):
     scene.install("torch", "2.5.1", code=taker(scene.cudnn("old", "9.1.0")))
     scene.install("tensorflow", "2.10.0")
-    done = scene.run("import torch\nimport jax\nimport tensorflow\n")
-    assert done.stderr.count("[CG823]") == 1
+    assert scene.run("import torch\nimport jax\nimport tensorflow\n").stderr.count("[CG823]") == 1
 
 
 @pytest.mark.parametrize(

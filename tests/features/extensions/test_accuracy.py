@@ -24,8 +24,7 @@ load.argtypes = (ctypes.c_char_p, ctypes.c_int)
 
 def truth(path):
     reads, writes = os.pipe()
-    child = os.fork()
-    if not child:
+    if not (child := os.fork()):
         nothing = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
             os.dup2(nothing, number)

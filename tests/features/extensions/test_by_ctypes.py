@@ -111,6 +111,30 @@ def test_error_that_ends_the_program_is_explained_at_the_line_of_the_user(
     assert done.returncode == plain.returncode == 1
 
 
+TRIES = """
+import ctypes, cudaguard
+cudaguard.install()
+for path in {paths!r}:
+    try:
+        ctypes.CDLL(path)
+    except OSError as error:
+        globals()["said"] = globals().get("said", "") + str(error)
+raise RuntimeError(said)
+"""
+
+
+def test_of_a_library_tried_in_several_versions_the_last_is_told(build, child):
+    """As torchcodec tries one for each release of FFmpeg; another library is another matter."""
+    paths = []
+    for needed in ("libav.so.60", "libav.so.59", "libx.so"):
+        library = build.library(needed, "int x;")
+        paths.append(str(build(f"{needed}.so", "int y;", "-Wl,--no-as-needed", library)))
+        library.unlink()
+    said = child.python(TRIES.format(paths=paths), check=False).stderr
+    told = [line.split()[3:6:2] for line in said.splitlines() if "[CG841]" in line]
+    assert told == [["libav.so.59.so", "libav.so.59,"], ["libx.so.so", "libx.so,"]]
+
+
 def test_error_that_has_nothing_to_do_with_it_is_printed_as_ever(plugin, child):
     code = f"""
         import cudaguard, ctypes
@@ -207,8 +231,7 @@ GOES_ON = {
 def test_last_error_of_a_program_that_goes_on_is_not_told(plugin, child, program):
     load = f"def load(): ctypes.CDLL({str(plugin)!r})\n"
     code = f"import code, ctypes, cudaguard, sys\ncudaguard.install()\n{load}"
-    done = child.python(code + program, check=False)
-    assert "CG841" not in done.stderr
+    assert "CG841" not in child.python(code + program, check=False).stderr
 
 
 def test_variables_of_the_program_die_as_ever(plugin, child):

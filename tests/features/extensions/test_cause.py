@@ -158,6 +158,7 @@ def test_no_torch_is_not_called_another_torch():
         ("libcudart.so.11.0", "install nvidia-cuda-runtime-cu11"),
         ("libnvJitLink.so.13", "install nvidia-nvjitlink with pip, or the CUDA toolkit 13"),
         ("libGL.so.1", "apt-get install libgl1"),
+        ("libavutil.so.56", "install the FFmpeg that has libavutil.so.56: apt-get install ffmpeg"),
         ("libcuda.so.1", "install the NVIDIA driver"),
         ("libother.so", "that contains it, or start Python with its folder in LD_LIBRARY_PATH"),
     ],

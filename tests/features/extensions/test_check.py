@@ -62,8 +62,7 @@ def test_library_that_is_nowhere(build, absent, agree):
 @pytest.mark.parametrize("folder", ["${ORIGIN}/away", "away", "/nowhere:$ORIGIN/away"])
 def test_run_path(build, absent, agree, folder):
     """A folder that is not absolute counts from the working directory."""
-    path = build.module("links", absent, f"-Wl,-rpath,{folder}", **CALL)
-    assert agree(path)["ok"] is True
+    assert agree(build.module("links", absent, f"-Wl,-rpath,{folder}", **CALL))["ok"] is True
 
 
 @pytest.mark.parametrize(
@@ -112,8 +111,7 @@ def test_search_path_of_the_environment_counts_as_it_was_at_the_start(build, abs
 def test_library_that_is_mapped_already_is_found_by_its_soname(build, absent, agree):
     path = build.module("links", absent, **CALL)
     assert agree(path, absent)["ok"] is True
-    other = absent.rename(absent.with_name("renamed.so"))
-    assert agree(path, other)["ok"] is True
+    assert agree(path, absent.rename(absent.with_name("renamed.so")))["ok"] is True
 
 
 def test_fault_of_a_library_that_comes_along(build, agree):
@@ -309,8 +307,7 @@ def test_thousands_of_missing_symbols(build, check, child):
     path = build("asks.so", f"void all(void) {{ {lacks} }}", *flags)
     assert len(check(path, *libraries)["missing_symbols"]) == 6000
     code = f"import ctypes, cudaguard\ncudaguard.install()\nctypes.CDLL({str(path)!r})"
-    done = child.python(code, check=False, timeout=60)
-    assert "undefined symbol: absent_" in done.stderr
+    assert "undefined symbol: absent_" in child.python(code, check=False, timeout=60).stderr
 
 
 def test_nothing_is_loaded_and_nothing_imported(build, absent, child):

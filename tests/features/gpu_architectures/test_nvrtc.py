@@ -35,8 +35,7 @@ def test_another_one_that_is_installed_is_loaded_first(program, place):
     newer = program.nvrtc((12, 9), place)
     program.nvrtc((13, 0), "beside/nvidia/cu13/lib")  # by another name
     more = {"env": {"CUDA_HOME": str(program.folder / "cuda")}, "capability": GB10}
-    unguarded = program.run(USE, **more)
-    assert unguarded.out[0] == REFUSED
+    assert program.run(USE, **more).out[0] == REFUSED
     ran = program.run(
         f"import logging; logging.basicConfig(level='INFO')\n{GUARDED}"
         "for line in cudaguard.status().changes: print(line)\n"
@@ -173,8 +172,7 @@ def test_of_devices_that_are_not_the_default_one_is_only_taken_note(program):
         ("torch's NVRTC 12.8 does not support sm_121 of device 1 (compute capability 12.1)."),
     ]
     assert ran.err == ""
-    rank = program.run(GUARDED, env={"LOCAL_RANK": "1"}, **several)
-    assert rank.out[1] == "CG814 CG894"
+    assert program.run(GUARDED, env={"LOCAL_RANK": "1"}, **several).out[1] == "CG814 CG894"
     on_rank = {"env": {"LOCAL_RANK": "0"}, "devices": 2, "capability": ["9.0", "12.1"]}
     assert program.run(GUARDED, **on_rank).warned == ["CG894"]
 

@@ -164,8 +164,7 @@ ENDS = {
 @pytest.mark.parametrize("who", ENDS)
 def test_error_that_would_end_the_program(scene, who):
     scene.engine()
-    red = scene.run("import cudaguard", ENDS[who], CUDAGUARD="off")
-    assert "engine 20" not in red.stdout
+    assert "engine 20" not in scene.run("import cudaguard", ENDS[who], CUDAGUARD="off").stdout
     assert "engine 20\n" in scene.run(GUARD.format("fix"), ENDS[who]).stdout
 
 

@@ -124,8 +124,7 @@ def test_package_that_comes_later_has_the_newest(scene):
 
 @pytest.mark.parametrize("mode", ["observe", "warn"])
 def test_other_modes_change_nothing_and_are_silent(scene, mode):
-    done = scene.run(ASK + MAPPED, mode)
-    assert done.stdout.splitlines() == ["pip 1", "not found", "system"]
+    assert scene.run(ASK + MAPPED, mode).stdout.splitlines() == ["pip 1", "not found", "system"]
 
 
 GLOBAL = """

@@ -52,8 +52,7 @@ def run(scene, *code, **env):
 
 @needs_tables
 def test_newer_copy_is_loaded_first(scene):
-    red = run(scene, ASK)
-    assert red.stdout.startswith("ImportError ")
+    assert run(scene, ASK).stdout.startswith("ImportError ")
     done = run(scene, GUARD.format("fix"), ASK, CHANGES)
     first, changes = done.stdout.splitlines()
     assert (first, done.stderr) == ("consumer 20", "")
@@ -63,20 +62,17 @@ def test_newer_copy_is_loaded_first(scene):
 @needs_tables
 def test_older_copy_that_is_mapped_stays(scene):
     first = f"import ctypes; ctypes.CDLL({NCCL!r})"
-    done = run(scene, GUARD.format("fix"), first, ASK, CHANGES)
-    assert done.stdout.startswith("ImportError ")
+    assert run(scene, GUARD.format("fix"), first, ASK, CHANGES).stdout.startswith("ImportError ")
 
 
 def test_who_is_prepared_goes_another_way(scene):
     code = f"try:\n    {ASK}\nexcept ImportError:\n    print('falls back')"
-    done = run(scene, GUARD.format("fix"), code, CHANGES)
-    assert done.stdout == "falls back\n\n"
+    assert run(scene, GUARD.format("fix"), code, CHANGES).stdout == "falls back\n\n"
 
 
 @pytest.mark.parametrize("mode", ["observe", "warn"])
 def test_other_modes_change_nothing(scene, mode):
-    done = run(scene, GUARD.format(mode), ASK)
-    assert done.stdout.startswith("ImportError ")
+    assert run(scene, GUARD.format(mode), ASK).stdout.startswith("ImportError ")
 
 
 # --- before the older copy is mapped ------------------------------------------------------------
@@ -162,8 +158,7 @@ def test_other_modes_bring_no_other_copy(early, mode):
 def test_nobody_needs_more_than_the_older_copy_has(early):
     wheel = early.folder / "site/nvidia/nccl/lib" / NCCL
     extension(early, "consumer", "ncclInit", str(wheel))
-    done = early.run(GUARD.format("fix"), EARLY, CHANGES)
-    assert done.stdout == "old_one 1 consumer 1\n\n"
+    assert early.run(GUARD.format("fix"), EARLY, CHANGES).stdout == "old_one 1 consumer 1\n\n"
 
 
 def test_copy_that_has_not_all_that_the_older_one_has_serves_nobody(early):

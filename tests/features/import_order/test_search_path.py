@@ -57,8 +57,7 @@ def test_extension_that_links_it(scene, compiler):
         except ImportError as error:
             print(type(error).__name__, "late" in str(error))
         """
-    ran = scene.bare(soname, CHANGE, load, FOUND)
-    assert ran.lines == ["ExtensionError True", "['CG820']"]
+    assert scene.bare(soname, CHANGE, load, FOUND).lines == ["ExtensionError True", "['CG820']"]
 
 
 @pytest.mark.parametrize(

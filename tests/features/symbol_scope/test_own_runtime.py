@@ -195,8 +195,7 @@ def test_beside_a_runtime_that_was_there_first_it_is_kept_out_of_the_way(scene, 
     )
     assert ran.lines == RIGHT[:1]
     assert ran.err == ""
-    unguarded = scene.bare(FIRST, "import owner", USE_OTHER, check=False)
-    assert unguarded.lines in ([" alpha"], [])
+    assert scene.bare(FIRST, "import owner", USE_OTHER, check=False).lines in ([" alpha"], [])
 
 
 def test_advice_is_no_rule_that_would_break_it(scene):

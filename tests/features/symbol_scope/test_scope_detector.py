@@ -102,8 +102,7 @@ def test_load_by_which_the_look_begins_is_told_from_what_was_there(scene):
     # What a look imports is there already: nothing else is news before that load.
     program = f"from cudaguard.system import loader_list\nimport decord, ctypes; {USE}"
     run = (sys.executable, "-m", "cudaguard", "run", "--mode", "warn", "-c", program)
-    said = scene.child.command(*run).stderr
-    assert "loads ./libtaker.so with RTLD_GLOBAL, by ctypes" in said
+    assert "loads ./libtaker.so with RTLD_GLOBAL, by ctypes" in scene.child.command(*run).stderr
 
 
 ZLIB = "int inflateResetKeep() { return 1; } int inflateReset() { return inflateResetKeep(); }"
@@ -272,8 +271,7 @@ def test_forked_child_looks_by_itself(scene):
         "import ctypes, cudaguard, os, sys",
         INSTALL,
         f"""
-        child = os.fork()
-        if not child:
+        if not (child := os.fork()):
             {TAKE}
             {USE}
             sys.stdout.flush()
