@@ -29,7 +29,7 @@ ID_OF = {int(number): id for id, numbers in OWN.items() for number in numbers.sp
 
 def ways_to_say(status):
     """Yield the messages that have a status."""
-    yield from (f"RuntimeError: the call failed: {name}" for name in status.names)
+    yield from (f"call failed: {say(one)}" for one in status.names for say in (str, str.lower))
     if status.library == "cuda":
         yield f"CUDA error {status.number}"
         yield from map(": ".join, product(("CUDA error", "cuInit failed"), status.words))
