@@ -26,7 +26,7 @@ class StatusCode(NamedTuple):
     library: str  # ``cuda``, ``cublas``, ..
     title: str  # what the library is called
     number: int  # its number; 0 if only the name is known
-    names: tuple[str, ...]  # its names in the headers; the last one is the usual one in messages
+    names: tuple[str, ...]  # its names in the headers; CUDA_ERROR_ ones only where they differ
     words: tuple[str, ...]  # what messages say in place of the name
     meaning: str  # what it means
     fix: str  # what to do
@@ -50,7 +50,6 @@ class _Table:
         self.statuses: list[StatusCode] = []
         self.kinds: list[tuple[str, str, str]] = []
         self.patterns: dict[str, re.Pattern[str]] = {}
-        short: list[tuple[str, int, str]] = []
         library = ""
         text = packaged_text(_FILE)
         lines = [line for line in text.splitlines() if line and line[0] != "#"]
@@ -70,8 +69,7 @@ class _Table:
                 self._add(library, *line.split(" | ", 3))
             else:
                 for number, _, name in (pair.partition(" ") for pair in line.split(", ")):
-                    short.append((library, int(number), name))
-        self.statuses += [self.named(*entry) for entry in short]
+                    self.statuses.append(self.named(library, int(number), name))
         self.by_name = {_bare(name): one for one in reversed(self.statuses) for name in one.names}
         self.by_words = {say.lower(): one for one in reversed(self.statuses) for say in one.words}
         self.by_number = {(code.library, code.number): code for code in reversed(self.statuses)}
@@ -79,13 +77,8 @@ class _Table:
     def _add(self, library: str, number: str, names: str, rest: str, fix: str) -> None:
         title, prefix = self.titles[library]
         words, _, meaning = rest.partition("; ")
-        runtime, slash, driver = names.partition("/")
-        if library == CUDA:
-            driver = driver if slash else _CAPITAL.sub("_", runtime).upper()
-            both = (("cudaError", runtime), ("CUDA_ERROR_", driver))
-            full = tuple(f"{first}{rest}" for first, rest in both if rest != "-")
-        else:
-            full = (f"{prefix}{runtime}",)
+        pairs = zip((prefix, "CUDA_ERROR_"), names.split("/"))
+        full = tuple(f"{first}{name}" for first, name in pairs if name != "-")
         said = tuple(words.split(" // ")) if words != "-" else ()
         self.statuses.append(StatusCode(library, title, int(number), full, said, meaning, fix))
 
@@ -165,11 +158,7 @@ def _named(name: str) -> StatusCode | None:
     found = known.by_name.get(_bare(name))
     if found is not None or name.endswith("SUCCESS"):
         return found
-    for library, (_, prefix) in known.titles.items():
-        if prefix and library != CUDA and name.startswith(prefix):
-            return known.named(library, 0, name[len(prefix) :])
-    if not name.startswith(("cudaError", "CUDA_ERROR_")):
-        return None
-    unknown = "a status that this version of cudaguard does not know"
-    fix = "look it up in the CUDA runtime API reference, cudaError_t"
-    return StatusCode(CUDA, "CUDA", 0, (name,), (), unknown, fix)
+    if name.startswith("CUDA_ERROR_"):
+        name = f"cudaError{name[11:].title().replace('_', '')}"
+    begun = ((of, p) for of, (_, p) in known.titles.items() if p and name.startswith(p))
+    return next((known.named(of, 0, name[len(p) :]) for of, p in begun), None)

@@ -119,7 +119,7 @@ def test_each_actor_is_told_with_each_act(word, who, acts):
             assert found.what == f"{act}.".format(who=who)
 
 
-@pytest.mark.parametrize("act", [*PARTS["said"], *PARTS["advised"]])
+@pytest.mark.parametrize("act", [*PARTS["said"], *PARTS["after"], *PARTS["advised"]])
 def test_act_that_counts_whoever_speaks_does_so_in_texts_of_this_field_alone(act):
     found = cudaguard.explain(SAID["told"][act].replace("ACME", "vllm"))
     assert re.fullmatch(re.sub(r"\\{\w+\\}", ".+", re.escape(f"{act}.")), found.what)
