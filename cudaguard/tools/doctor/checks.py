@@ -44,7 +44,7 @@ GPU = Kind(
     "CG913",
     "GPUs of this machine",
     consequence="torch may see no GPU, or only some of them.",
-    remedy="compare this with the output of nvidia-smi",
+    remedy="check this against the output of nvidia-smi",
     command="nvidia-smi",
 )
 # Verbs of actions about what is done once a module is imported.
