@@ -27,7 +27,7 @@ _OWNERS = (
     ("CG882", re.compile(r"(?:lib)?(?:c10|torch)_(?:cuda|hip|xpu)\w{0,40}\.(?:so|dll)")),
     ("CG708", re.compile("libbitsandbytes")),
     # The driver's: see CG864. NCCL and musl's loader try others that need not be there.
-    ("", re.compile(r"(?:lib)?(?:cuda|nvidia-[\w-]+|nvcu\w{2,5}|nvml|nccl-\w{1,9})\.|ld-linux")),
+    ("", re.compile(r"(?:lib)?(?:cuda|nvidia-\S{2,30}|nvcu\w{2,5}|nvml|nccl-\w{1,9})\.|ld-linux")),
 )  # fmt: skip
 # Into which torch 1.9 to 1.13 divided one of its own.
 _SPLIT = re.compile(r"(?:lib)?torch_cuda_(?:cu|cpp)\.")
