@@ -248,7 +248,8 @@ _LONGEST_LINE, _BEFORE, _NEAR, _SHORT, _LAST = 1000, 4000, 400, 80, 16_000
 
 
 # How sure the acts of a section are at most; of one section the first ones are the surest.
-_MOST_SURE = {"said": NAMED, "any": VAGUE, "acts": 1.5, "advised": 1.25}
+_MOST_SURE = {"said": NAMED, "any": VAGUE, "after": 1.95, "acts": 1.5, "advised": 1.25}
+_SAID = ("said", "after", "advised")  # who speaks need not be named
 
 
 @cache
@@ -296,7 +297,7 @@ def _named(section: str, text: str) -> tuple[str, str] | None:
 
 def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None:
     """Return what an act means; None where the line tells of no error, or names none who speaks."""
-    is_said = section in ("said", "advised")
+    is_said = section in _SAID
     thing, line = _thing_in(match), line_at(match.string, match.end() - 1)
     near = _packages_near(match, line)
     if not _is_error(match, thing, line, near, is_said=is_said):
@@ -375,7 +376,7 @@ def _thing_in(match: re.Match[str]) -> str:
 
 def _speaker_in(line: str, section: str) -> tuple[tuple[str, str] | None, bool]:
     """Return who speaks in a line and what decides, and whether that is a package."""
-    is_said = section in ("said", "advised")
+    is_said = section in _SAID
     actor = _named("actors", line)
     if is_said and actor and actor[0] == "CUDA":  # what is said of CUDA is of its user
         actor = None

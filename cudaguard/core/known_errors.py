@@ -51,7 +51,7 @@ VAGUE, NAMED, LIKELY, CERTAIN = 2, 2.5, 3, 4
 _GRADES = {"noise": 0, "general": 1, "vague": VAGUE, "named": NAMED, "likely": LIKELY}
 _NOT_IF = {"ours": "not_field", "any": "other_program"}
 _SURE: dict[float, str] = {
-    VAGUE: "The message alone does not tell the cause.",
+    VAGUE: "The message alone does not show the cause.",
     LIKELY: "This is likely, not certain.",
 }
 _AROUND = 2000  # characters on each side of a hint in which a message lies
@@ -331,7 +331,9 @@ def best_in(
     is_log = len(text) > _SHORT or any(map(endings_of, streams))
     if is_typed and not is_log and (found is None or found.known.certainty <= VAGUE):
         lines = [" ".join(stream.split()) for stream in streams]
+        broken = [stream.replace("\n", "") for stream in streams]  # by a terminal, within words
         found = _surest((found, *(_best_in(line, known, 0) for line in lines)))
+        found = found or _surest(_best_in(line, known, 0) for line in broken)
         return found or _surest(_best_in(line, known, re.IGNORECASE) for line in lines)
     return found
 

@@ -26,6 +26,8 @@ COLOR = {"info": "blue", "warning": "yellow", "error": "red"}  # of severities
 # What stays in one line, so that it can be copied and searched for: what is quoted, and an error.
 _WHOLE = re.compile(r"""`[^`]*`|"[^"]*"|(?<!\S)\(?[\w.]*(?:Error|Exception|error|ERROR): .*""")
 _HELD = "\0"  # a blank within what stays in one line
+# Signs of two columns: "\1" stands behind one for the second, while lines are broken.
+_WIDE = re.compile("[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uff00-\uff60\U0001f300-\U0001faff]")
 _PATH = re.compile(r"(?<![^\s('\"])(?:~|\.{0,2})/[\w.+@~-]+/[\w./+@~-]*\w(?::\d+)?")
 
 
@@ -126,14 +128,15 @@ class Page:
             return
         rest = indent + (min(hanging, self.width // 5) if self.width else hanging)
         first, lines = indent + len(lead), [f"{text} {whole}".strip() if whole else text]
-        if self.width and first + len(lines[0]) > self.width:
+        if self.width and first + len(_WIDE.sub("..", lines[0])) > self.width:
             held = _WHOLE.sub(lambda found: found[0].replace(" ", _HELD), text)
+            held = _WIDE.sub("\\g<0>\1", held)
             lines = textwrap.wrap(
                 f"{held} {whole.replace(' ', _HELD)}", self.width,
                 initial_indent=" " * first, subsequent_indent=" " * rest,
                 break_long_words=False, break_on_hyphens=False,
             )  # fmt: skip
-            lines = [line.strip().replace(_HELD, " ") for line in lines]
+            lines = [line.strip().replace(_HELD, " ").replace("\1", "") for line in lines]
         word, end, others = lead.partition(" ")
         lead = f"{self.painted(word, mark or style)}{end}{self.painted(others, style)}"
         self._lines.append(" " * indent + f"{lead}{self.painted(lines[0], style)}".rstrip())

@@ -54,10 +54,17 @@ def _rows() -> dict[str, list[list[str]]]:
     return rows
 
 
+@cache
+def _packages(kind: str) -> dict[str, str]:
+    """Return the package of each library, for rows that begin with a word."""
+    rows = (" ".join(row).split() for row in _rows()[kind])
+    return {library: package for package, *libraries in rows for library in libraries}
+
+
 # Those whose number is CUDA's major version.
 _OF_CUDA = (
     "libcudart", "libcublas", "libcublasLt", "libnvrtc", "libnvJitLink", "libcupti", "libnvblas",
-    "libnvfatbin", "libnppc", "libnvjpeg",
+    "libnvfatbin", "libnvjpeg",
 )  # fmt: skip
 # Numbers of their own: (library, number) -> CUDA's.
 _NUMBERS = {
@@ -92,7 +99,8 @@ def linux_name(library: str) -> str:
 def cuda_of(soname: str) -> str:
     """Return the major version of CUDA that a library belongs to; empty if its name hides it."""
     library, number = _parts(soname)
-    return number if library in _OF_CUDA else _NUMBERS.get((library, number), "")
+    is_cudas = library in _OF_CUDA or library.startswith("libnpp")
+    return number if is_cudas else _NUMBERS.get((library, number), "")
 
 
 def requirement_of(soname: str) -> str:
@@ -114,9 +122,7 @@ def wheel_of(soname: str) -> str:
     """
     library, _ = _parts(soname)
     middle = RUNTIMES[library].wheel if library in RUNTIMES else ""
-    wheel = (
-        f"nvidia-{middle.replace('_', '-')}" if middle else dict(_rows()["wheel"]).get(library, "")
-    )
+    wheel = f"nvidia-{middle.replace('_', '-')}" if middle else _packages("wheel").get(library, "")
     if wheel in ("", "tensorrt"):
         return wheel
     cuda = cuda_of(soname) or "12"
@@ -126,5 +132,5 @@ def wheel_of(soname: str) -> str:
 
 def debian_package_of(soname: str) -> str:
     """Return the package of Debian and Ubuntu that has a library; empty if that is not known."""
-    packages = dict(_rows()["debian"])
+    packages = _packages("debian")
     return packages.get(soname, packages.get(soname.partition(".so")[0], ""))

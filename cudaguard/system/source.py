@@ -577,7 +577,7 @@ def read(path: str) -> Source:
     except OSError as error:
         return Source(problem=f"cannot be read: {error.strerror or error}")
     except SyntaxError as error:
-        line = f"line {error.lineno}: " if error.lineno else ""
+        line = f"cannot parse line {error.lineno}: " if error.lineno else ""
         return Source(problem=f"{line}{error.msg}")
     except (ValueError, RecursionError, MemoryError) as error:
         return Source(problem=f"cannot be parsed: {type(error).__name__}: {error}")

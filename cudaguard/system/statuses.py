@@ -26,7 +26,7 @@ class StatusCode(NamedTuple):
     library: str  # ``cuda``, ``cublas``, ..
     title: str  # what the library is called
     number: int  # its number; 0 if only the name is known
-    names: tuple[str, ...]  # its names in the headers; the last one is the usual one in messages
+    names: tuple[str, ...]  # its names in the headers; CUDA_ERROR_ ones only where they differ
     words: tuple[str, ...]  # what messages say in place of the name
     meaning: str  # what it means
     fix: str  # what to do
@@ -37,6 +37,11 @@ class StatusCode(NamedTuple):
         return f"{self.names[0]} ({self.number})" if self.number else self.names[0]
 
 
+def _bare(name: str) -> str:
+    """Return a name in small letters, without what stands between its words."""
+    return name.replace("_", "").lower()
+
+
 class _Table:
     """Contents of ``statuses.txt``."""
 
@@ -45,7 +50,6 @@ class _Table:
         self.statuses: list[StatusCode] = []
         self.kinds: list[tuple[str, str, str]] = []
         self.patterns: dict[str, re.Pattern[str]] = {}
-        short: list[tuple[str, int, str]] = []
         library = ""
         text = packaged_text(_FILE)
         lines = [line for line in text.splitlines() if line and line[0] != "#"]
@@ -64,31 +68,28 @@ class _Table:
             elif " | " in line:
                 self._add(library, *line.split(" | ", 3))
             else:
-                pairs = (pair.split() for pair in line.split(", "))
-                short += [(library, int(number), name) for number, name in pairs]
-        self.statuses += [self.named(*entry) for entry in short]
-        self.by_name = {name: status for status in reversed(self.statuses) for name in status.names}
+                for number, _, name in (pair.partition(" ") for pair in line.split(", ")):
+                    self.statuses.append(self.named(library, int(number), name))
+        self.by_name = {_bare(name): one for one in reversed(self.statuses) for name in one.names}
         self.by_words = {say.lower(): one for one in reversed(self.statuses) for say in one.words}
         self.by_number = {(code.library, code.number): code for code in reversed(self.statuses)}
 
     def _add(self, library: str, number: str, names: str, rest: str, fix: str) -> None:
         title, prefix = self.titles[library]
         words, _, meaning = rest.partition("; ")
-        runtime, slash, driver = names.partition("/")
-        if library == CUDA:
-            driver = driver if slash else _CAPITAL.sub("_", runtime).upper()
-            both = (("cudaError", runtime), ("CUDA_ERROR_", driver))
-            full = tuple(f"{first}{rest}" for first, rest in both if rest != "-")
-        else:
-            full = (f"{prefix}{runtime}",)
+        pairs = zip((prefix, "CUDA_ERROR_"), names.split("/"))
+        full = tuple(f"{first}{name}" for first, name in pairs if name != "-")
         said = tuple(words.split(" // ")) if words != "-" else ()
         self.statuses.append(StatusCode(library, title, int(number), full, said, meaning, fix))
 
     def named(self, library: str, number: int, name: str) -> StatusCode:
-        """Return a status of which only the name is known."""
+        """Return a status of which only name and number are known, maybe ` = ` its words."""
         title, prefix = self.titles[library]
-        meaning, fix = next(rest for part, *rest in self.kinds if part in name)
-        return StatusCode(library, title, number, (f"{prefix}{name}",), (), meaning, fix)
+        name, _, words = name.partition(" = ")
+        said = _CAPITAL.sub("_", name).upper()
+        meaning, fix = next(rest for part, *rest in self.kinds if part in said)
+        said_so = (words,) if words else ()
+        return StatusCode(library, title, number, (f"{prefix}{name}",), said_so, meaning, fix)
 
 
 @cache
@@ -108,15 +109,6 @@ def meaning(number: int) -> str:
 # Words of that many pieces count without one who reports them, and without a word of CUDA.
 _DISTINCT, _UNMISTAKABLE = 4, 5
 _BEFORE = 120  # characters before an answer in which its actor is
-
-
-@cache
-def _by_name_in_words(library: str) -> dict[str, StatusCode]:
-    """Return statuses of a library by their names, as in "internal error"."""
-    first, mine = len(status_table().titles[library][1]), status_table().by_number.items()
-    names = {code.names[0][first:]: code for (of, _), code in mine if of == library}
-    words = {_CAPITAL.sub("_", name).replace("_", " ").lower(): name for name in names}
-    return {said: names[name] for said, name in words.items() if " " in said}
 
 
 def status_begun_by(text: str) -> StatusCode | None:
@@ -143,8 +135,9 @@ def statuses_in(text: str) -> Iterator[tuple[int, int, StatusCode]]:
         if match.re is names:
             status = _named(match[0])
         elif match.re is spoken:
-            named, said_so = _by_name_in_words(match[1].lower()), match[2].replace("_", " ").lower()
-            status = named.get(max(filter(said_so.startswith, named), key=len, default=""))
+            first, spelled = table.titles[match[1].lower()][1], re.split("[ _]", match[2])
+            tries = (_bare("".join((first, *spelled[:n]))) for n in range(len(spelled), 1, -1))
+            status = next(filter(None, map(table.by_name.get, tries)), None)
         elif match.re is number:
             library = caller[1].lower() if caller else ""
             key = library if library in table.titles else CUDA, int(match[1])
@@ -162,16 +155,10 @@ def statuses_in(text: str) -> Iterator[tuple[int, int, StatusCode]]:
 def _named(name: str) -> StatusCode | None:
     """Return the status with a name; one that is not in the table by what its name says."""
     known = status_table()
-    if name.startswith("NVMLError_"):  # a class of pynvml
-        name = f"NVML_ERROR_{_CAPITAL.sub('_', name[10:]).upper()}"
-    found = known.by_name.get(name.rstrip("_"))
+    found = known.by_name.get(_bare(name))
     if found is not None or name.endswith("SUCCESS"):
         return found
-    for library, (_, prefix) in known.titles.items():
-        if prefix and name.startswith(prefix):
-            return known.named(library, 0, name[len(prefix) :])
-    if not name.startswith(("cudaError", "CUDA_ERROR_")):
-        return None
-    unknown = "a status that this version of cudaguard does not know"
-    fix = "look it up in the CUDA runtime API reference, cudaError_t"
-    return StatusCode(CUDA, "CUDA", 0, (name,), (), unknown, fix)
+    if name.startswith("CUDA_ERROR_"):
+        name = f"cudaError{name[11:].title().replace('_', '')}"
+    begun = ((of, p) for of, (_, p) in known.titles.items() if p and name.startswith(p))
+    return next((known.named(of, 0, name[len(p) :]) for of, p in begun), None)

@@ -129,7 +129,7 @@ class Versions(Facts):
         self._pinned = {key_of(name): v for text in texts for name, v in _PIN.findall(text)}
 
     def version(self, dist: str) -> str | None:
-        """Return the version of a distribution, None if nothing is known of it."""
+        """Return the version of a distribution, None if it is not known."""
         return self._pinned.get(key_of(dist)) or super().version(dist)
 
 

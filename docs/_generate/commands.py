@@ -100,7 +100,7 @@ def _statuses(parser: ArgumentParser) -> str:
 # The names are those of cudaguard.tools.common.
 STATUSES = {
     "OK": "nothing was found, or what was asked for was done",
-    "FOUND": "a fault was found; of `explain`: nothing is known of it",
+    "FOUND": "a fault was found; of `explain`: nothing in it is known",
     "USAGE": "wrong usage",
     "BROKEN": "a check itself failed, or a file could not be read or written",
     "TIMEOUT": "a time limit was reached (`run`, `trace`)",

@@ -29,7 +29,7 @@ ID_OF = {int(number): id for id, numbers in OWN.items() for number in numbers.sp
 
 def ways_to_say(status):
     """Yield the messages that have a status."""
-    yield from (f"RuntimeError: the call failed: {name}" for name in status.names)
+    yield from (f"call failed: {say(one)}" for one in status.names for say in (str, str.lower))
     if status.library == "cuda":
         yield f"CUDA error {status.number}"
         yield from map(": ".join, product(("CUDA error", "cuInit failed"), status.words))
@@ -119,7 +119,7 @@ def test_each_actor_is_told_with_each_act(word, who, acts):
             assert found.what == f"{act}.".format(who=who)
 
 
-@pytest.mark.parametrize("act", [*PARTS["said"], *PARTS["advised"]])
+@pytest.mark.parametrize("act", [*PARTS["said"], *PARTS["after"], *PARTS["advised"]])
 def test_act_that_counts_whoever_speaks_does_so_in_texts_of_this_field_alone(act):
     found = cudaguard.explain(SAID["told"][act].replace("ACME", "vllm"))
     assert re.fullmatch(re.sub(r"\\{\w+\\}", ".+", re.escape(f"{act}.")), found.what)

@@ -68,7 +68,7 @@ def test_json_and_a_file_that_cannot_be_parsed(lint, child):
     document = valid("lint", out)
     (found,) = document["findings"]
     assert (status, document["files"], document["unreadable"]) == (3, 2, 1)
-    assert "bad.py: line 1: " in err
+    assert "bad.py: cannot parse line 1: " in err
     assert (found["path"], found["line"], found["rule"]) == ("./train.py", 1, "LOCAL1")
     assert found["write"] == ["import cv2", "# isort: split", "import decord"]
     assert found["needed"] == {"module": "cv2", "path": "./train.py", "line": 1}

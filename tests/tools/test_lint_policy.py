@@ -135,7 +135,7 @@ def test_comments_silence(tmp_path):
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (b"import (", "line 1: "),
+        (b"import (", "cannot parse line 1: "),
         (b"\xff\xfe", "encoding"),
         (b"x = 1\0", "null bytes"),
         (b"(" * 5000, ""),

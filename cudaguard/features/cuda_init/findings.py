@@ -165,7 +165,7 @@ def two_contexts(actor: str, where: str, device: int, *, beside_torch: bool) -> 
         )
     return TWO_CONTEXTS.found(
         f"{what}{_at(where)}{', beside torch' if beside_torch else ''}.",
-        "torch and CuPy are made for the primary context, and this is another one",
+        "torch and CuPy use the primary context; this is a different one",
         **others,
     )
 

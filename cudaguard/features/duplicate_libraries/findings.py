@@ -213,8 +213,8 @@ def overwritten_files(
         f"{listed(names)} overwrite files of each other.",
         *first_few((*files[:1], *asking, *files[1:]), "files and requirements"),
         severity=severity,
-        consequence="The one installed last overwrote files of the others. Uninstalling one "
-        "deletes files of all.",
+        consequence="The one installed last overwrote files of the others. Uninstalling any "
+        "of them deletes files of the others.",
         remedy=remedy,
         command=command,
     )
@@ -225,7 +225,7 @@ def doubled(dist: Distribution, other: Distribution) -> Finding:
     return INSTALLATION.found(
         f"{dist.name} is recorded twice: as {dist.version} and as {other.version}.",
         *(dist.metadata, other.metadata),
-        consequence="An update broke off. pip goes by one of them, and files of both may be there.",
+        consequence="An update was interrupted. pip uses one of them; files of both may be there.",
         remedy="delete both folders, then install the package again with --force-reinstall",
         command=f"ls -ld {shlex.quote(dist.metadata)} {shlex.quote(other.metadata)}",
     )
@@ -236,8 +236,8 @@ def altered(dist: Distribution, changed: Sequence[str]) -> Finding:
     return INSTALLATION.found(
         f"{dist.name} {dist.version} is not as it was installed: its files were changed.",
         *changed,
-        consequence="It may fail to load, or crash: an installation broke off, another one "
-        "overwrote it, or a tool patched it.",
+        consequence="It may fail to load, or crash: an installation was interrupted, "
+        "another one overwrote it, or a tool patched it.",
         remedy="reinstall it",
         command="pip install --force-reinstall --no-deps "
         + shlex.quote(f"{dist.name}=={dist.version}"),

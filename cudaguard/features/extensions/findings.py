@@ -86,7 +86,7 @@ AGAIN = Kind(
     "a package is imported a second time in one process",
     "ImportOrderWarning",
     severity="error",
-    consequence="What its native code set up the first time cannot be set up again.",
+    consequence="Its native code cannot be initialized twice in one process.",
     remedy="keep it in sys.modules: do not delete or reload it, switch off Spyder's User Module "
     "Reloader, import ddtrace.auto before it",
     links=("https://github.com/DataDog/dd-trace-py/issues/18276",),

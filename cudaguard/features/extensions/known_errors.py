@@ -27,7 +27,7 @@ _OWNERS = (
     ("CG882", re.compile(r"(?:lib)?(?:c10|torch)_(?:cuda|hip|xpu)\w{0,40}\.(?:so|dll)")),
     ("CG708", re.compile("libbitsandbytes")),
     # The driver's: see CG864. NCCL and musl's loader try others that need not be there.
-    ("", re.compile(r"(?:lib)?(?:cuda|nvidia-ml|nvcu\w{2,5}|nvml|nccl-\w{1,9})\.|ld-linux")),
+    ("", re.compile(r"(?:lib)?(?:cuda|nvidia-\S{2,30}|nvcu\w{2,5}|nvml|nccl-\w{1,9})\.|ld-linux")),
 )  # fmt: skip
 # Into which torch 1.9 to 1.13 divided one of its own.
 _SPLIT = re.compile(r"(?:lib)?torch_cuda_(?:cu|cpp)\.")
@@ -49,6 +49,7 @@ def of_library(id: str, known: KnownError, match: re.Match[str]) -> Finding | No
     said = "dll" if library.endswith(".dll") else "file" if library == soname else "spoken"
     words = {
         "cuda": cuda,
+        "apart": (cuda and known.facts.get("torch_cuda", "")).replace(cuda, ""),  # torch's CUDA
         "major": "" if cuda or number[:1] in ("", "0", "1") else number.partition(".")[0],
         "package": package and shlex.quote(package),
         said if package else "none": library,
@@ -63,7 +64,7 @@ def of_library(id: str, known: KnownError, match: re.Match[str]) -> Finding | No
 
 def of_machine(known: KnownError, match: re.Match[str]) -> Finding | None:
     """Return what it means: glibc says that there is no file, too, of one for another machine."""
-    is_other = "No such" in match[0] and not _is_here(match, "file")
+    is_other = "no such" in match[0].lower() and not _is_here(match, "file")
     return None if is_other else known.with_words(file=match.groupdict().get("file") or "A library")
 
 

@@ -42,7 +42,7 @@ STATIC_RUNTIME = Kind(
     "there is a second C++ runtime in the process",
     "SymbolScopeWarning",
     consequence="It and libraries that use libstdc++.so.6, such as torch, may mix two "
-    "runtimes. Texts then come out empty or cut, or the program crashes.",
+    "runtimes. Strings then come out empty or truncated, or the program crashes.",
     remedy=RELINK,
     page="howto/extensions.md",
     links=github("pytorch/pytorch/issues/109923", "CVCUDA/CV-CUDA/issues/113"),
@@ -245,7 +245,7 @@ def second_runtime(library: str, there: str, *, is_newer: bool) -> Finding:
         f"{os.path.basename(library)} is loaded a second time, from another file.",
         f"loaded is {library}, beside {there}",
         "it is newer" if is_newer else "",
-        consequence="They share some parts. Texts come out empty or cut, or the program crashes.",
+        consequence="They share state: strings are empty or truncated, or the program crashes.",
         remedy=sooner if is_newer else f"{FIX}, which uses the one that is there; or {sooner}",
     )
 

@@ -44,7 +44,7 @@ def lacking_beside(owner: str, copy: str, user: str, file: str, function: str) -
         *(copy, f"{file} needs {function}"),
         consequence=f"If {owner} comes first, {user} fails with 'The specified procedure could not "
         "be found' ([WinError 127]).",
-        remedy=f"install versions with the same {name}, or import one of them only",
+        remedy=f"install versions with the same {name}, or import only one of them",
         command=f"cudaguard check-extension {shlex.quote(file)}",
     )
 

@@ -158,7 +158,7 @@ def verdict(document: Mapping[str, Any]) -> str:
             "the cause: reinstall or rebuild it."
         )
     if verdict == "together":
-        return f"{fails} when {failing} are imported; no order was found that works."
+        return f"{fails} when {failing} are imported, in whatever order."
     if verdict == "by-chance":
         return f"{fails}, but one order has both failed and worked: it fails by chance. Try -n 5."
     if not document["imports"]:
@@ -175,7 +175,7 @@ def write(document: Mapping[str, Any], page: Page) -> None:
     lists = (("fails", document["failing"]), ("works", document["working"]), ("with", versions))
     said, more = page.cut(document["evidence"])
     lines = [(label, ", ".join(names), "") for label, names in lists]
-    lines += [("because", "", line) for line in said]  # verbatim, so that a search finds it
+    lines += [("" if at else "because", "", line) for at, line in enumerate(said)]  # verbatim
     found = [line for line in (*lines, ("", more, "")) if line[1] or line[2]]
     for label, text, whole in found:
         lead = f"{f'{label}:' if label else '':<{_LABEL}}"

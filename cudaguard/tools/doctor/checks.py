@@ -43,8 +43,8 @@ IMPORT = Kind("CG912", "imports of watched packages")
 GPU = Kind(
     "CG913",
     "GPUs of this machine",
-    consequence="torch may use no GPU, or not all of them.",
-    remedy="check it against the output of nvidia-smi",
+    consequence="torch may see no GPU, or only some of them.",
+    remedy="check this against the output of nvidia-smi",
     command="nvidia-smi",
 )
 # Verbs of actions about what is done once a module is imported.
@@ -74,7 +74,7 @@ def local_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded:
             remedy += "; it is off because it has a cost"
         command = f"export CUDAGUARD_RULES=+{rule.id}"
     elif is_guarded:
-        remedy = "do nothing: cudaguard is switched on here, and repairs it"
+        remedy = "do nothing: cudaguard is enabled here and repairs it"
     else:
         severity = "warning" if is_at_import else "info"
         remedy = "let cudaguard repair it: set CUDAGUARD=fix, or call cudaguard.install() first"
