@@ -222,7 +222,8 @@ def _cuda_major(case: _Case) -> tuple[str, str]:
         f"{case.file} was built for another CUDA: it needs {case.libraries}, but {case.torch} is "
         f"built for CUDA {cuda}"
     )
-    wheels = [*filter(None, (name_owners.requirement_of(lack.name) for lack in case.about))]
+    wheels = dict.fromkeys(name_owners.requirement_of(lack.name) for lack in case.about)
+    wheels.pop("", None)
     is_own = wheels and OF_TORCH.isdisjoint(case.found.needed)  # as cupy has its own CUDA
     other = f"that CUDA beside torch's: pip install {' '.join(wheels)}" if is_own else _REBUILD
     return message, f"install a build of it for CUDA {cuda}, or {other}"
@@ -294,6 +295,9 @@ def _older_library(case: _Case) -> tuple[str, str]:
     which = f"{package}'s" if is_named and not stem_of(name) else "an older"
     lacks = ("them" if case.about[1:] else "it") + f": {library}" * os.path.isabs(library)
     message = f"{case.needer} needs {case.functions}, but gets {which} {name} without {lacks}"
+    folder = os.path.dirname(library)
+    if folder and folder in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
+        return message, f"remove {folder} from LD_LIBRARY_PATH"
     own = packages.of(case.about[0].needed_by) or "this package"
     if is_named:
         one = f"install both for one {name}"
@@ -310,11 +314,7 @@ def _older_library(case: _Case) -> tuple[str, str]:
     pinned = pinned or "".join(wheels[1:][-1:]).replace(" ", "==")  # in the order of their names
     if pinned and [pinned.replace("==", " ")] != wheels:
         return message, f"install {which}: pip install --force-reinstall --no-deps {pinned}"
-    remedy = (
-        "unset LD_LIBRARY_PATH if it leads to another CUDA; or import this package before the one "
-        "with the older copy; or install both for one version"
-    )
-    return message, remedy
+    return message, "import it before the package with the older copy, or install both for one CUDA"
 
 
 def _cuda_not_linked(case: _Case) -> tuple[str, str]:
@@ -487,6 +487,8 @@ def check_one_of_many(
 
     Libraries that were `opened` are there, once the modules are imported.
     """
+    if os.path.basename(os.path.dirname(path)) == "torch":  # torch opens what its own need first
+        opened = (*(file for file in extensions_of("torch") if file != path), *opened)
     files = [file for module in modules for file in extensions_of(module)] + [*opened]
     found = forecast(path, files, settled)
     other = built_for_python(found.path)

@@ -182,12 +182,15 @@ class ExtensionDetector:
         """Tell of an import that was not the first one, where its error leaves the program."""
         from cudaguard.core.known_errors import shown_with
 
+        own: set[int] = set()  # frames of imports that were the first; what led to their errors too
         for one in shown_with(error) if self._first else ():
             said = f"{type(one).__name__}: {text_of(one)[:_LONGEST]}"
             for frame in (entry.tb_frame for entry in entries_of(one)):
                 name = module_of(frame) if frame.f_code.co_name == "<module>" else ""
                 first, where = self._first.get(name, (said, ""))
-                if first != said:  # else it is this one
+                if first == said:
+                    own.add(id(frame))
+                elif id(frame) not in own:
                     from cudaguard.core.explain import GENERAL_ID, explain_text
                     from cudaguard.features.extensions.findings import imported_again
 

@@ -70,3 +70,12 @@ def test_module_that_was_taken_out_of_sys_modules(told):
 @pytest.mark.parametrize("before", ["", FAILS.format("RuntimeError")])
 def test_first_import_and_the_same_error_twice_are_no_riddle(told, before):
     assert "CG824" not in told(f"sys.is_set_up = True\n{before}")
+
+
+def test_error_that_is_raised_from_another_one_is_no_second_import(child):
+    """As cupy does."""
+    again = "except ImportError as error: raise ImportError('see below') from error"
+    child.write("native.py", f"try: import nothing_of_that_name\n{again}")
+    done = child.python(PROGRAM.format(first="", mode="fix"), check=False)
+    assert "ImportError: see below\n" in done.stderr
+    assert "CG824" not in done.stderr
