@@ -82,10 +82,10 @@ class Process(NamedTuple):
 
     @property
     def lacks(self) -> str:
-        """What a fork has not got of its parent, and what follows; empty where it is nothing."""
+        """What a fork lacks of its parent, and what follows: not SIGKILL; empty for nothing."""
         threads = f"forked without the parent's native threads ({self.left}): what needs one"
         then = "(OpenMP, polars, JAX) hangs or dies; start workers with spawn or forkserver"
-        return f"{threads} {then}" if self.left > 0 else ""
+        return f"{threads} {then}" if self.left > 0 and self.signal != _SIGKILL else ""
 
 
 def died_of(number: int) -> str:
