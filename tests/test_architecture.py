@@ -38,10 +38,10 @@ GENERATED = "features._index"
 CEILINGS = {
     "lines of the package": 32862,
     "modules of the package": 159,
-    "lines of data in the package": 2887,
-    "lines of the tests": 44637,
-    "lines loaded by install()": 654,
-    "lines loaded by install(); import ctypes": 1238,
+    "lines of data in the package": 2893,
+    "lines of the tests": 44627,
+    "lines loaded by install()": 649,
+    "lines loaded by install(); import ctypes": 1233,
 }
 # Public names that several modules have: each declares the same, or it is one thing on two floors.
 SHARED = {

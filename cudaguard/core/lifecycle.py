@@ -374,8 +374,7 @@ class Activation:
             self.core.broken("looking for rule plug-ins", error)
         waiting = dict(self._plugins or {})
         for module, entries in found.items():
-            new = tuple(entry for entry in entries if entry not in self._entries)
-            if new:
+            if new := tuple(entry for entry in entries if entry not in self._entries):
                 waiting[module] = (*waiting.get(module, ()), *new)
         self._entries = self._entries.union(*found.values())
         self._plugins = waiting

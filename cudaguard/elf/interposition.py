@@ -35,7 +35,7 @@ _OTHER_LAYOUT = (
 # address, its errors, what throws them, what hands on to the plain operator delete, and functions
 # that newer compilers add to an older C++ runtime (in NVIDIA's libcufile.so.0, in libtvm_ffi.so).
 _ANY_COPY_DOES = re.compile(
-    rb"_ZT[IS]|_ZZNSt|__cxa_throw_bad_|_Zd[la]Pvm|_ZNSt8ios_base7_M_(?:move|swap)ERS_"
+    rb"_ZT[IS]|_ZZNSt|__cxa_(?:throw_bad_|call_term)|_Zd[la]Pvm|_ZNSt8ios_base7_M_(?:move|swap)ERS_"
     rb"|_ZSt21ios_base_library_initv|_Z(?:NK?St\d+|St\d+__throw_)(?:bad_array_new_length"
     rb"|bad_optional_access|invalid_argument|out_of_range"
     rb"|(?:logic|domain|length|range|runtime|overflow|underflow)_error)"
@@ -130,20 +130,20 @@ def binding_of(
         OSError: Something cannot be read, or makes no sense.
     """
     asked = _Asked(new, used, known)
-    program, start, others = (
-        members(resident.memory, part) for part in (scope.program, scope.start, scope.interposers)
+    program, start, opened = (
+        members(resident.memory, part) for part in (scope.program, scope.start, scope.opened)
     )
+    rivals = {library.file for library in scope.interposers}
     found: list[Interposed] = []
-    for place, interposer in enumerate(others):
-        if all(interposer.file != member.file for member in asked.own):
+    for place, member in enumerate(opened):
+        if member.file in rivals and all(member.file != own.file for own in asked.own):
             # What these define never resolves to it.
-            found += asked.taken_by(interposer, (*program, *start, *others[:place]))
+            found += asked.taken_by(member, (*program, *start, *opened[:place]))
     if not found:
         return Binding()
     sanitizer = asked.definer(Wanted(b"dlopen"), program)  # it ends who asks for RTLD_DEEPBIND
     if sanitizer is not None:
         return Binding(tuple(found), f"{sanitizer.file or 'Python'} has a dlopen of its own")
-    rivals = {library.file for library in scope.interposers}
     are_concerned = {name.own for name in found} & {member.file for member in used}
     why = asked.why_shared(used if are_concerned else (), rivals, resident)
     why = why or asked.why_others(program, start, members(resident.memory, scope.meant))

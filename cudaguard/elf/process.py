@@ -322,6 +322,7 @@ class Scope(NamedTuple):
     start: tuple[Library, ...]  # the other libraries that it was started with
     meant: tuple[Library, ...]  # what belongs there, with what it needs
     interposers: tuple[Library, ...]
+    opened: tuple[Library, ...]  # the last two, in the order in which the loader asks them
 
 
 def read_scope(
@@ -340,6 +341,7 @@ def read_scope(
     start: list[Library] = []
     meant: list[Library] = []
     interposers: list[Library] = []
+    opened: list[Library] = []
     for entry in words(scope):
         library, _ = library_at(memory, entry)
         image = Image(memory, library)
@@ -352,7 +354,9 @@ def read_scope(
         else:
             group = meant if asked is meant or belongs(library) else interposers
         group.append(library)
+        if group is meant or group is interposers:
+            opened.append(library)
         if group is not interposers:
             for soname in image.needed:
                 needed.setdefault(soname, group)
-    return Scope(tuple(program), tuple(start), tuple(meant), tuple(interposers))
+    return Scope(*map(tuple, (program, start, meant, interposers, opened)))

@@ -89,8 +89,7 @@ def why_extension(spec: "ModuleSpec", name: str, file: str) -> str:
         return f"extension {name}"
     if "ctypes" in sys.modules:
         base.watch_ctypes()  # it may have come past us
-    why = why_mapped(_PAST_US)
-    if why:
+    if why := why_mapped(_PAST_US):
         return why
     why, _, is_alone = _judge(file)
     if why:
@@ -148,8 +147,7 @@ def _judge(path: str) -> "tuple[str, tuple[str, ...] | None, bool]":
             if not why and name.startswith(_BROUGHT):
                 why = f"needs {name}"
     if not is_alone:
-        name = _namesake(path, needed)
-        if name:
+        if name := _namesake(path, needed):
             return f"needs {name}, {NAMESAKE}", None, False
     if _CXX_RUNTIME not in needed and _OWN_RUNTIME in names:
         return why or "has a C++ runtime of its own", None, is_alone

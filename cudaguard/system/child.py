@@ -168,8 +168,7 @@ class Ended(Record):
             return Failure("hang", "")
         if self.status < 0:
             return Failure("signal", processes.signal_name(-self.status))
-        error = error_of(self.errors) if self.status else ""
-        if error:
+        if error := error_of(self.errors) if self.status else "":
             return Failure("error", error)
         return Failure("exit", str(self.status)) if self.status else Failure("", "")
 

@@ -87,22 +87,18 @@ def _of_libraries(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lac
 
 def _of_symbols(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lack, ...]]:
     lacks = found.symbols
-    pythons = _named(lacks, lambda n: n.startswith(("Py", "_Py")) and n[:7] != "PyInit_")
-    if pythons:
+    if pythons := _named(lacks, lambda n: n.startswith(("Py", "_Py")) and n[:7] != "PyInit_"):
         return "python-abi", pythons
-    older = tuple(lack for lack in lacks if lack.library)
-    if older:
+    if older := tuple(lack for lack in lacks if lack.library):
         return "older-library", older
-    cuda = _named(lacks, lambda n: name_owners.owner_of(n).kind == name_owners.NVIDIA)
-    if cuda:
+    if cuda := _named(lacks, lambda n: name_owners.owner_of(n).kind == name_owners.NVIDIA):
         # A function of another library is not missing for the runtime's age.
         others = _named(cuda, lambda n: name_owners.owner_of(n).library != "libcudart")
         has_runtime = any(name.startswith("libcudart.so") for name in found.needed)
         if has_runtime and not others:
             return "cuda-major", cuda
         return "cuda-not-linked", (others if has_runtime else cuda)
-    torchs = _named(lacks, lambda n: name_owners.owner_of(n).kind == name_owners.TORCH)
-    if torchs:
+    if torchs := _named(lacks, lambda n: name_owners.owner_of(n).kind == name_owners.TORCH):
         old = around.old_strings
         strings = _named(torchs, lambda n: old is not None and has_old_strings(n) is (not old))
         return ("cxx11-abi", strings) if strings else ("other-torch", torchs)
@@ -222,7 +218,8 @@ def _cuda_major(case: _Case) -> tuple[str, str]:
         f"{case.file} was built for another CUDA: it needs {case.libraries}, but {case.torch} is "
         f"built for CUDA {cuda}"
     )
-    wheels = [*filter(None, (name_owners.requirement_of(lack.name) for lack in case.about))]
+    wheels = dict.fromkeys(name_owners.requirement_of(lack.name) for lack in case.about)
+    wheels.pop("", None)
     is_own = wheels and OF_TORCH.isdisjoint(case.found.needed)  # as cupy has its own CUDA
     other = f"that CUDA beside torch's: pip install {' '.join(wheels)}" if is_own else _REBUILD
     return message, f"install a build of it for CUDA {cuda}, or {other}"
@@ -295,6 +292,9 @@ def _older_library(case: _Case) -> tuple[str, str]:
     which = f"{package}'s" if is_named and not stem_of(name) else "an older"
     lacks = ("them" if case.about[1:] else "it") + f": {library}" * os.path.isabs(library)
     message = f"{case.needer} needs {case.functions}, but gets {which} {name} without {lacks}"
+    folder = os.path.dirname(library)
+    if folder and folder in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
+        return message, f"remove {folder} from LD_LIBRARY_PATH"
     own = packages.of(case.about[0].needed_by) or "this package"
     if is_named:
         one = f"install both for one {name}"
@@ -311,11 +311,7 @@ def _older_library(case: _Case) -> tuple[str, str]:
     pinned = pinned or "".join(wheels[1:][-1:]).replace(" ", "==")  # in the order of their names
     if pinned and [pinned.replace("==", " ")] != wheels:
         return message, f"install {which}: pip install --force-reinstall --no-deps {pinned}"
-    remedy = (
-        "unset LD_LIBRARY_PATH if it leads to another CUDA; or import this package before the one "
-        "with the older copy; or install both for one version"
-    )
-    return message, remedy
+    return message, "import it before the package with the older copy, or install both for one CUDA"
 
 
 def _cuda_not_linked(case: _Case) -> tuple[str, str]:
@@ -488,6 +484,8 @@ def check_one_of_many(
 
     Libraries that were `opened` are there, once the modules are imported.
     """
+    if os.path.basename(os.path.dirname(path)) == "torch":  # torch opens what its own need first
+        opened = (*(file for file in extensions_of("torch") if file != path), *opened)
     files = [file for module in modules for file in extensions_of(module)] + [*opened]
     found = forecast(path, files, settled)
     other = built_for_python(found.path)

@@ -55,10 +55,13 @@ def soname_of(file: str) -> str:
 def unmet_needs(library: str) -> tuple[str, ...]:
     """Return what a library needs and the loader would not find, from where it is installed.
 
-    The library is relative to the folders of sys.path; nothing where it is not installed.
+    The library is relative to the folders of sys.path; nothing where it is not installed, nor where
+    something else than the driver is nowhere: it would not load in spite of the rest.
     """
     asking = next(below(library), None)
-    return _with_needs({}, [asking] if asking else [])
+    found: dict[str, str] = {}
+    files = _with_needs(found, [asking] if asking else [])
+    return files if all(file or name == DRIVER for name, file in found.items()) else ()
 
 
 def missing_with_needs(missing: str, asking: str) -> tuple[str, ...]:
@@ -128,7 +131,10 @@ def bytes_in(file: str) -> bytes:
 
 
 def _with_needs(found: dict[str, str], todo: list[str]) -> tuple[str, ...]:
-    """Return what is found, by soname, with what it and the rest need and the loader lacks."""
+    """Return what is found, by soname, with what it and the rest need and the loader lacks.
+
+    In `found` what is nowhere is empty.
+    """
     from cudaguard.elf.search_path import Place, SearchPath
 
     search, budget = SearchPath(), Budget()
@@ -141,11 +147,11 @@ def _with_needs(found: dict[str, str], todo: list[str]) -> tuple[str, ...]:
             for name in [name for name in lacking if name not in found]:
                 budget.spend(_COPY)
                 new = _installed_copy(name)
-                found.update(new)
+                found.update(new or {name: ""})
                 todo += new.values()
         except own_errors(OSError):
             continue
-    return tuple(found.values())
+    return tuple(filter(None, found.values()))
 
 
 def has_driver() -> bool:

@@ -27,6 +27,8 @@ _SAID = re.compile(
 # As torch._C._cuda_getArchFlags() has it.
 _ARCHITECTURES = re.compile(rb"(?:(?:sm|compute)_\d{2,3}[a-z]? ?)+")
 _LONGEST_LIST = 1000
+# What torch's ``__init__.py`` opens first: a folder of NVIDIA's wheels, and a library in it.
+_OPENED_FIRST = re.compile(r'\("(\w+)", "(lib\w+\.so[^"]*)"')
 
 
 def folder_of(module: str) -> str:
@@ -57,7 +59,7 @@ def extensions_of(module: str) -> list[str]:
     """Return the files that are mapped once a module is imported, as far as files tell it.
 
     Those are its own extensions, in the top folder of a package, and what they need; torch
-    also loads ``libtorch_global_deps.so``.
+    opens ``libtorch_global_deps.so`` and libraries of NVIDIA's wheels before.
     """
     folder = folder_of(module)
     if not os.path.isdir(folder):
@@ -71,7 +73,13 @@ def extensions_of(module: str) -> list[str]:
                for suffix in EXTENSION_SUFFIXES)
     ]  # fmt: skip
     first = os.path.join(folder, "lib", "libtorch_global_deps.so")
-    return [first, *found] if os.path.exists(first) else found
+    if not os.path.exists(first):
+        return found
+    places = [os.path.join(escape(entry), "nvidia") for entry in sys.path]
+    asked = _OPENED_FIRST.findall(text_in(folder, "__init__.py"))
+    parts = [[file for at in places for file in glob(os.path.join(at, part, "lib", name))[:1]]
+             for part, name in asked]  # fmt: skip
+    return [first, *(file for files in parts for file in files[:1]), *found]
 
 
 def look_around(given: Iterable[str] = ()) -> Surroundings:

@@ -234,6 +234,50 @@ def test_library_for_another_cuda_that_is_installed_as_well(planted, build):
     assert planted.one("CG902") == ("ok", [])
 
 
+@pytest.mark.parametrize("has_cublas", [False, True])
+def test_provider_for_another_cuda_is_not_said_to_be_repaired(planted, build, has_cublas):
+    """The name of cuRAND does not tell the CUDA; onnxruntime-gpu 1.31 is for CUDA 13."""
+    torch(planted, "2.10.0+cu128", "'12.8'")
+    planted.write("onnxruntime/__init__.py")
+    provider = "onnxruntime/capi/libonnxruntime_providers_cuda.so"
+    libraries = {"curand": "libcurand.so.10", "cu13": "libcublas.so.13"}
+    for part, name in libraries.items():
+        build(f"nvidia/{part}/lib/{name}", "int x;", f"-Wl,-soname,{name}")
+    found = [planted.folder / f"nvidia/{part}/lib/{name}" for part, name in libraries.items()]
+    build(provider, "int call;", "-Wl,--no-as-needed", *found)
+    planted.distribution("onnxruntime-gpu", "1.31.1", files=(provider,))
+    planted.distribution("nvidia-curand-cu12", files=("nvidia/curand/lib/libcurand.so.10",))
+    if has_cublas:
+        planted.distribution("nvidia-cublas", files=("nvidia/cu13/lib/libcublas.so.13",))
+    else:
+        found[1].unlink()
+    rules = [one["rule"] for one in planted.one("CG901")[1]]
+    assert ("CG007" in rules, planted.one("CG902")[0]) == (
+        (True, "ok") if has_cublas else (False, "warning")
+    )
+
+
+NEW = "__nvJitLinkCreate_12_8"
+
+
+def test_torch_that_opens_libraries_of_wheels_first(planted, build, tmp_path):
+    """So does its __init__ since 2.5: LD_LIBRARY_PATH does not count for these."""
+    link = "libnvJitLink.so.12"
+    made = {}
+    for folder, name in ((planted.folder / "nvidia/nvjitlink/lib", NEW), (tmp_path, "old")):
+        source = f"int {name}(void) {{ return 1; }}"
+        made[name] = Builder(folder)(link, source, f"-Wl,-soname,{link}")
+    extension = f"torch/_C{sysconfig.get_config_var('EXT_SUFFIX')}"
+    build("torch/lib/libtorch_global_deps.so", "int x;")
+    build(extension, f"int {NEW}(void); int call(void) {{ return {NEW}(); }}", made[NEW])
+    torch(planted, "2.10.0", "'12.8'", files=(extension,))
+    env = {"LD_LIBRARY_PATH": str(tmp_path)}
+    (found,) = planted.one("CG902", env=env)[1]
+    assert found["remedy"] == f"remove {tmp_path} from LD_LIBRARY_PATH"
+    planted.write("torch/__init__.py", '_preload("nvjitlink", "libnvJitLink.so.*[0-9]")')
+    assert planted.one("CG902", env=env) == ("ok", [])
+
+
 LT, STATUS = "libcublasLt.so.11", "cublasLtGetStatusString"
 
 
@@ -360,6 +404,28 @@ def test_what_the_older_file_lacks_is_read_from_both(planted, build, added):
     said = f"older one: importing beta probably fails with 'undefined symbol: {added}'"
     assert (status, len(found)) == (("warning", 1) if added else ("ok", 0))
     assert all(said in one["consequence"] for one in found)
+
+
+@pytest.mark.parametrize("required", ["torch>=2", "cuda-pathfinder", "nvidia-nccl-cu12", "numpy"])
+def test_package_that_has_the_wheels_library_opened_before(planted, build, tmp_path, required):
+    """As vllm by torch, cupy by cuda-pathfinder, and faiss by its own code."""
+    soname = "libnccl.so.2"
+    new, old = planted.folder / "nvidia/nccl/lib", tmp_path / "old"
+    for folder, version, added in ((new, "2.28.9", "int added(void) { return 1; }"),
+                                   (old, "2.18.1", "")):  # fmt: skip
+        source = f"int x; {added}"
+        library = Builder(folder)(f"{soname}.{version[2:]}", source, f"-Wl,-soname,{soname}")
+        (folder / soname).symlink_to(library.name)
+    to_wheel = ("-Wl,-rpath,$ORIGIN/../nvidia/nccl/lib", "-Wl,--disable-new-dtags")
+    call = "int added(void); int call(void) { return added(); }"
+    build("user/_native.so", call, new / soname, *to_wheel)
+    build("alpha_module/_native.so", "extern int x; int *y = &x;", new / soname)
+    planted.distribution("nvidia-nccl-cu12", "2.28.9", files=(f"nvidia/nccl/lib/{soname}",))
+    planted.distribution("user", files=("user/_native.so",))
+    planted.distribution("alpha", files=("alpha_module/_native.so",), requires=(required,))
+    _, found = planted.one("CG903", env={"LD_LIBRARY_PATH": str(old)})
+    commands = ["cudaguard bisect --imports alpha_module,user"] * (required == "numpy")
+    assert [one["command"] for one in found] == commands
 
 
 def test_folder_of_the_variable_before_the_wheel(planted, build, tmp_path):
@@ -526,6 +592,16 @@ def test_files_that_are_alike_or_made_to_be_shared(planted):
     planted.write("shared/__init__.py", "second")
     planted.distribution("two", files=("shared/both.so", "shared/__init__.py"))
     planted.distribution("three", RECORD="shared/both.so,,\n")  # without a hash
+    assert planted.one("CG905") == ("ok", [])
+
+
+def test_harmless_file_of_two_that_others_need(planted):
+    """As nixl needs one for each CUDA: to uninstall one would break it."""
+    for name in ("nixl-cu12", "nixl-cu13"):
+        planted.write("bin/example", name)
+        planted.distribution(name, files=("bin/example",))
+    assert len(planted.one("CG905")[1]) == 1
+    planted.distribution("nixl", requires=("nixl-cu12", "nixl-cu13"))
     assert planted.one("CG905") == ("ok", [])
 
 

@@ -92,6 +92,7 @@ def test_rank_that_ends_with_an_error(job):
         f"rank 1 of 3 (process {document['process']['pid']}) ended with ValueError"
     )
     assert 'train.py:10 in <module>: raise ValueError("bad batch")' in text
+    assert "\n  because: ValueError: bad batch\n" in text
 
 
 def test_first_of_several_ranks_is_told(job):

@@ -70,6 +70,28 @@ def test_death_is_said_once_and_changes_nothing(child, start, how):
         assert [SAID[how] in line for line in said] == [True]
 
 
+def test_place_of_a_fork_is_where_the_program_was(child):
+    """Not what a package imports in it, as torch's DataLoader does numpy.random.
+
+    Nor do libraries that it did not find, or threads that it lacks, kill it with SIGKILL.
+    """
+    child.write("lib/python3.1/site-packages/loader.py", "def load():\n    import ctypes\n")
+    script = child.write("train.py", """
+        import ctypes, os, sys
+        sys.path.insert(0, "lib/python3.1/site-packages")
+        import loader
+        try: ctypes.CDLL("libof_no_package.so.1")
+        except OSError: pass
+        if os.fork() == 0:
+            loader.load()
+            os.kill(os.getpid(), 9)
+        sys.exit(os.wait()[1] != 0)
+    """)  # fmt: skip
+    done = child.command(*RUN, script, check=False)
+    assert " was killed (SIGKILL) after it was forked, at train.py:7" in done.stderr
+    assert "libof_no_package" not in done.stderr
+
+
 def test_thousand_deaths_are_ten_lines_and_a_number(child):
     code = """
         import os, signal

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from cudaguard.core.checks import Result
     from cudaguard.core.findings import Finding
-    from cudaguard.system.packages import SharedFile, Site
+    from cudaguard.system.packages import Distribution, SharedFile, Site
 
     Files = list[tuple[str, str, str]]  # (path, hash, distribution)
 
@@ -68,8 +68,11 @@ def check_distributions(site: Site) -> Result:
     found = overlaps(files)
     groups: list[tuple[list[str], list[str]]] = []  # of distributions, with the files
     for pair, paths in found.items():
-        # What several distributions of one namespace contain on purpose.
-        if not all(path.endswith("/__init__.py") for path in paths):
+        # What several distributions of one namespace contain on purpose, and what does no harm in
+        # those that others need.
+        is_on_purpose = all(path.endswith("/__init__.py") for path in paths)
+        are_asked_for = {*map(key_of, pair)} <= _requirements(site).keys()
+        if not is_on_purpose and (any(map(is_shared_object, paths)) or not are_asked_for):
             near = [group for group in groups if {*group[0]} & {*pair}]
             names = dict.fromkeys(chain(*(group[0] for group in near), pair))
             joined = [*names], [*chain(*(group[1] for group in near), paths)]
@@ -225,12 +228,16 @@ DISTRIBUTIONS = Check(
 def check_libraries(site: Site) -> Result:
     """Look each library up as the loader would for each of those that ask."""
     owners = {identity(file.path): file.dist for file in site.shared_files}
+    wheels = {file.soname: file for file in site.shared_files if file.dist.startswith("nvidia-")}
+    requires = {dist.name: _required_by(dist) for dist in site.installed.found}
     names: dict[str, dict[str, Served]] = {}
     for asking in site.shared_files:
+        required = requires.get(asking.dist, set())
         for name in asking.needed:
             runtime = runtime_of(stem_of(name)) if stem_of(name) else None
             path = _found(asking, name) if runtime and not runtime.rival else ""
-            if not (runtime and path):  # somebody has to have loaded it before
+            is_opened = name in wheels and _opens(asking, wheels[name], required)
+            if not (runtime and path) or is_opened:  # somebody has to have loaded it before
                 continue
             files = names.setdefault(name, {})
             if path not in files:
@@ -244,6 +251,23 @@ def check_libraries(site: Site) -> Result:
         first, *others = files.values()
         findings += _of_one_name(name, first, others) if others else _astray(site, name, first)
     return findings, f"libraries asked for: {len(names)}"
+
+
+def _required_by(dist: Distribution) -> set[str]:
+    asked = (item for item in dist.requires if "extra" not in item.partition(";")[2])
+    return {key_of(required_name(item)) for item in asked}
+
+
+def _opens(asking: SharedFile, wheel: SharedFile, required: set[str]) -> bool:
+    """Return True if a package has a wheel's library opened before its own asks for it.
+
+    That does torch, or NVIDIA's search; or its own code, where no run path leads to the wheel.
+    """
+    if not required.isdisjoint(("torch", "cuda-pathfinder")):
+        return True
+    place = read_place(asking.path) if key_of(wheel.dist) in required else None
+    folders = map(os.path.realpath, (*place.runpath, *place.rpath)) if place else ()
+    return bool(place) and os.path.dirname(os.path.realpath(wheel.path)) not in folders
 
 
 def _found(asking: SharedFile, name: str) -> str:

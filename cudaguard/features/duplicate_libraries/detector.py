@@ -69,11 +69,7 @@ class DuplicateDetector:
         found = self._turn.take(lambda: self._update(load, since))
         if found is None:
             return
-        copies, loaded, related, strays = found
-        if any(copy.by.startswith("cuda.") for copy in loaded):
-            from cudaguard.features.duplicate_libraries.judgement import judge_searches
-
-            judge_searches(self._core, loaded)
+        copies, related, strays = found
         if related or strays:
             from cudaguard.features.duplicate_libraries.judgement import judge
 
@@ -81,10 +77,10 @@ class DuplicateDetector:
 
     def _update(
         self, load: NativeLoad | None, since: str
-    ) -> tuple[list[Copy], list[Copy], list[Copy], list[Stray]]:
+    ) -> tuple[list[Copy], list[Copy], list[Stray]]:
         """Return all that is in the table, what is new of it, and what has gone astray.
 
-        Before the latter what is new again where one has its like in the process, else nothing.
+        What is new only where one has its like in the process.
         """
         there = {(lib.path, lib.dynamic): lib for lib in self._news.libraries()}
         new = [lib for key, lib in there.items() if key not in self._known]
@@ -92,19 +88,18 @@ class DuplicateDetector:
             self._known.clear()  # of what was unloaded: who goes on loading must not grow by it
         self._known.update(there)
         if not new or not (self._copies or any(stem_of(os.path.basename(lib.path)) for lib in new)):
-            return [], [], [], []
+            return [], [], []
         with Memory() as memory:
             images = list(_images(new, memory))
             related = dict(self._copies_among(images, load, since))
             self._copies.update(related)
-            loaded = list(related.values())
-            if any(_has_related(copy, self._copies.values()) for copy in loaded):
+            if any(_has_related(copy, self._copies.values()) for copy in related.values()):
                 self._forget_unloaded(memory)
             else:
                 related = {}
             strays = list(self._strays_among(images, load, since)) if self._copies else []
         related = {key: copy for key, copy in related.items() if key in self._copies}
-        return list(self._copies.values()), loaded, list(related.values()), strays
+        return list(self._copies.values()), list(related.values()), strays
 
     def _copies_among(
         self, images: list[tuple[Library, Image]], load: NativeLoad | None, since: str

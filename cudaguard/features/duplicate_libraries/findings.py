@@ -10,6 +10,7 @@ from cudaguard.core.rule_check import rule_to_save
 from cudaguard.core.table import github
 from cudaguard.files import os
 from cudaguard.model import TYPE_CHECKING, NamedTuple
+from cudaguard.system.facts import Packages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,15 +43,6 @@ OLDER = Kind(
         *("jax-ml/jax/issues/15268", "jax-ml/jax/issues/19004"),
         "conda-forge/jaxlib-feedstock/issues/329",
     ),
-)
-PAST_ENVIRONMENT = Kind(
-    "CG826",
-    "an older library was loaded than the environment has",
-    "ImportOrderWarning",
-    consequence="Packages that use the library get an older version than the environment has.",
-    remedy="upgrade cuda-pathfinder, or cuda-bindings: later versions search the environment first",
-    page="howto/extensions.md",
-    links=github("NVIDIA/cuda-python/issues/839"),
 )
 
 
@@ -144,20 +136,6 @@ def load_first(wanted: str, files: str, package: str, pattern: str) -> str:
     why = f"{package} loads another {os.path.basename(wanted)}"
     rule = rule_to_save(package, {"preload": pattern}, why)
     return f"load the right file before {package}: {rule}"
-
-
-def past_environment(copy: Copy, later: str) -> Finding:
-    """A search for libraries took one of the machine's, and not a later one of the environment."""
-    search = ".".join(copy.by.split(".")[:2])
-    dist = search.replace(".", "-")
-    return PAST_ENVIRONMENT.found(
-        f"{search} loaded an older {copy.runtime.title} than this environment has.",
-        f"{copy.path} {copy.how}",
-        later,
-        remedy=f"upgrade {dist} by pip or conda, whichever installed it: later versions search the "
-        "environment first",
-        command=f"python -m pip show {dist}; conda list {dist}",
-    )
 
 
 def older_than_wanted(
@@ -297,7 +275,8 @@ def undefined(dist: str, symbols: Sequence[str]) -> str:
 def two_files(name: str, older: Served, newer: Served, title: str, danger: str) -> Finding:
     """One name leads to different files, depending on who asks first."""
     first, then = next(iter(older.askers)), next(iter(newer.askers))
-    modules = ",".join(dist.replace("-", "_").lower() for dist in (first, then))
+    files = older.askers[first][0], newer.askers[then][0]
+    modules = ",".join(map(Packages().of, map(os.path.realpath, files)))
     return SHARED_NAME.found(
         f"{first} and {then} would load different files of {name} ({title}).",
         *(_served(older), _served(newer)),

@@ -8,8 +8,8 @@ import sys
 from cudaguard.core.reports import LATER
 from cudaguard.elf.process import at_start, library_path
 from cudaguard.errors import ImportOrderError
-from cudaguard.files import escape, names_in, os, own_errors
-from cudaguard.hooks.caller import caller_frame, frame_outside, is_importing
+from cudaguard.files import escape, os, own_errors
+from cudaguard.hooks.caller import caller_frame, is_importing
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import peek
 from cudaguard.system.facts import Facts, requires_of
@@ -20,7 +20,6 @@ from cudaguard.system.runtimes import (
     first_of_each,
     is_same_build,
     numbers_of,
-    stem_of,
     version_of,
 )
 
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
 
 _PROGRAM = ("", "__main__", "__mp_main__")
 _YES = ("1", "true", "t", "yes", "y", "on")
-# NVIDIA's searches for libraries: older ones do not look into the environment first.
-_SEARCHES = ("cuda.pathfinder.", "cuda.bindings.path_finder.")
 
 
 def judge(
@@ -193,37 +190,6 @@ def _below(folder: str, name: str) -> str:
     # The innermost: a virtual environment often lies in the working folder.
     inside = max((entry for entry in entries if folder.startswith(entry)), key=len, default="")
     return f"{escape(folder[len(inside) :])}/{name}" if inside else ""
-
-
-def judge_searches(core: Dispatch, copies: Iterable[Copy]) -> None:
-    """Tell of libraries that NVIDIA's searches have just loaded past those of the environment."""
-    for copy in copies:
-        if f"{copy.by}.".startswith(_SEARCHES):
-            later = _later_in_environment(copy)
-            if later:
-                from cudaguard.features.duplicate_libraries import findings
-
-                frame = frame_outside(caller_frame())
-                core.reporter.found(findings.past_environment(copy, later), frame)
-
-
-def _later_in_environment(copy: Copy) -> str:
-    """Return the file of a later release in an environment of conda's, empty if there is none."""
-    prefix = os.path.realpath(sys.prefix)
-    is_own = copy.path.startswith((f"{prefix}/", *(f"{entry}/" for entry in sys.path if entry)))
-    if is_own or not os.path.isdir(f"{prefix}/conda-meta"):
-        return ""
-    own = _major(copy.soname)
-    there = names_in(f"{prefix}/lib")
-    found = {_major(name): name for name in there if stem_of(name) == copy.stem}
-    last = max(found, default=0)
-    return f"{prefix}/lib/{found[last]}" if own and last > own else ""
-
-
-def _major(name: str) -> int:
-    """Return the number after ``.so``, 0 if there is none."""
-    word = name.partition(".so.")[2].partition(".")[0]
-    return int(word) if word.isdecimal() else 0
 
 
 # --- A cuDNN that is older than the one a package was built for -----------------------------------

@@ -119,7 +119,9 @@ def _failed_libraries(
     fitting = set()
     for file in libraries:
         check, _ = checked(file.path, settled)
-        lacks_all = not in_wheels.intersection(check.missing_libraries)
+        lacks_all = not any(
+            cuda_of(name) for name in in_wheels.intersection(check.missing_libraries)
+        )
         is_for_other = check.ok is False and check.cause == "cuda-major" and lacks_all
         if is_for_other or (check.ok is False and check.cause in CERTAIN_OF_LIBRARIES):
             failed.setdefault((file.dist, check.cause or ""), []).append(check)

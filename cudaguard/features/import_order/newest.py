@@ -54,8 +54,7 @@ def preload_hidden(request: Request) -> Iterator[Outcome]:
     """Open libraries of packages of which a folder of ``LD_LIBRARY_PATH`` has an older file."""
     from cudaguard.system.newer_copies import hidden_by_older
 
-    hidden = [file for pattern in request.values for file in hidden_by_older(pattern)]
-    if hidden:
+    if hidden := [file for pattern in request.values for file in hidden_by_older(pattern)]:
         from cudaguard.features.import_order.repair import opened_first
         from cudaguard.system.preload import not_mapped
 

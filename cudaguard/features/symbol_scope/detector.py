@@ -67,8 +67,7 @@ class ScopeDetector:
             except own_errors(OSError):  # changed while it was read: the next look will find it
                 return
             self._seen = now
-            come = [library for library in scope.interposers if library not in before]
-            if come:
+            if come := [library for library in scope.interposers if library not in before]:
                 from cudaguard.features.symbol_scope.interposers import ScopeJudge, new_interposers
 
                 interposers = {**interposers, **new_interposers(self._core, come, load, since)}

@@ -149,8 +149,7 @@ class ScopeJudge:
                 file = library.file
                 to = _to(file, scope, known)
                 try:
-                    own = needs_of(library, resident) if to.interposers else []
-                    if own:
+                    if own := needs_of(library, resident) if to.interposers else []:
                         found[file] = binding_of(own[:1], own[1:], to, resident, self._known)
                 except own_errors(OSError):  # unloaded meanwhile
                     continue

@@ -144,10 +144,11 @@ def _has_work(rule: Rule) -> bool:
     """Return False if all that a rule would do is to open files, and there is none to open."""
     from cudaguard.features.import_order.repair import names_file
     from cudaguard.system.newer_copies import hidden_by_older
-    from cudaguard.system.preload import installed_files
+    from cudaguard.system.preload import installed_files, unmet_needs
 
     opens = (action["preload"] for action in rule.actions if names_file(action))
     found = [*map(installed_files, opens), *map(hidden_by_older, values_of(rule, _HIDDEN))]
+    found += (unmet_needs(a["preload"]) for a in rule.actions if a.get("dependencies"))
     return sum(not files for files in found) < max(1, len(rule.actions))
 
 

@@ -89,6 +89,8 @@ def write(document: dict[str, Any], page: Page) -> None:
         were = f"; in the global symbol scope were {libraries}" if libraries else ""
         causes.append(f"{rule['id']} {fits}: {rule['title'] or rule['why']}{were}")
     error = document["error"]["finding"] if document["error"] is not None else None
+    if document["error"] is not None and not document["process"]["is_program"]:
+        causes += document["error"]["text"].splitlines()[:1]
     # An error of the guard's has said in the traceback what is wrong and what to do.
     name = document["error"]["text"].partition(":")[0] if error else ""
     if error is not None and not hasattr(errors, name):
@@ -345,10 +347,11 @@ class Report:
 
     @property
     def _not_found(self) -> list[NotFound]:
-        """Libraries that were not found, unless the error is one that none of them explains."""
+        """Libraries that were not found, unless none of them explains the error or the signal."""
         error = self._story.error
         finding = None if error is None else error.finding
         is_other = finding is not None and finding.id in _NOT_OF_FILES
+        is_other = is_other or self._signal == getattr(signal, "SIGKILL", -1)  # no want of a file
         return [] if is_other else list(self._story.not_found)
 
     def _fault_of(self, pid: int) -> FaultDump | None:

@@ -257,8 +257,7 @@ def _interpreter_options() -> list[str]:
     while words and words[0].startswith("-"):  # up to `-m cudaguard` or the path of our command
         flags, rest = _letters(words.pop(0))
         # Those that keep the guard out were for the launcher, not for the program.
-        kept = "".join(flag for flag in flags if flag not in _UNGUARDED)
-        if kept:
+        if kept := "".join(flag for flag in flags if flag not in _UNGUARDED):
             options.append(f"-{kept}")
         if rest[:1] in ("m", "c"):
             break

@@ -82,10 +82,10 @@ class Process(NamedTuple):
 
     @property
     def lacks(self) -> str:
-        """What a fork has not got of its parent, and what follows; empty where it is nothing."""
+        """What a fork lacks of its parent, and what follows: not SIGKILL; empty for nothing."""
         threads = f"forked without the parent's native threads ({self.left}): what needs one"
         then = "(OpenMP, polars, JAX) hangs or dies; start workers with spawn or forkserver"
-        return f"{threads} {then}" if self.left > 0 else ""
+        return f"{threads} {then}" if self.left > 0 and self.signal != _SIGKILL else ""
 
 
 def died_of(number: int) -> str:
@@ -236,7 +236,7 @@ def story_of(lines: Sequence[Line], pid: int, thread: int = 0) -> Story:
 
     What others were importing than the `thread` that died, if that is known, was not it.
     """
-    mode = last = cuda = forked = ""
+    mode = last = place = cuda = forked = ""
     error: Raised | None = None
     stacks: dict[int, list[tuple[int, Step]]] = {}
     imported: dict[str, None] = {}
@@ -248,9 +248,10 @@ def story_of(lines: Sequence[Line], pid: int, thread: int = 0) -> Story:
         kind, stack = line.kind, stacks.setdefault(line.thread, [])
         if line.is_fork:
             stacks, forked = {line.thread: stack}, cuda  # it has no other thread
-            last = f" after it was forked, at {shown_place(line.where)}" if line.where else last
+            if line.where:
+                last, place = f" after it was forked, at {shown_place(line.where)}", line.where
         elif kind == "start":
-            mode = last = cuda = forked = ""
+            mode = last = place = cuda = forked = ""
             error = None
             for found in (stacks, imported, mapped, lacking, repairs, findings):
                 found.clear()
@@ -258,8 +259,9 @@ def story_of(lines: Sequence[Line], pid: int, thread: int = 0) -> Story:
             imported.setdefault(line.module if kind == "import" else line.module.partition(".")[0])
             kind = "load" if kind == "mapping" else kind
             step = Step(kind, line.module or line.file, line.file, line.where)
-            if line.where and not stack:  # what that imports in turn is no place of the program's
-                last = f" after {step.what}, at {shown_place(line.where)}"
+            # What that imports in turn is no place of the program's, nor what packages do later.
+            if not stack and (_is_own(line.where) or not _is_own(place)) and line.where:
+                last, place = f" after {step.what}, at {shown_place(line.where)}", line.where
             stack.append((number, step))
         elif kind in OVER:
             for index, (_, step) in reversed([*enumerate(stack)]):
@@ -457,6 +459,11 @@ def short(file: str) -> str:
     """Return a path without the folder that all packages, or Python's own modules, are in."""
     found = _IN_PACKAGES.match(file) or _LIBRARY.search(file)
     return file[found.end() :] if found else file
+
+
+def _is_own(where: str) -> bool:
+    """Return True for a place that is in no package, and not in Python's own modules."""
+    return short(where) == where != ""
 
 
 def shown_place(where: str) -> str:
