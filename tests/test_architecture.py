@@ -41,7 +41,7 @@ CEILINGS = {
     "lines of data in the package": 2893,
     "lines of the tests": 44627,
     "lines loaded by install()": 649,
-    "lines loaded by install(); import ctypes": 1233,
+    "lines loaded by install(); import ctypes": 1230,
 }
 # Public names that several modules have: each declares the same, or it is one thing on two floors.
 SHARED = {

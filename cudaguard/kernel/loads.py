@@ -146,9 +146,8 @@ def _judge(path: str) -> "tuple[str, tuple[str, ...] | None, bool]":
                 return f"needs {name}", None, False
             if not why and name.startswith(_BROUGHT):
                 why = f"needs {name}"
-    if not is_alone:
-        if name := _namesake(path, needed):
-            return f"needs {name}, {NAMESAKE}", None, False
+    if not is_alone and (name := _namesake(path, needed)):
+        return f"needs {name}, {NAMESAKE}", None, False
     if _CXX_RUNTIME not in needed and _OWN_RUNTIME in names:
         return why or "has a C++ runtime of its own", None, is_alone
     for name, part in _PARTS_OF.items():
