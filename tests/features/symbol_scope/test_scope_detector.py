@@ -115,8 +115,8 @@ def test_load_by_which_the_look_begins_is_told_from_what_was_there(scene):
 
 
 ZLIB = "int inflateResetKeep() { return 1; } int inflateReset() { return inflateResetKeep(); }"
-NEEDING = "int inflateReset(); int mine() { return inflateReset(); }"
-OWNERS = {"owner": ZLIB.replace("1", "2") + NEEDING, "user": NEEDING}
+USER_OF_ZLIB = "int inflateReset(); int mine() { return inflateReset(); }"
+OWNERS = {"owner": ZLIB.replace("1", "2") + USER_OF_ZLIB, "user": USER_OF_ZLIB}
 AS_IT_IS = ("-Wl,-rpath,$ORIGIN", "-Wl,--no-as-needed")
 FIRST = "zlib = ctypes.CDLL('./libz.so.1')"
 
