@@ -148,7 +148,7 @@ def _judge(path: str) -> "tuple[str, tuple[str, ...] | None, bool]":
                 why = f"needs {name}"
     if not is_alone and (name := _namesake(path, needed)):
         return f"needs {name}, {NAMESAKE}", None, False
-    if _CXX_RUNTIME not in needed and _OWN_RUNTIME in names:
+    if 90 in names and _OWN_RUNTIME in names and _CXX_RUNTIME not in needed:  # a "Z" is found fast
         return why or "has a C++ runtime of its own", None, is_alone
     for name, part in _PARTS_OF.items():
         if name in needed and part in names and not any(p.endswith(name) for p in loader.paths):

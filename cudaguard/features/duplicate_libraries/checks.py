@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from cudaguard.core.checks import Result
     from cudaguard.core.findings import Finding
-    from cudaguard.system.packages import Distribution, SharedFile, Site
+    from cudaguard.system.packages import SharedFile, Site
 
     Files = list[tuple[str, str, str]]  # (path, hash, distribution)
 
@@ -229,7 +229,10 @@ def check_libraries(site: Site) -> Result:
     """Look each library up as the loader would for each of those that ask."""
     owners = {identity(file.path): file.dist for file in site.shared_files}
     wheels = {file.soname: file for file in site.shared_files if file.dist.startswith("nvidia-")}
-    requires = {dist.name: _required_by(dist) for dist in site.installed.found}
+    requires = {
+        dist.name: {*map(key_of, map(required_name, dist.required()))}
+        for dist in site.installed.found
+    }
     names: dict[str, dict[str, Served]] = {}
     for asking in site.shared_files:
         required = requires.get(asking.dist, set())
@@ -251,11 +254,6 @@ def check_libraries(site: Site) -> Result:
         first, *others = files.values()
         findings += _of_one_name(name, first, others) if others else _astray(site, name, first)
     return findings, f"libraries asked for: {len(names)}"
-
-
-def _required_by(dist: Distribution) -> set[str]:
-    asked = (item for item in dist.requires if "extra" not in item.partition(";")[2])
-    return {key_of(required_name(item)) for item in asked}
 
 
 def _opens(asking: SharedFile, wheel: SharedFile, required: set[str]) -> bool:

@@ -121,7 +121,7 @@ AS_IT_IS = ("-Wl,-rpath,$ORIGIN", "-Wl,--no-as-needed")
 FIRST = "zlib = ctypes.CDLL('./libz.so.1')"
 
 
-@pytest.mark.skipif("libz.so.1" in read_elf(sys.executable).needed, reason="Python brings zlib")
+@pytest.mark.skipif("libz.so.1" in read_elf(sys.executable).needed, reason="Python needs it itself")
 @pytest.mark.parametrize(
     ("mode", "first", "owner", "found", "is_told"),
     [
