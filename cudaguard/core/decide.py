@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from cudaguard.core.registry import holds
 from cudaguard.model import TYPE_CHECKING, NamedTuple
-from cudaguard.system.facts import clauses, in_range, required_name, requirement_met
+from cudaguard.system.facts import are_installed, clauses, in_range, required_name, requirement_met
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from cudaguard.core.rule import Rule
     from cudaguard.system.facts import Facts
@@ -27,32 +27,16 @@ def applies(rule: Rule, facts: Facts) -> bool:
         return False
     if "python" in when and not in_range(facts.python, when["python"]):
         return False
-    if not _are_installed(when.get("dists", {}), facts):
+    if not are_installed(when.get("dists", {}), facts.version):
         return False
     if rule.dist and not any(requirement_met(item, facts.version) for item in rule.dist):
         return False
-    return not any(_are_installed(table, facts) for table in when.get("unless", ()))
-
-
-def _are_installed(dists: Mapping[str, str], facts: Facts) -> bool:
-    """Return True if all of these distributions are installed, in these versions."""
-    for dist, specifier in dists.items():
-        version = facts.version(dist)
-        if version is None or (specifier and not in_range(version, specifier)):
-            return False
-    return True
+    return not any(are_installed(table, facts.version) for table in when.get("unless", ()))
 
 
 def applying(rules: Iterable[Rule], facts: Facts) -> list[Rule]:
     """Return those of the rules whose conditions hold here."""
     return [rule for rule in rules if applies(rule, facts)]
-
-
-def named_versions(rule: Rule, version_of: Callable[[str], str | None]) -> list[str]:
-    """Return what is installed of the distributions that a rule names, as in ``torch 2.9.1``."""
-    names = (*map(required_name, rule.dist), *rule.when.get("dists", {}))
-    found = ((name, version_of(name)) for name in dict.fromkeys(names))
-    return [f"{name} {version}" for name, version in found if version is not None]
 
 
 def may_apply(rule: Rule, facts: Facts) -> bool:

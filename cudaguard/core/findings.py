@@ -6,13 +6,15 @@ import sys
 
 from cudaguard.core.rule import Permit
 from cudaguard.model import KW_ONLY, TYPE_CHECKING, Record
+from cudaguard.system.facts import fitting, required_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
     from cudaguard.core.rule import Rule, Strings
     from cudaguard.model import Severity
+    from cudaguard.system.facts import Facts
 
 _EMPTY: Any = ()
 
@@ -169,6 +171,7 @@ def of_rule(rule: Rule, what: str, *evidence: str, **others: Any) -> Finding:
     return Finding(rule.id, what, rule=rule.id, evidence=tuple(filter(None, evidence)), **others)
 
 
+FITTING = "install the release that fits what is installed"
 FIX = "use mode 'fix' (CUDAGUARD=fix, cudaguard run --mode fix, or cudaguard.install('fix'))"
 PYTHON_ITSELF = "Python itself"  # where it takes the place of a rule: a package before its parts
 
@@ -239,17 +242,32 @@ def out_of_order(rule: Rule, need: str, target: str, where: str, follows: str = 
     )
 
 
-def known_fault(rule: Rule, target: str, where: str, versions: Sequence[str]) -> Finding:
-    """A rule that only warns applies to what is imported; `versions` are as in ``torch 2.9.1``."""
-    title = rule.title or rule.why
+def known_fault(rule: Rule, target: str, where: str, facts: Facts) -> Finding:
+    """A rule that only warns applies to what is imported."""
+    title, versions = rule.title or rule.why, named_versions(rule, facts.version)
+    wanted, off = fitting_release(rule, facts.version), switch_off(rule.id)
     return of_rule(
         rule,
         f"{title if title.startswith(target) else f'{target}: {title}'}.",
         f"imported at {where}" if where else "",
         f"installed: {', '.join(versions)}" if versions else "",
         consequence=rule.why if rule.title else "",
-        remedy=f"silence this if it does not affect your program: {switch_off(rule.id)}",
+        remedy=FITTING if wanted else f"silence this if it does not affect your program: {off}",
+        command=wanted,
     )
+
+
+def named_versions(rule: Rule, version_of: Callable[[str], str | None]) -> list[str]:
+    """Return what is installed of the distributions that a rule names, as in ``torch 2.9.1``."""
+    names = (*map(required_name, rule.dist), *rule.when.get("dists", {}))
+    found = ((name, version_of(name)) for name in dict.fromkeys(names))
+    return [f"{name} {version}" for name, version in found if version is not None]
+
+
+def fitting_release(rule: Rule, version_of: Callable[[str], str | None]) -> str:
+    """Return how to install what fits of the watched package, by the pairs that a rule spares."""
+    wanted = fitting(rule.when.get("unless", ()), rule.watch[0], version_of)
+    return f"pip install '{wanted}'" if wanted else ""
 
 
 # --- What the core itself finds -------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from _thread import _local
 
-from cudaguard.core.decide import applies, named_versions, plan
+from cudaguard.core.decide import applies, plan
 from cudaguard.core.reports import LATER, PREREQUISITE
 from cudaguard.core.rule import permit_for
 from cudaguard.errors import ImportOrderError
@@ -144,9 +144,10 @@ class Prerequisites:
             for need in rule.needs:
                 self._tell_order(rule, need, watched, frame)
             if not rule.needs and not rule.actions:
-                versions = named_versions(rule, Facts().version)
-                finding = findings.known_fault(rule, watched, describe(frame), versions)
-                reporter.found(finding, frame)
+                finding = findings.known_fault(rule, watched, describe(frame), Facts())
+                # What is refused of a release that does not fit is so for that reason.
+                about = watched if finding.remedy == findings.FITTING else ""
+                reporter.found(finding, frame, about=about)
         for need, id in plan.needs:
             named = self._registry.rule(id) or self._activated.get(id)
             if named is None:  # switched off by another thread meanwhile
@@ -225,8 +226,7 @@ def _tell_late(core: Any, name: str, entry: RuleEntry, *, is_missed: bool, at_st
     from cudaguard.core import findings
 
     if is_report_only:  # it would have changed nothing to come earlier
-        versions = named_versions(rule, Facts().version)
-        core.reporter.found(findings.known_fault(rule, name, "", versions))
+        core.reporter.found(findings.known_fault(rule, name, "", Facts()))
         return
     missing = core.prerequisites().missing_before(rule, name)
     if rule.grade == "report" and not is_missed:  # nor would it have repaired anything in time

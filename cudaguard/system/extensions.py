@@ -12,7 +12,7 @@ from cudaguard.elf.search_path import SearchPath, read_place
 from cudaguard.files import os, own_errors, read_start
 from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system import name_owners
-from cudaguard.system.facts import Facts, Packages, requires_of
+from cudaguard.system.facts import PAIRS, Facts, Packages, fitting, requirement_met, requires_of
 from cudaguard.system.newer_copies import brings_newer
 from cudaguard.system.runtimes import stem_of
 from cudaguard.system.torch_build import PYTHON_VERSION, extensions_of, home_of, look_around
@@ -251,7 +251,7 @@ def _library_missing(case: _Case) -> tuple[str, str]:
         if name.startswith(_OF_DRIVER):
             remedy = "install the NVIDIA driver, or start a container with --gpus all"
         elif package:
-            what = f"the FFmpeg that has {name}" if package == name_owners.FFMPEG else "it"
+            what = f"FFmpeg with {name}" if package == name_owners.FFMPEG else "it"
             remedy = f"install {what}: apt-get install {package}"
     return message, remedy
 
@@ -489,7 +489,7 @@ def check_one_of_many(
     files = [file for module in modules for file in extensions_of(module)] + [*opened]
     found = forecast(path, files, settled)
     other = built_for_python(found.path)
-    if found.is_fine and other and other != PYTHON_VERSION:
+    if other and other != PYTHON_VERSION:
         detail = f"its name says {other}, and an import does not even look at it"
         return check_of_forecast(found._replace(problem="python-abi", detail=detail), modules)
     numpy = numpy_2() if found.is_fine and is_for_numpy_1(found.path) else ""
@@ -515,7 +515,11 @@ def check_of_forecast(found: Forecast, given: tuple[str, ...] = ()) -> Extension
     symbols = readable(dict.fromkeys(lack.name for lack in found.symbols))
     message, remedy = words_for(cause, about, found, around, dict(symbols))
     for owner in distributions_of([found.path]).get(found.path, ())[:1]:
-        remedy = remedy.replace(_ITS_NAME, owner.partition(" ")[0])
+        name = owner.partition(" ")[0]
+        wanted = fitting(PAIRS, name, Facts().version) if _ITS_NAME in remedy else ""
+        is_other = wanted and not requirement_met(wanted, Facts().version)
+        other = f"install the release that fits: pip install '{wanted}'"
+        remedy = other if is_other else remedy.replace(_ITS_NAME, name)
     return ExtensionCheck(
         None if found.problem == "unknown" else False,
         found.path,

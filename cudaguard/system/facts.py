@@ -12,7 +12,7 @@ from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import peek
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from importlib.metadata import Distribution
     from types import ModuleType
     from typing import Any
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 _HEADERS = ("METADATA", "PKG-INFO")
 _METADATA = ("info", ".egg")  # ends of what metadata are called, as in foo-1.0.dist-info
+# Releases that fit one another, which their metadata do not say: the table of torchcodec's README.
+PAIRS = tuple({"torchcodec": codec, "torch": torch} for codec, torch in (
+    (">=0.12", ">=2.11"), ("==0.11.*", "==2.11.*"), ("==0.10.*", "==2.10.*"),
+    (">=0.8,<0.10", "==2.9.*"), (">=0.6,<0.8", "==2.8.*"), (">=0.3,<0.6", "==2.7.*"),
+    ("==0.2.*", "==2.6.*"), ("==0.1.*", "==2.5.*"), ("<0.1", "==2.4.*"),
+))  # fmt: skip
 
 
 class Facts:
@@ -180,6 +186,26 @@ def requirement_met(requirement: str, version_of: Callable[[str], str | None]) -
     if wanted.marker is not None and not wanted.marker.evaluate():
         return False
     return not wanted.specifier or in_range(version, str(wanted.specifier))
+
+
+def are_installed(dists: Mapping[str, str], version_of: Callable[[str], str | None]) -> bool:
+    """Return True if all of these distributions are installed, in these versions."""
+    found = ((version_of(dist), specifier) for dist, specifier in dists.items())
+    return all(v is not None and (not spec or in_range(v, spec)) for v, spec in found)
+
+
+def fitting(
+    rows: Iterable[Mapping[str, str]], dist: str, version_of: Callable[[str], str | None]
+) -> str:
+    """Return the releases of a distribution that fit the others here, as in ``foo==1.2.*``.
+
+    The rows say which fit one another. Empty if no row fits the others.
+    """
+    for row in rows:
+        others = {name: specifier for name, specifier in row.items() if name != dist}
+        if dist in row and others and are_installed(others, version_of):
+            return f"{dist}{row[dist]}"
+    return ""
 
 
 def required_name(requirement: str) -> str:

@@ -77,6 +77,12 @@ def test_fault_that_cudaguard_cannot_repair_is_told_with_the_rules_advice(plante
     (found,) = (one for one in findings if one["rule"] == "CG049")
     assert (status, found["command"]) == ("warning", "cudaguard explain CG049")
     assert found["remedy"].endswith("cudaguard cannot repair this")
+    torch(planted, "2.8.0")
+    planted.write("torchcodec/__init__.py")
+    planted.distribution("torchcodec", "0.17.0")
+    (found,) = (one for one in planted.one("CG901")[1] if one["rule"] == "CG048")
+    assert found["what"] == "torchcodec 0.17.0 was made for another torch."
+    assert found["command"].endswith("pip install 'torchcodec>=0.6,<0.8'")
 
 
 def test_versions_without_the_fault_are_not_told_of(planted):
@@ -140,7 +146,10 @@ def links(planted, build, package, *sonames, version="1.0"):
 def test_lack_of_a_driver_alone_is_no_fault_of_a_package(planted, build):
     if Path("/proc/driver/nvidia/version").exists():
         pytest.skip("this machine has a driver")
-    links(planted, build, "alpha", "libcuda.so.1")
+    links(planted, build, "alpha", "libcuda.so.1", "libcusolver.so.11")
+    build("nvidia/cusolver/lib/libcusolver.so.11", "int x;", "-Wl,-soname,libcusolver.so.11")
+    files = ("nvidia/cusolver/lib/libcusolver.so.11",)  # which the package opens
+    planted.distribution("nvidia-cusolver-cu12", files=files)
     assert planted.one("CG902") == ("ok", [])
 
 
@@ -174,6 +183,29 @@ def test_library_of_its_own_that_the_package_opens_by_its_path(planted, build):
     (found,) = planted.one("CG902")[1]
     assert (found["severity"], found["evidence"][0]) == ("warning", f"{alpha}/_sox.so")
     assert "needs libsox.so (through libother.so)" in found["what"]
+
+
+@pytest.mark.parametrize("there", [(), (57,), (56, 57)])
+def test_of_libraries_for_several_releases_one_is_enough(planted, build, there):
+    """As torchcodec has one for each FFmpeg, with a second one that needs the first."""
+    torch(planted, "2.8.0")
+    c10 = build("torch/lib/libc10.so", "int z;", "-Wl,-soname,libc10.so")
+    link, files = ("-Wl,--no-as-needed", c10, f"-Wl,-rpath,{c10.parent}"), []
+    for number in (56, 57):
+        ffmpeg = build(f"libavutil.so.{number}", "int x;", f"-Wl,-soname,libavutil.so.{number}")
+        names = [f"torchcodec/libtorchcodec_{part}{number}.so" for part in ("core", "ops")]
+        runpath = f"-Wl,-rpath,{planted.folder}"
+        soname = f"-Wl,-soname,{Path(names[0]).name}"
+        core = build(names[0], "int y;", *link, ffmpeg, runpath, soname)
+        build(names[1], "int w;", *link, core)
+        files += names
+        if number not in there:
+            ffmpeg.unlink()
+    planted.distribution("torchcodec", "0.7.0", files=files)
+    findings = planted.one("CG902")[1]
+    assert [one["remedy"] for one in findings] == ["install FFmpeg: apt-get install ffmpeg"] * (
+        not there
+    )
 
 
 @pytest.mark.parametrize("when", ["", "; extra == 'all'"])
@@ -534,6 +566,15 @@ def test_one_of_three_is_kept(planted):
     (found,) = planted.one("CG905")[1]
     assert found["command"].endswith(" --no-deps opencv-contrib-python==1.0")
     assert "pip uninstall -y opencv-python opencv-python-headless && " in found["command"]
+
+
+def test_what_is_for_gpus_is_kept(planted):
+    """Many require onnxruntime; with onnxruntime-gpu beside it, one has to be uninstalled."""
+    for name in ("onnxruntime", "onnxruntime-gpu"):
+        planted.write("onnxruntime/capi/core.so", name)
+        planted.distribution(name, files=["onnxruntime/capi/core.so"])
+    planted.distribution("piper-tts", requires=("onnxruntime<2,>=1",))
+    assert "pip uninstall -y onnxruntime && " in planted.one("CG905")[1][0]["command"]
 
 
 def test_what_torch_requires_is_kept(planted):

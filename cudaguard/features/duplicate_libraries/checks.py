@@ -165,14 +165,18 @@ def _overwritten(site: Site, names: list[str], paths: list[str], listed: Files) 
 
 
 def _kept(site: Site, names: list[str]) -> str:
-    """Return which to keep: torch's, what others require, for their CUDA, with most files."""
+    """Return which to keep: torch's, for GPUs, what others require, for their CUDA, the largest.
+
+    Others require `onnxruntime`; who installed `onnxruntime-gpu` beside it wants that one.
+    """
     size = {dist.name: dist.record.count("\n") for dist in site.installed.found}
 
-    def rank(name: str) -> tuple[bool, bool, int, int, int]:
+    def rank(name: str) -> tuple[bool, bool, bool, int, int, int]:
         asking = _requirements(site).get(key_of(name), ())
         cuda = int(cuda_of_wheel(key_of(name), site.version(name) or "") or 0)
         is_of_torch = any(said.startswith("torch ") for said in asking)
-        return is_of_torch, bool(asking), len(asking) * bool(cuda), cuda, size[name]
+        is_for_gpu = key_of(name).endswith("-gpu")
+        return is_of_torch, is_for_gpu, bool(asking), len(asking) * bool(cuda), cuda, size[name]
 
     return max(names, key=rank)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from contextlib import suppress
 from functools import cache, partial
 
 from cudaguard.core.checks import Check, Skipped
+from cudaguard.core.known_errors import NUMBERS
 from cudaguard.core.lifecycle import activation
 from cudaguard.core.rule import values_of
 from cudaguard.elf.forecast import refuses_executable_stacks
@@ -22,7 +24,7 @@ from cudaguard.system.extensions import (
     numpy_2,
 )
 from cudaguard.system.facts import required_name
-from cudaguard.system.name_owners import cuda_of
+from cudaguard.system.name_owners import cuda_of, debian_package_of
 from cudaguard.system.packages import key_of, shared_files
 from cudaguard.system.runtimes import runtime_of, stem_of
 from cudaguard.system.torch_build import PYTHON_VERSION
@@ -64,30 +66,37 @@ def check_extensions(site: Site) -> Result:
     load_demangler()
     settled: dict[object, Settled] = {}
     findings = []
-    failed: dict[tuple[str, str], list[ExtensionCheck]] = {}  # by distribution and cause
+    # By distribution, cause, and the package of the system that has what is missing.
+    failed: dict[tuple[str, str, str], list[ExtensionCheck]] = {}
+    enough: set[str] = set()  # families of files of which one loads
+    own = partial(partial, brought, site)
     for file in files:
         if file.dist == "torch":  # what all others build on is not taken for granted
             check = check_one_of_many(file.path, (), settled)
             if check.ok is False:
                 findings.append(wording.torch_would_not_load(check, site.version("torch") or ""))
             continue
-        check, _ = checked(file.path, settled, partial(brought, site, file.dist))
+        check, _ = checked(file.path, settled, own(file.dist))
         cause = check.cause or ""
+        enough |= {_family(file)} if check.ok else set()
         if check.ok and site.version("torch") and not _is_for_torch(file):
             # Would it load once torch is imported, whose libraries are found first then?
             check, cause = check_one_of_many(file.path, ("torch",), settled), _BESIDE_TORCH
             if check.cause not in ("older-library", "symbol-version"):
                 continue
-        missing = set(check.missing_libraries)
-        is_of_driver = missing and missing <= _DRIVER
         # Packages such as cupy open these by their paths, in NVIDIA's wheels, before they are
         # asked for; with torch it is torch that does, and only for its own.
-        is_opened = missing and not missing - in_wheels and not _is_for_torch(file)
-        if check.ok is False and not is_of_driver and not is_opened:
-            failed.setdefault((file.dist, cause), []).append(check)
-    for key, found in _failed_libraries(libraries, in_wheels, settled).items():
-        failed.setdefault(key, []).extend(found)
-    for (dist, cause), found in failed.items():
+        opened = _DRIVER if _is_for_torch(file) else _DRIVER | in_wheels
+        missing = check.missing_libraries
+        if check.ok is False and not (missing and opened.issuperset(missing)):
+            failed.setdefault((file.dist, cause, _of_system(check)), []).append(check)
+    more = _failed_libraries(libraries, in_wheels, enough, settled, own)
+    for (dist, cause), found in more.items():
+        failed.setdefault((dist, cause, _of_system(found[0])), []).extend(found)
+    for (dist, cause, _), found in failed.items():
+        is_tried = cause == "library-missing" and not enough.isdisjoint(map(_family, found))
+        if is_tried or dist in for_other_pythons:
+            continue
         lacks_others = OF_TORCH.isdisjoint(found[0].missing_libraries)  # a part may do without
         is_certain = not (cause == "library-missing" and lacks_others) and any(
             _is_for_torch(file) for file in files if file.path == found[0].path
@@ -107,26 +116,45 @@ def check_extensions(site: Site) -> Result:
     return findings, seen + (f", libraries: {len(libraries)}" if libraries else "")
 
 
+def _family(file: SharedFile | ExtensionCheck) -> str:
+    """Return a path without numbers: of one for each FFmpeg, a package tries all and needs one."""
+    return NUMBERS.sub("", file.path)
+
+
+def _of_system(check: ExtensionCheck) -> str:
+    return next(filter(None, map(debian_package_of, check.missing_libraries)), "")
+
+
 def _failed_libraries(
-    libraries: list[SharedFile], in_wheels: set[str], settled: dict[object, Settled]
+    libraries: list[SharedFile],
+    in_wheels: set[str],
+    enough: set[str],
+    settled: dict[object, Settled],
+    own: Callable[[str], Callable[[], Mapping[str, str]]],
 ) -> dict[tuple[str, str], list[ExtensionCheck]]:
     """Return the checks of libraries that would not load, by distribution and cause.
 
     Some distributions have one library for each CUDA, and open the one that fits: they are named
-    for another CUDA only if they have nothing else.
+    for another CUDA only if they have nothing else. Families of which one loads join `enough`.
     """
     failed: dict[tuple[str, str], list[ExtensionCheck]] = {}
     fitting = set()
+    sizes = Counter(_family(file) for file in libraries if _is_for_torch(file))
     for file in libraries:
-        check, _ = checked(file.path, settled)
+        check, _ = checked(file.path, settled, own(file.dist) if _is_for_torch(file) else dict)
         lacks_all = not any(
             cuda_of(name) for name in in_wheels.intersection(check.missing_libraries)
         )
         is_for_other = check.ok is False and check.cause == "cuda-major" and lacks_all
-        if is_for_other or (check.ok is False and check.cause in CERTAIN_OF_LIBRARIES):
+        enough |= {_family(file)} if check.ok else set()
+        is_tried = sizes[_family(file)] > 1 and check.cause == "library-missing" and lacks_all
+        is_certain = check.ok is False and check.cause in CERTAIN_OF_LIBRARIES
+        if is_for_other or is_certain or is_tried:
             failed.setdefault((file.dist, check.cause or ""), []).append(check)
         if not is_for_other and any(map(cuda_of, file.needed)):
             fitting.add((file.dist, "cuda-major"))
+    worse = {dist for dist, cause in failed if cause != "library-missing"}
+    fitting |= {(dist, "library-missing") for dist in worse}
     return {key: checks for key, checks in failed.items() if key not in fitting}
 
 

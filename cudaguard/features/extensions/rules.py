@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 from cudaguard.core.rule import Rule
+from cudaguard.system.facts import PAIRS
 
 RULES: tuple[Rule, ...] = (
     Rule(
         id="CG048",
-        title="torchcodec's README lists another torch for this version of torchcodec",
+        title="torchcodec was made for another torch",
         watch=("torchcodec",),
-        when={
-            "dists": {"torchcodec": "", "torch": ""},
-            # The table of torchcodec's README.
-            "unless": [
-                {"torchcodec": ">=0.12", "torch": ">=2.11"},
-                {"torchcodec": "==0.11.*", "torch": "==2.11.*"},
-                {"torchcodec": "==0.10.*", "torch": "==2.10.*"},
-                {"torchcodec": ">=0.8,<0.10", "torch": "==2.9.*"},
-                {"torchcodec": ">=0.6,<0.8", "torch": "==2.8.*"},
-                {"torchcodec": ">=0.3,<0.6", "torch": "==2.7.*"},
-                {"torchcodec": "==0.2.*", "torch": "==2.6.*"},
-                {"torchcodec": "==0.1.*", "torch": "==2.5.*"},
-                {"torchcodec": "<0.1", "torch": "==2.4.*"},
-            ],
-        },
+        when={"dists": {"torchcodec": "", "torch": ""}, "unless": PAIRS},
         grade="report",
         why="Each version of torchcodec is made for certain versions of torch. With others it "
         "was reported to fail with 'Could not load libtorchcodec', caused by an undefined "
-        "symbol such as torch_from_blob. Install a pair that its README lists.",
+        "symbol such as torch_from_blob.",
         links=(
             "https://github.com/meta-pytorch/torchcodec/issues/1131",
             "https://github.com/ace-step/ACE-Step-1.5/issues/1018",

@@ -10,7 +10,7 @@ from cudaguard.api import active_rules
 from cudaguard.config import CONFIG_VARIABLE, RULES_VARIABLE, read_environment
 from cudaguard.core import decide
 from cudaguard.core.checks import Check, Skipped
-from cudaguard.core.findings import Kind
+from cudaguard.core.findings import FITTING, Kind, fitting_release, named_versions
 from cudaguard.core.lifecycle import activation
 from cudaguard.core.rule import INSTALL, REPAIRING, install_call, values_of
 from cudaguard.core.settings import checked_file, known_switches
@@ -26,8 +26,6 @@ from cudaguard.system.processes import cores
 from cudaguard.system.torch_build import architectures, folder_of, look_around
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from cudaguard.config import Settings
     from cudaguard.core.checks import Result
     from cudaguard.core.findings import Finding
@@ -52,21 +50,23 @@ _AT_IMPORT = {"before", "late", "needing", "opening"}
 _LATER = {v for v, does in table.index.VERBS.items() if _AT_IMPORT.isdisjoint(does)}
 
 
-def local_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded: bool) -> Finding:
+def local_fault(rule: Rule, site: Site, *, is_on: bool, is_guarded: bool) -> Finding:
     """Versions with a fault that a rule knows, as in ``decord 0.6.0``; the rule applies here.
 
     It is on where the guard is; everything is guarded if each Python here starts with the guard.
     """
+    versions = named_versions(rule, site.version)
     about, severity, command = ", ".join(versions) or rule.watch[0], "info", ""
-    title = rule.title or rule.why
-    what = f"{about}{title.removeprefix(about.partition(' ')[0])}" if versions else title
-    what = what if what.startswith(f"{about} ") else f"{about}: {title}"
+    title, first = rule.title or rule.why, (*versions, about)[0]
+    what = f"{first}{title.removeprefix(first.partition(' ')[0])}"
+    what = what if what.startswith(f"{first} ") else f"{about}: {title}"
     # A rule about arrays or builds breaks no import.
     is_at_import = any(_LATER.isdisjoint(action) for action in rule.actions) or bool(rule.needs)
     if not install_call(rule):
-        severity = "warning"
-        remedy = "follow the advice of the rule: cudaguard cannot repair this"
+        severity, remedy = "warning", "follow the advice of the rule: cudaguard cannot repair this"
         command = f"cudaguard explain {rule.id}"
+        if wanted := fitting_release(rule, site.version):
+            remedy, command = FITTING, wanted
     elif not is_on:
         what = f"Rule {rule.id} for {about} is off: {rule.title or rule.why}."
         remedy = "switch the rule on if you see this fault"
@@ -81,6 +81,7 @@ def local_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded:
         command = "export CUDAGUARD=fix"
     return FAULT.found(
         f"{what.rstrip('.')}.",
+        f"installed: {about}" if versions[1:] and about not in what else "",
         f"reproduced {rule.verified}" if rule.verified else "reported, not reproduced",
         rule=rule.id,
         severity=severity,
@@ -118,10 +119,10 @@ def check_rules(site: Site) -> Result:
     findings = []
     for rule in sorted(here, key=lambda rule: rule.id):
         is_on = rule.id in active
-        versions = decide.named_versions(rule, site.version)
+        versions = named_versions(rule, site.version)
         # What is only looked at when the program calls it is no fault of what is installed.
         if versions or values_of(rule, _HIDDEN) or not (install_call(rule) or rule.actions):
-            findings.append(local_fault(rule, versions, is_on=is_on, is_guarded=is_guarded))
+            findings.append(local_fault(rule, site, is_on=is_on, is_guarded=is_guarded))
     return findings, f"rules about what is installed: {len(here)}"
 
 
