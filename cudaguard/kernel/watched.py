@@ -13,4 +13,4 @@ BROUGHT = "libc10.so libc10_cuda.so libcublas libcudart.so libcudnn libcufft lib
 FIRST = "libgomp.so.1 libstdc++.so.6 libtbb.so.12".split()
 LIBRARIES = "libcublas libcublasLt libcuda libcudart libcudnn libcufft libcupti libcurand libcusolver libcusparse libcusparseLt libiomp5 libnccl libnvJitLink libnvrtc libomp".split()
 PARTS = "libcudnn_".split()
-GLOBAL = "ld-linux libc++.so libc++abi.so libc-2. libc.so libcublas libcuda.so libcudadevrt libcudart libdl-2. libdl.so libgcc_s.so libgomp libiomp5 libm-2. libm.so libmpi libomp libpthread-2. libpthread.so libpython3 librt-2. librt.so libstdc++.so libtorch_global_deps.so libunwind.so libutil-2. libutil.so vgpreload".split()
+GLOBAL = "ld-linux libc++.so libc++abi.so libc-2. libc.so libcublas libcuda.so libcudadevrt libcudart libdl-2. libdl.so libgcc_s.so libgomp libiomp5 libm-2. libm.so libmpi libomp libonnxruntime_providers_shared.so libpthread-2. libpthread.so libpython3 librt-2. librt.so libstdc++.so libtorch_global_deps.so libunwind.so libutil-2. libutil.so vgpreload".split()

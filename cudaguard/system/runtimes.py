@@ -254,12 +254,12 @@ FAMILIES: dict[str, Family] = {
 }  # fmt: skip
 
 # Libraries that are made global on purpose, or by everyone: their names are theirs to give, and
-# no rule takes that from them. torch has one whose sole purpose it is; the plug-ins of MPI and MKL
-# resolve against their cores.
+# no rule takes that from them. torch has one whose sole purpose it is; the plug-ins of MPI, MKL and
+# ONNX Runtime resolve against their cores.
 GLOBAL_ON_PURPOSE: tuple[str, ...] = (
     "libtorch_global_deps.so",
     "libmpi*",
-    "libmkl_*",
+    "libmkl_*", "libonnxruntime_providers_shared.so",
     "libpython3*",
     "ld-linux*",
     *(f"{name}{end}" for name in ("libc", "libm", "libdl", "libpthread", "librt", "libutil")

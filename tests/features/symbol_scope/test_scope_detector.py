@@ -70,11 +70,20 @@ def test_library_is_bound_to_its_own_symbols(scene):
     assert (ran.lines, ran.err) == (["2", "[]"], "")
 
 
-@pytest.mark.parametrize(("layer", "answer"), [("", "1"), ("GNU,ILP64", "2")])
-def test_blas_with_wide_integers_is_not_for_everyone(scene, layer, answer):
+@pytest.mark.parametrize(
+    ("name", "layer", "answer"),
+    [
+        ("libmkl_rt.so.3", "", "1"),
+        ("libmkl_rt.so.3", "GNU,ILP64", "2"),
+        # onnxruntime-gpu opens it for its plug-ins, and each later load was judged for it.
+        ("libonnxruntime_providers_shared.so", "", "1"),
+        ("libonnxruntime_providers_cuda.so", "", "2"),
+    ],
+)
+def test_blas_with_wide_integers_is_not_for_everyone(scene, name, layer, answer):
     """MKL is global on purpose, and serves who has a BLAS of the same kind."""
-    (scene.child.folder / "libtaker.so").rename(scene.child.folder / "libmkl_rt.so.3")
-    take = TAKE.replace("libtaker.so", "libmkl_rt.so.3")
+    (scene.child.folder / "libtaker.so").rename(scene.child.folder / name)
+    take = TAKE.replace("libtaker.so", name)
     layer = f"import ctypes, os; os.environ['MKL_INTERFACE_LAYER'] = {layer!r}"
     assert scene.bare(layer, take, USE).lines == ["1"]
     ran = scene.bare("import cudaguard", INSTALL, layer, take, USE, FOUND)
