@@ -140,12 +140,14 @@ class ExtensionDetector:
         """Return why a load was refused; None if that is unknown, or was said already."""
         try:
             from cudaguard.features.extensions.refusals import looked_into
+            from cudaguard.system.facts import Packages
         except own_errors(ImportError):  # a Python without ctypes has nothing to look with
             return None, None
         found = looked_into(refusal.message, refusal.path, refusal.name, describe(refusal.place))
         if found is None or any(map(self._core.reporter.is_told_about, found[1])):
             return None, None
-        return found[0], found[2]
+        is_told = self._core.reporter.is_told_about(Packages().of(refusal.path))
+        return found[0].replace(severity="info") if is_told else found[0], found[2]
 
     def _keep(self, refusal: Refusal) -> None:
         self._kept[refusal.message] = refusal

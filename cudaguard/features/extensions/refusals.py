@@ -12,7 +12,6 @@ from cudaguard.files import os
 from cudaguard.hooks.caller import caller_frame, describe
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.extensions import OF_TORCH, check_of_forecast
-from cudaguard.system.facts import Packages
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -49,7 +48,7 @@ def refuse_truncated(
 def looked_into(
     message: str, path: str, name: str | None, where: str
 ) -> tuple[Finding, tuple[str, ...], ExtensionError] | None:
-    """Return why a load was refused, package and libraries it is about, and an error that says so.
+    """Return why a load was refused, the libraries that are missing, and an error that says so.
 
     Of a library, which has no `name`, and is none for torch, only what is certain: who has its
     functions is unknown.
@@ -63,7 +62,7 @@ def looked_into(
         return None
     finding = findings.not_loaded(check, message, where, is_import=name is not None)
     error = ExtensionError(findings.error_text(check, message), name=name, path=path)
-    return finding, (Packages().of(path), *check.missing_libraries), error
+    return finding, tuple(check.missing_libraries), error
 
 
 def no_static_tls(message: str, where: str) -> Finding:

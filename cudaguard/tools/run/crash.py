@@ -65,7 +65,15 @@ if TYPE_CHECKING:
 # What a path has up to the packages; a look at the beginning of each word alone.
 _IN_PACKAGES = re.compile(r"(?<!\S)([^\s/\\]*)[/\\]\S*-packages[/\\]")
 _IN_ALL_STACKS = ("python", "libpython", "libc.", "ld-linux")  # libraries
-_NOT_OF_FILES = ("CG715", "CG743", "CG744", "CG745", "CG747", "CG749")  # no library is missing
+_NOT_OF_FILES = (
+    "CG715",
+    "CG743",
+    "CG744",
+    "CG745",
+    "CG747",
+    "CG749",
+    "CG864",
+)  # no library of others
 _INDENT = 2
 _MOST = 1 << 23  # bytes of the record: a hundred thousand events, two seconds of reading
 
@@ -283,6 +291,9 @@ class Report:
         has_report, died_inside = self._has_report, self._died_inside
         fits = self._fits if has_report else ()
         fields = ("id", "title", "why", "grade", "links")
+        # What a rule that only reports has told with what to run.
+        reported = {fit.rule.id for fit in fits if not fit.call}
+        told = [f for f in story.findings if f.command and f.rule in reported]
         rules = [
             {
                 **{name: value for name, value in fit.rule.to_dict().items() if name in fields},
@@ -320,8 +331,11 @@ class Report:
             "library": self._library(),
             "hints": self._hints(),
             "remedy": next((guard_will_do(fit.rule.id, fit.call) for fit in fits if fit.call), "")
+            or next((finding.remedy for finding in told), "")
             or ("start processes with spawn or forkserver" if self._stuck_forks() else ""),
-            "command": (self._switch or self._next(program)) if has_report else "",
+            "command": (self._switch or next((f.command for f in told), "") or self._next(program))
+            if has_report
+            else "",
             "debugger": self._debugger(program) if has_report else "",
         }
 
