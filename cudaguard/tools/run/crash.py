@@ -103,6 +103,8 @@ def write(document: dict[str, Any], page: Page) -> None:
         ids.append(finding["id"])
         causes += (_IN_PACKAGES.sub(r"\1", item) for item in finding["evidence"])
     remedy = remedy or (told[0]["remedy"] if error is None and len(told) == 1 else "")
+    if document["ended"]["kind"] == "timeout":
+        remedy = remedy or "see what it waits for; if it only needs longer, raise --timeout"
     library = document["library"]
     of = f" of {library['distribution']}" if library and library["distribution"] else ""
     causes += [f"library: {short(library['file'])}{of}"] if library else []
