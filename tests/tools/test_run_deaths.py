@@ -502,6 +502,17 @@ def test_hang_is_ended_with_the_whole_tree_and_told(child, run):
     assert "signal.signal(15, signal.SIG_IGN); time.sleep(100)" not in survivors.stdout
 
 
+def test_place_of_a_hang_that_is_known_is_told(child, run):
+    child.write("torch/utils/file_baton.py", "def wait(): __import__('time').sleep(60)")
+    code = "from torch.utils.file_baton import wait; wait()"
+    child.write("child.py", code)
+    child.write("build.py", "import subprocess, sys; subprocess.run([sys.executable, 'child.py'])")
+    for words in (("-c", code), ("build.py",)):
+        _, text, _ = run(*words, options=["--timeout", "2"])
+        assert "[CG886] torch waited for another build" in text
+        assert "fix: delete the file named lock" in text
+
+
 @pytest.mark.parametrize(
     "code",
     [  # One is stopped; the other's handlers are gone, so a question by signal would kill it.
