@@ -401,7 +401,7 @@ def test_one_name_that_leads_to_two_files(planted, build):
 def test_what_the_older_file_lacks_is_read_from_both(planted, build, added):
     shared_twice(planted, build, "2.28.3", "2.28.9", "libnccl", added)
     status, found = planted.one("CG903")
-    said = f"older one: importing beta probably fails with 'undefined symbol: {added}'"
+    said = f"older one: loading beta probably fails with 'undefined symbol: {added}'"
     assert (status, len(found)) == (("warning", 1) if added else ("ok", 0))
     assert all(said in one["consequence"] for one in found)
 

@@ -272,7 +272,7 @@ class Served(NamedTuple):
 def undefined(dist: str, symbols: Sequence[str]) -> str:
     """Return what becomes of a distribution with a library that lacks what it needs."""
     more = f" and {len(symbols) - 1} more" if symbols[1:] else ""
-    return f"importing {dist} probably fails with 'undefined symbol: {symbols[0]}'{more}"
+    return f"loading {dist} probably fails with 'undefined symbol: {symbols[0]}'{more}"
 
 
 def two_files(name: str, older: Served, newer: Served, title: str, danger: str) -> Finding:
