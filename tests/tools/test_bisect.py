@@ -13,6 +13,7 @@ import pytest
 from cudaguard.tools.main import main
 
 from ..documents import valid
+from ..processes import state_of
 
 BISECT = (sys.executable, "-m", "cudaguard", "bisect")
 SEGFAULT = "import sys, ctypes\nif {before!r} in sys.modules: ctypes.string_at(0)\n"
@@ -122,16 +123,7 @@ def test_hang_and_nothing_is_left_behind(bisect, child):
     assert found["failure"]["kind"] == "hang"
     pids = (child.folder / "pids.txt").read_text().split()
     assert len(pids) >= 3
-    assert not [pid for pid in pids if _runs(pid)]
-
-
-def _runs(pid):
-    """Is that process there, and not merely waiting to be buried?"""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    assert {*map(state_of, pids)} == {"Z"}
 
 
 FLAKY = """
@@ -314,7 +306,7 @@ def test_children_end_with_a_search_that_is_ended(child):
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "")
     assert "Traceback" not in done.stderr
-    assert not _runs(pid.read_text())
+    assert state_of(pid.read_text()) == "Z"
 
 
 TELL = """
