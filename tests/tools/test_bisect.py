@@ -337,7 +337,7 @@ def test_program_sees_what_it_sees_under_python(child, root):
     runner = root / "cudaguard" / "tools" / "bisect" / "_bisect" / "runner.py"
     plain = json.loads(child.command(sys.executable, path, "--x", "-m").stdout)
     env = {"CUDAGUARD_BISECT_IMPORTS": "json,no_such_module"}
-    command = (sys.executable, runner, "script", path, "--x", "-m")
+    command = (sys.executable, runner, "script", path.parent, path, "--x", "-m")
     assert json.loads(child.command(*command, env=env).stdout) == plain
 
 

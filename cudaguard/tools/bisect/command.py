@@ -10,14 +10,13 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from contextlib import suppress
 from time import monotonic
 from typing import NamedTuple
 from zipfile import is_zipfile
 
 from cudaguard.core.findings import counted, listed
 from cudaguard.core.rule_check import toml_text
-from cudaguard.files import LARGEST, read_bytes, write_text
+from cudaguard.files import text_in, write_text
 from cudaguard.files.layout import Page
 from cudaguard.files.text import printable_data
 from cudaguard.model import TYPE_CHECKING
@@ -322,8 +321,8 @@ class TestedProgram:
     def command(self, *, with_program: bool) -> list[str]:
         """Return the command line of a child: the program, or the imports alone."""
         kind = "module" if self.is_module else "archive" if self.is_archive else "script"
-        what = [kind, *self.words] if with_program else ["imports", self._first_folder()]
-        return [sys.executable, RUNNER, *what]
+        what = [kind if with_program else "imports", self._first_folder()]
+        return [sys.executable, RUNNER, *what, *(self.words if with_program else ())]
 
     def path(self) -> list[str]:
         """Return the folders in which the program finds its modules."""
@@ -334,10 +333,10 @@ class TestedProgram:
 
     def _first_folder(self) -> str:
         """Return what Python puts in front of the program's path."""
-        if self.words and not self.is_module:
-            path = os.path.realpath(self.words[0])
-            return path if self.is_archive else os.path.dirname(path)
-        return os.getcwd()
+        if self.is_archive:
+            return self.words[0]
+        is_script = self.words and not self.is_module
+        return os.path.dirname(os.path.realpath(self.words[0])) if is_script else os.getcwd()
 
 
 class Try(NamedTuple):
@@ -522,10 +521,8 @@ class Study:
         journal = os.path.join(self._folder, f"{self.runs}.txt")
         environ = {**os.environ, "CUDAGUARD": "off", "PYTHONFAULTHANDLER": "1"}
         if guard is not None:
-            from cudaguard.tools.run.launch import guarded_environment
-
-            del environ["CUDAGUARD"]
-            environ = {**guarded_environment("fix", environ), **guard}
+            environ["CUDAGUARD"] = "fix"
+            environ = {**launch.guarded_environment("fix", environ), **guard}
         environ["CUDAGUARD_BISECT_IMPORTS"] = ",".join(names)
         environ["CUDAGUARD_BISECT_JOURNAL"] = journal
         head = f"run {self.runs}: {title}"
@@ -533,10 +530,7 @@ class Study:
         ended = run_command(command, environ, self._args.timeout)
         failure = ended.failure()
         self.progress.finished(f"{head}: {failure_words(*failure)}")
-        text = ""
-        with suppress(OSError):  # the child ended before it could note anything
-            text = read_bytes(journal, LARGEST).decode("utf-8", "replace")
-        pairs = (line.partition(" ") for line in text.split("\n") if line)
+        pairs = (line.partition(" ") for line in text_in(journal).split("\n") if line)
         notes = [(what, name) for what, _, name in pairs]
         return Try(failure, notes, telling_lines(ended.errors, RUNNER))
 

@@ -104,7 +104,7 @@ def _needing(culprit: str, others: Names, trial: Trial) -> Answer:
 def _fewest(names: Names, works: Callable[[Names], bool]) -> Names:
     """Return as few names as work, of all or of a single one; empty if neither works."""
     tried = (names, *((name,) for name in names))  # one of them may be in the way
-    return ddmin(next(filter(works, tried), ()), works)
+    return ddmin(next((some for some in tried if works(some)), ()), works)
 
 
 def _other_orders(failing: Names) -> list[Names]:
