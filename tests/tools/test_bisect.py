@@ -165,32 +165,28 @@ def test_failure_by_chance_is_not_put_down_to_an_order(bisect, child):
     assert found["command"] == "cudaguard bisect -n 5 train.py"
 
 
-WRONG = """
-    import sys
-    import noise, early, sound, late
-    if late.is_spoilt:
-        sys.exit(3)
-"""
-
-
-def test_wrong_exit_status_of_the_program_itself(bisect, child):
-    """Imports alone do not fail: the program is tried with imports in front."""
+@pytest.fixture
+def _wrong(child):
+    """A program that fails by itself: its imports alone do not."""
     for name in ("noise", "sound", "early"):
         child.write(f"{name}.py", "")
     child.write("late.py", "import sys\nis_spoilt = 'early' in sys.modules\n")
-    child.write("train.py", WRONG)
+    code = "import sys\nimport noise, early, sound, late\nprint(sys.argv)\n"
+    child.write("train.py", f"{code}if late.is_spoilt: sys.exit(3)\n")
+
+
+@pytest.mark.usefixtures("_wrong")
+def test_wrong_exit_status_of_the_program_itself(bisect):
+    """Imports alone do not fail: the program is tried with imports in front."""
     status, found = bisect("train.py")
     assert (status, found["failing"], found["working"]) == (1, ["early", "late"], ["late", "early"])
     assert found["failure"] == {"kind": "exit", "text": "3"}
     assert found["rule"]["cures"] is True
 
 
+@pytest.mark.usefixtures("_wrong")
 def test_documents_show_no_arguments(child):
     """Nor what the program has printed."""
-    for name in ("noise", "sound", "early"):
-        child.write(f"{name}.py", "")
-    child.write("late.py", "import sys\nis_spoilt = 'early' in sys.modules\n")
-    child.write("train.py", WRONG.replace("import sys", "import sys; print(sys.argv)"))
     command = (*BISECT, "-o", "all.json", "train.py", "--key", "s3cr3t")
     assert "train.py --key s3cr3t" in child.command(*command, check=False).stdout
     text = (child.folder / "all.json").read_text(encoding="utf-8")
