@@ -145,12 +145,11 @@ def verdict(document: Mapping[str, Any]) -> str:
         return f"{name} does not fail here: there is nothing to look for."
     fails = f"{name} {failure_words(**document['failure'])}"
     first, then, failing = (_listed(document[key]) for key in ("first", "then", "failing"))
-    if verdict == "order" and not document["then"]:
-        return f"{fails} unless {first} {_is(document['first'])} imported first of all."
-    if verdict == "order":
+    if verdict == "order" and then:
         return f"{fails} when {then} {_is(document['then'])} imported before {first}."
-    if verdict == "needs":
-        return f"{fails} unless {first} {_is(document['first'])} imported before {then}."
+    if verdict in ("order", "needs"):
+        place = f"before {then}" if then else "first of all"
+        return f"{fails} unless {first} {_is(document['first'])} imported {place}."
     if verdict == "together" and len(document["failing"]) == 1:
         return (
             f"{fails} when {failing} is imported, whatever is imported first. Import order is not "
@@ -545,9 +544,8 @@ class Study:
             return
         found["failing"], found["working"] = list(answer.failing), list(answer.working)
         found["first"], found["then"] = list(answer.first), list(answer.then)
-        found["verdict"] = "together" if not answer.working else "order"
-        if answer.working and answer.failing == answer.then:
-            found["verdict"] = "needs"
+        fails_alone = answer.failing == answer.then  # without what must come first
+        found["verdict"] = "needs" if fails_alone else "order" if answer.working else "together"
         tops = packages_distributions((*answer.failing, *answer.working))
         found["versions"] = dict(sorted(tops.values()))
         if answer.working and behind is not None:
