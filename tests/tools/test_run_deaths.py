@@ -18,6 +18,7 @@ import pytest
 from cudaguard.tools.run.crash import filled
 
 from ..documents import valid
+from ..processes import state_of
 
 RUN = (sys.executable, "-m", "cudaguard", "run")
 SEGFAULT = "import ctypes; ctypes.string_at(0)"
@@ -423,14 +424,6 @@ def test_options_that_cannot_be_used(child, options, status, said):
     assert said in done.stderr
 
 
-def gone(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
 @pytest.mark.incidents
 @pytest.mark.parametrize(
     ("first", "then", "end", "said"),
@@ -487,7 +480,7 @@ def test_hang_is_ended_with_the_whole_tree_and_told(child, run):
     assert time.monotonic() - start < 30
     pids, *rest = done.stdout.splitlines()
     assert rest == ["asked"]
-    assert all(gone(pid) for pid in pids.split())
+    assert {*map(state_of, pids.split())} == {"Z"}
     assert done.stderr == ""
     begin = "hang.py timed out after 1.5 s in wait, at hang.py:10.\n  fix: see what it waits for;"
     assert text.startswith(begin)
