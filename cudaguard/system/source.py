@@ -541,7 +541,8 @@ def absolute(module: str, level: int, package: str) -> str:
     """Return the full name of what ``from ..module import`` names; empty if there is none."""
     if not level:
         return module
-    parents = package.split(".")[: len(package.split(".")) - level + 1] if package else []
+    names = package.split(".") if package else []
+    parents = names[: max(0, len(names) + 1 - level)]  # beyond the top there is nothing
     return ".".join([*parents, module] if module else parents) if parents else ""
 
 
