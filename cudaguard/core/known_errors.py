@@ -48,7 +48,7 @@ FILE = "known_errors.ini"
 # How sure an explanation is. What is vague tells that something died, and not of what; a tool has
 # named what it refuses; a general one is put together from the parts of a message without an entry.
 VAGUE, NAMED, LIKELY, CERTAIN = 2, 2.5, 3, 4
-_GRADES = {"noise": 0, "general": 1, "vague": VAGUE, "named": NAMED, "likely": LIKELY}
+_GRADES = {"noise": 0, "general": 1, "vague": VAGUE, "named": NAMED, "likely": LIKELY, "": CERTAIN}
 _NOT_IF = {"ours": "not_field", "any": "other_program"}
 _SURE: dict[float, str] = {
     VAGUE: "The message alone does not show the cause.",
