@@ -9,12 +9,12 @@ from cudaguard.model import KW_ONLY, TYPE_CHECKING, Record
 from cudaguard.system.facts import fitting, required_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
     from cudaguard.core.rule import Rule, Strings
     from cudaguard.model import Severity
-    from cudaguard.system.facts import Facts
+    from cudaguard.system.facts import Facts, Versions
 
 _EMPTY: Any = ()
 
@@ -245,7 +245,8 @@ def out_of_order(rule: Rule, need: str, target: str, where: str, follows: str = 
 def known_fault(rule: Rule, target: str, where: str, facts: Facts) -> Finding:
     """A rule that only warns applies to what is imported."""
     title, versions = rule.title or rule.why, named_versions(rule, facts.version)
-    wanted, off = fitting_release(rule, facts.version), switch_off(rule.id)
+    wanted = fitting(rule.when.get("unless", ()), rule.watch[0], facts.version)
+    off = switch_off(rule.id)
     return of_rule(
         rule,
         f"{title if title.startswith(target) else f'{target}: {title}'}.",
@@ -257,17 +258,11 @@ def known_fault(rule: Rule, target: str, where: str, facts: Facts) -> Finding:
     )
 
 
-def named_versions(rule: Rule, version_of: Callable[[str], str | None]) -> list[str]:
+def named_versions(rule: Rule, version_of: Versions) -> list[str]:
     """Return what is installed of the distributions that a rule names, as in ``torch 2.9.1``."""
     names = (*map(required_name, rule.dist), *rule.when.get("dists", {}))
     found = ((name, version_of(name)) for name in dict.fromkeys(names))
     return [f"{name} {version}" for name, version in found if version is not None]
-
-
-def fitting_release(rule: Rule, version_of: Callable[[str], str | None]) -> str:
-    """Return how to install what fits of the watched package, by the pairs that a rule spares."""
-    wanted = fitting(rule.when.get("unless", ()), rule.watch[0], version_of)
-    return f"pip install '{wanted}'" if wanted else ""
 
 
 # --- What the core itself finds -------------------------------------------------------------------

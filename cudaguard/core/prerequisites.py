@@ -146,8 +146,7 @@ class Prerequisites:
             if not rule.needs and not rule.actions:
                 finding = findings.known_fault(rule, watched, describe(frame), Facts())
                 # What is refused of a release that does not fit is so for that reason.
-                about = watched if finding.remedy == findings.FITTING else ""
-                reporter.found(finding, frame, about=about)
+                reporter.found(finding, frame, about=watched if finding.command else "")
         for need, id in plan.needs:
             named = self._registry.rule(id) or self._activated.get(id)
             if named is None:  # switched off by another thread meanwhile

@@ -46,8 +46,8 @@ class Verb(NamedTuple):
 
 
 def github(*places: str) -> tuple[str, ...]:
-    """Return links to issues and pull requests, as in ``NVIDIA/DALI/issues/5423``."""
-    return tuple(f"https://github.com/{place}" for place in places)
+    """Return links to issues and pull requests, as in ``NVIDIA/DALI/issues/5423``; by spaces."""
+    return tuple(f"https://github.com/{place}" for text in places for place in text.split())
 
 
 class FeatureTable:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from packaging.requirements import Requirement
 
+    Versions = Callable[[str], "str | None"]
+
 _HEADERS = ("METADATA", "PKG-INFO")
 _METADATA = ("info", ".egg")  # ends of what metadata are called, as in foo-1.0.dist-info
 # Releases that fit one another, which their metadata do not say: the table of torchcodec's README.
@@ -177,7 +179,7 @@ def in_range(version: str, specifier: str) -> bool:
     return bool(specifiers.contains(parsed, prereleases=True))
 
 
-def requirement_met(requirement: str, version_of: Callable[[str], str | None]) -> bool:
+def requirement_met(requirement: str, version_of: Versions) -> bool:
     """Return True if the required distribution is installed in a matching version."""
     version = version_of(required_name(requirement))
     if version is None:  # the most frequent answer, without the parser
@@ -188,23 +190,21 @@ def requirement_met(requirement: str, version_of: Callable[[str], str | None]) -
     return not wanted.specifier or in_range(version, str(wanted.specifier))
 
 
-def are_installed(dists: Mapping[str, str], version_of: Callable[[str], str | None]) -> bool:
+def are_installed(dists: Mapping[str, str], version_of: Versions) -> bool:
     """Return True if all of these distributions are installed, in these versions."""
     found = ((version_of(dist), specifier) for dist, specifier in dists.items())
     return all(v is not None and (not spec or in_range(v, spec)) for v, spec in found)
 
 
-def fitting(
-    rows: Iterable[Mapping[str, str]], dist: str, version_of: Callable[[str], str | None]
-) -> str:
-    """Return the releases of a distribution that fit the others here, as in ``foo==1.2.*``.
+def fitting(rows: Iterable[Mapping[str, str]], dist: str, version_of: Versions) -> str:
+    """Return what installs the release of a distribution that fits the others that are here.
 
-    The rows say which fit one another. Empty if no row fits the others.
+    The rows say which fit one another. Empty if it fits, or none of them has the others.
     """
     for row in rows:
         others = {name: specifier for name, specifier in row.items() if name != dist}
-        if dist in row and others and are_installed(others, version_of):
-            return f"{dist}{row[dist]}"
+        if row.keys() - others and others and are_installed(others, version_of):
+            return "" if are_installed(row, version_of) else f"pip install '{dist}{row[dist]}'"
     return ""
 
 

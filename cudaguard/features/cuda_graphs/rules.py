@@ -22,9 +22,8 @@ RULES: tuple[Rule, ...] = (
         "compiled forward. The next call overwrites it: 'accessing tensor output of CUDAGraphs "
         "that has been overwritten'. Copying the outputs does not help.",
         links=github(
-            "facebookresearch/sam2/issues/460",
-            "facebookresearch/sam2/pull/486",
-            "facebookresearch/sam2/issues/501",
+            "facebookresearch/sam2/issues/460 facebookresearch/sam2/pull/486 "
+            "facebookresearch/sam2/issues/501"
         ),
     ),
 )

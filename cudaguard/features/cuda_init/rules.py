@@ -19,9 +19,8 @@ RULES: tuple[Rule, ...] = (
         "use the primary context, where its streams, events and memory are invalid. "
         "pycuda.autoprimaryctx has the same names and uses the primary context.",
         links=github(
-            "NVIDIA/TensorRT/issues/4335",
-            "inducer/pycuda/issues/285",
-            "ultralytics/ultralytics/issues/9092",
+            "NVIDIA/TensorRT/issues/4335 inducer/pycuda/issues/285 "
+            "ultralytics/ultralytics/issues/9092"
         ),
         verified="2026-11-20: PyCUDA 2026.1 on a stand-in for the driver, no GPU",
     ),
@@ -62,10 +61,8 @@ RULES: tuple[Rule, ...] = (
         "context. dask-cuda then reports 'A CUDA context for device 0 already exists', and its "
         "workers may share one GPU.",
         links=github(
-            "rapidsai/dask-cuda/issues/867",
-            "rapidsai/dask-cuda/pull/379",
-            "NVIDIA/cudf/issues/4827",
-            "NVIDIA/cudf/pull/12545",
+            "rapidsai/dask-cuda/issues/867 rapidsai/dask-cuda/pull/379 NVIDIA/cudf/issues/4827 "
+            "NVIDIA/cudf/pull/12545"
         ),
         fixed_in="cudf 25.10.0",
         verified="2026-11-23: cudf 25.8.0, dask-cuda 25.8.0 (cuInit is called, no GPU)",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
 from contextlib import suppress
 from functools import cache, partial
 
@@ -24,7 +23,7 @@ from cudaguard.system.extensions import (
     numpy_2,
 )
 from cudaguard.system.facts import required_name
-from cudaguard.system.name_owners import cuda_of, debian_package_of
+from cudaguard.system.name_owners import FFMPEG, cuda_of, debian_package_of
 from cudaguard.system.packages import key_of, shared_files
 from cudaguard.system.runtimes import runtime_of, stem_of
 from cudaguard.system.torch_build import PYTHON_VERSION
@@ -90,12 +89,11 @@ def check_extensions(site: Site) -> Result:
         missing = check.missing_libraries
         if check.ok is False and not (missing and opened.issuperset(missing)):
             failed.setdefault((file.dist, cause, _of_system(check)), []).append(check)
-    more = _failed_libraries(libraries, in_wheels, enough, settled, own)
-    for (dist, cause), found in more.items():
-        failed.setdefault((dist, cause, _of_system(found[0])), []).extend(found)
-    for (dist, cause, _), found in failed.items():
-        is_tried = cause == "library-missing" and not enough.isdisjoint(map(_family, found))
-        if is_tried or dist in for_other_pythons:
+    for key, found in _failed_libraries(libraries, in_wheels, enough, settled, own).items():
+        failed.setdefault(key, []).extend(found)
+    for (dist, cause, package), found in failed.items():
+        is_served = package == FFMPEG and not enough.isdisjoint(map(_family, found))
+        if is_served or dist in for_other_pythons:
             continue
         lacks_others = OF_TORCH.isdisjoint(found[0].missing_libraries)  # a part may do without
         is_certain = not (cause == "library-missing" and lacks_others) and any(
@@ -117,12 +115,13 @@ def check_extensions(site: Site) -> Result:
 
 
 def _family(file: SharedFile | ExtensionCheck) -> str:
-    """Return a path without numbers: of one for each FFmpeg, a package tries all and needs one."""
+    """Return a path without numbers: a package tries one for each FFmpeg, and needs one."""
     return NUMBERS.sub("", file.path)
 
 
 def _of_system(check: ExtensionCheck) -> str:
-    return next(filter(None, map(debian_package_of, check.missing_libraries)), "")
+    missing = check.missing_libraries if check.cause == "library-missing" else ()
+    return next(filter(None, map(debian_package_of, missing)), "")
 
 
 def _failed_libraries(
@@ -131,31 +130,29 @@ def _failed_libraries(
     enough: set[str],
     settled: dict[object, Settled],
     own: Callable[[str], Callable[[], Mapping[str, str]]],
-) -> dict[tuple[str, str], list[ExtensionCheck]]:
-    """Return the checks of libraries that would not load, by distribution and cause.
+) -> dict[tuple[str, str, str], list[ExtensionCheck]]:
+    """Return the checks of libraries that would not load, by the same.
 
     Some distributions have one library for each CUDA, and open the one that fits: they are named
     for another CUDA only if they have nothing else. Families of which one loads join `enough`.
     """
-    failed: dict[tuple[str, str], list[ExtensionCheck]] = {}
-    fitting = set()
-    sizes = Counter(_family(file) for file in libraries if _is_for_torch(file))
+    failed: dict[tuple[str, str, str], list[ExtensionCheck]] = {}
+    fitting, causes = set(), set()
     for file in libraries:
         check, _ = checked(file.path, settled, own(file.dist) if _is_for_torch(file) else dict)
-        lacks_all = not any(
-            cuda_of(name) for name in in_wheels.intersection(check.missing_libraries)
-        )
-        is_for_other = check.ok is False and check.cause == "cuda-major" and lacks_all
+        key, cause = (file.dist, check.cause or "", _of_system(check)), check.cause
         enough |= {_family(file)} if check.ok else set()
-        is_tried = sizes[_family(file)] > 1 and check.cause == "library-missing" and lacks_all
-        is_certain = check.ok is False and check.cause in CERTAIN_OF_LIBRARIES
-        if is_for_other or is_certain or is_tried:
-            failed.setdefault((file.dist, check.cause or ""), []).append(check)
+        lacks_all = not any(map(cuda_of, in_wheels.intersection(check.missing_libraries)))
+        is_for_other = check.ok is False and cause == "cuda-major" and lacks_all
+        is_certain = check.ok is False and cause in CERTAIN_OF_LIBRARIES
+        if is_for_other or is_certain or key[2] == FFMPEG:
+            failed.setdefault(key, []).append(check)
+            causes.add(key[:2])
         if not is_for_other and any(map(cuda_of, file.needed)):
             fitting.add((file.dist, "cuda-major"))
-    worse = {dist for dist, cause in failed if cause != "library-missing"}
-    fitting |= {(dist, "library-missing") for dist in worse}
-    return {key: checks for key, checks in failed.items() if key not in fitting}
+    # What lacks a library as well is told for the other cause.
+    fitting |= {(dist, "library-missing") for dist, cause in causes if cause != "library-missing"}
+    return {key: checks for key, checks in failed.items() if key[:2] not in fitting}
 
 
 def _for_other_pythons(files: Iterable[SharedFile]) -> dict[str, list[str]]:

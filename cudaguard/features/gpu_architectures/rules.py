@@ -16,9 +16,8 @@ RULES: tuple[Rule, ...] = (
         "--gpu-architecture (-arch)'. torch uses the first NVRTC in the process, so the newer one "
         "must be loaded before `import torch`.",
         links=github(
-            "pytorch/pytorch/issues/87595",
-            "pytorch/pytorch/issues/145580",
-            "isaac-sim/IsaacLab/issues/5520",
+            "pytorch/pytorch/issues/87595 pytorch/pytorch/issues/145580 "
+            "isaac-sim/IsaacLab/issues/5520"
         ),
         verified="2026-11-20: torch 2.8.0 with NVRTC 12.8 and 12.9, torch 2.13.0 with 13.0 and "
         "13.5 (compiling, no GPU)",

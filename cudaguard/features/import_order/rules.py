@@ -74,10 +74,8 @@ RULES: tuple[Rule, ...] = (
         "imported. Training may take more memory and time: 'Unsloth should be imported before "
         "trl, transformers, peft to ensure all optimizations are applied'.",
         links=github(
-            "unslothai/unsloth/issues/2233",
-            "hiyouga/LlamaFactory/issues/7175",
-            "NVIDIA-NeMo/Safe-Synthesizer/issues/330",
-            "unslothai/unsloth/pull/1831",
+            "unslothai/unsloth/issues/2233 hiyouga/LlamaFactory/issues/7175 "
+            "NVIDIA-NeMo/Safe-Synthesizer/issues/330 unslothai/unsloth/pull/1831"
         ),
         verified="2026-11-25: unsloth 2026.10.9 with transformers 5.24.0, torch 2.13.0 for CPU",
     ),
@@ -132,9 +130,8 @@ RULES: tuple[Rule, ...] = (
         "The loader finds them only after `import torch`. Before it, the import fails with "
         "'libc10.so: cannot open shared object file'.",
         links=github(
-            "pytorch/extension-cpp/issues/50",
-            "pytorch/extension-cpp/pull/127",
-            "open-mmlab/mmcv/issues/660",
+            "pytorch/extension-cpp/issues/50 pytorch/extension-cpp/pull/127 "
+            "open-mmlab/mmcv/issues/660"
         ),
         verified="2026-11-20: an extension compiled against torch 2.13.0",
     ),
@@ -154,9 +151,8 @@ RULES: tuple[Rule, ...] = (
         "libnccl.so.2 fails with 'cannot open shared object file', or with 'undefined symbol' "
         "where it gets an older copy, or where another package has loaded one before.",
         links=github(
-            "NVIDIA/TransformerEngine/issues/1853",
-            "pytorch/pytorch/issues/101314",
-            "huggingface/autotrain-advanced/issues/292",
+            "NVIDIA/TransformerEngine/issues/1853 pytorch/pytorch/issues/101314 "
+            "huggingface/autotrain-advanced/issues/292"
         ),
         verified="2026-11-23: a library compiled against nvidia-cuda-runtime-cu12 12.4.127",
     ),
@@ -174,10 +170,8 @@ RULES: tuple[Rule, ...] = (
         "libtbb.so.12. If a package contains an older one, packages that need a newer one fail "
         'with "version `GLIBCXX_3.4.30\' not found" or an undefined symbol.',
         links=github(
-            "NVIDIA/DALI/issues/4369",
-            "pytorch/pytorch/issues/115138",
-            "pytorch/pytorch/issues/157709",
-            "tesseract-robotics/tesseract_nanobind/pull/119",
+            "NVIDIA/DALI/issues/4369 pytorch/pytorch/issues/115138 pytorch/pytorch/issues/157709 "
+            "tesseract-robotics/tesseract_nanobind/pull/119"
         ),
         verified="2026-11-26: tesseract-robotics-nanobind 0.35.0.4 with numpy 2.4.6",
     ),
@@ -202,11 +196,9 @@ RULES: tuple[Rule, ...] = (
         "one line, drops CUDAExecutionProvider and runs on the CPU. For 1.20 to 1.22, importing "
         "torch first is not enough.",
         links=github(
-            "microsoft/onnxruntime/issues/21684",
-            "microsoft/onnxruntime/issues/23643",
-            "microsoft/onnxruntime/issues/24719",
-            "microsoft/onnxruntime/issues/25609",
-            "microsoft/onnxruntime/pull/23674",
+            "microsoft/onnxruntime/issues/21684 microsoft/onnxruntime/issues/23643 "
+            "microsoft/onnxruntime/issues/24719 microsoft/onnxruntime/issues/25609 "
+            "microsoft/onnxruntime/pull/23674"
         ),
         verified="2026-11-20: onnxruntime-gpu 1.19.2, 1.20.2, 1.22.0, 1.23.2 (loading, no GPU)",
     ),
@@ -222,9 +214,8 @@ RULES: tuple[Rule, ...] = (
         "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH. Removing that folder from LD_LIBRARY_PATH is "
         "better.",
         links=github(
-            "pytorch/pytorch/issues/119989",
-            "pytorch/pytorch/issues/188892",
-            "pytorch/pytorch/pull/189043",
+            "pytorch/pytorch/issues/119989 pytorch/pytorch/issues/188892 "
+            "pytorch/pytorch/pull/189043"
         ),
         verified="2026-11-20: torch 2.6.0 with cuDNN 9.1.0.70, and 9.3.0.75 on the path (no GPU)",
     ),
@@ -239,9 +230,8 @@ RULES: tuple[Rule, ...] = (
         "libgomp that needs some. The package imported last fails with 'cannot allocate memory in "
         "static TLS block'.",
         links=github(
-            "dmlc/xgboost/issues/8488",
-            "opencv/opencv/issues/14884",
-            "scikit-learn/scikit-learn/issues/17231",
+            "dmlc/xgboost/issues/8488 opencv/opencv/issues/14884 "
+            "scikit-learn/scikit-learn/issues/17231"
         ),
         verified="2026-11-23: compiled stand-ins on x86-64; the libgomp of scikit-learn 1.5.2",
     ),

@@ -10,7 +10,7 @@ from cudaguard.api import active_rules
 from cudaguard.config import CONFIG_VARIABLE, RULES_VARIABLE, read_environment
 from cudaguard.core import decide
 from cudaguard.core.checks import Check, Skipped
-from cudaguard.core.findings import FITTING, Kind, fitting_release, named_versions
+from cudaguard.core.findings import FITTING, Kind, named_versions
 from cudaguard.core.lifecycle import activation
 from cudaguard.core.rule import INSTALL, REPAIRING, install_call, values_of
 from cudaguard.core.settings import checked_file, known_switches
@@ -22,6 +22,7 @@ from cudaguard.features.gpu_architectures.policy import Torch
 from cudaguard.features.gpu_architectures.repair import copy_for
 from cudaguard.model import MODE_VARIABLE, MODES, TYPE_CHECKING
 from cudaguard.system.child import end_children, try_imports
+from cudaguard.system.facts import fitting
 from cudaguard.system.processes import cores
 from cudaguard.system.torch_build import architectures, folder_of, look_around
 
@@ -65,7 +66,7 @@ def local_fault(rule: Rule, site: Site, *, is_on: bool, is_guarded: bool) -> Fin
     if not install_call(rule):
         severity, remedy = "warning", "follow the advice of the rule: cudaguard cannot repair this"
         command = f"cudaguard explain {rule.id}"
-        if wanted := fitting_release(rule, site.version):
+        if wanted := fitting(rule.when.get("unless", ()), rule.watch[0], site.version):
             remedy, command = FITTING, wanted
     elif not is_on:
         what = f"Rule {rule.id} for {about} is off: {rule.title or rule.why}."

@@ -298,7 +298,8 @@ class Report:
         fields = ("id", "title", "why", "grade", "links")
         # What a rule that only reports has told with what to run.
         reported = {fit.rule.id for fit in fits if not fit.call}
-        told = [f for f in story.findings if f.command and f.rule in reported]
+        told = (f for f in story.findings if f.command and f.rule in reported)
+        advice, command = next(((f.remedy, f.command) for f in told), ("", ""))
         rules = [
             {
                 **{name: value for name, value in fit.rule.to_dict().items() if name in fields},
@@ -336,11 +337,9 @@ class Report:
             "library": self._library(),
             "hints": self._hints(),
             "remedy": next((guard_will_do(fit.rule.id, fit.call) for fit in fits if fit.call), "")
-            or next((finding.remedy for finding in told), "")
+            or advice
             or ("start processes with spawn or forkserver" if self._stuck_forks() else ""),
-            "command": (self._switch or next((f.command for f in told), "") or self._next(program))
-            if has_report
-            else "",
+            "command": (self._switch or command or self._next(program)) if has_report else "",
             "debugger": self._debugger(program) if has_report else "",
         }
 
