@@ -327,9 +327,10 @@ def best_in(
     neither lines nor capital letters count.
     """
     known = tuple(known)
-    found = _surest(_best_in(stream, known, 0) for stream in streams)
-    is_log = len(text) > _SHORT or any(map(endings_of, streams))
-    if is_typed and not is_log and (found is None or found.known.certainty <= VAGUE):
+    is_short = is_typed and len(text) <= _SHORT and not any(map(endings_of, streams))
+    flags = re.IGNORECASE if is_short and text in (text.lower(), text.upper()) else 0
+    found = _surest(_best_in(stream, known, flags) for stream in streams)
+    if is_short and (found is None or found.known.certainty <= VAGUE):
         lines = [" ".join(stream.split()) for stream in streams]
         broken = [stream.replace("\n", "") for stream in streams]  # by a terminal, within words
         found = _surest((found, *(_best_in(line, known, 0) for line in lines)))
