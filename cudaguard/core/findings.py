@@ -6,7 +6,7 @@ import sys
 
 from cudaguard.core.rule import Permit
 from cudaguard.model import KW_ONLY, TYPE_CHECKING, Record
-from cudaguard.system.facts import fitting, required_name
+from cudaguard.system.facts import fitting_release, required_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -245,7 +245,7 @@ def out_of_order(rule: Rule, need: str, target: str, where: str, follows: str = 
 def known_fault(rule: Rule, target: str, where: str, facts: Facts) -> Finding:
     """A rule that only warns applies to what is imported."""
     title, versions = rule.title or rule.why, named_versions(rule, facts.version)
-    wanted = fitting(rule.when.get("unless", ()), rule.watch[0], facts.version)
+    wanted = fitting_release(rule.when.get("unless", ()), rule.watch[0], facts.version)
     off = switch_off(rule.id)
     return of_rule(
         rule,

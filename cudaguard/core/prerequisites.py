@@ -145,7 +145,6 @@ class Prerequisites:
                 self._tell_order(rule, need, watched, frame)
             if not rule.needs and not rule.actions:
                 finding = findings.known_fault(rule, watched, describe(frame), Facts())
-                # What is refused of a release that does not fit is so for that reason.
                 reporter.found(finding, frame, about=watched if finding.command else "")
         for need, id in plan.needs:
             named = self._registry.rule(id) or self._activated.get(id)

@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 __all__ = ("hide_frame", "of_import_system")  # handed on
 
 # We, the import machinery and ctypes stand between the user's statement and here.
-_FILES_BETWEEN = (
-    FOLDER,
-    "<frozen importlib",
-    "<frozen zipimport",
-)
+_FILES_BETWEEN = (FOLDER, "<frozen importlib", "<frozen zipimport")
 _OF_STATEMENTS = ("_find_and_load", "_handle_fromlist")  # of importlib: what statements call
 # True in a module of ours whose import statements are the program's: of prerequisites.
 _FOR_THE_PROGRAM = "IMPORTS_FOR_THE_PROGRAM"

@@ -12,7 +12,7 @@ from cudaguard.elf.search_path import SearchPath, read_place
 from cudaguard.files import os, own_errors, read_start
 from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system import name_owners
-from cudaguard.system.facts import PAIRS, Facts, Packages, fitting, requires_of
+from cudaguard.system.facts import PAIRS, Facts, Packages, fitting_release, requires_of
 from cudaguard.system.newer_copies import brings_newer
 from cudaguard.system.runtimes import stem_of
 from cudaguard.system.torch_build import PYTHON_VERSION, extensions_of, home_of, look_around
@@ -516,7 +516,7 @@ def check_of_forecast(found: Forecast, given: tuple[str, ...] = ()) -> Extension
     message, remedy = words_for(cause, about, found, around, dict(symbols))
     for owner in distributions_of([found.path]).get(found.path, ())[:1]:
         name = owner.partition(" ")[0]
-        wanted = fitting(PAIRS, name, Facts().version) if _ITS_NAME in remedy else ""
+        wanted = fitting_release(PAIRS, name, Facts().version) if _ITS_NAME in remedy else ""
         other = f"install the release that fits: {wanted}"
         remedy = other if wanted else remedy.replace(_ITS_NAME, name)
     return ExtensionCheck(

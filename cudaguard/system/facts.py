@@ -196,11 +196,8 @@ def are_installed(dists: Mapping[str, str], version_of: Versions) -> bool:
     return all(v is not None and (not spec or in_range(v, spec)) for v, spec in found)
 
 
-def fitting(rows: Iterable[Mapping[str, str]], dist: str, version_of: Versions) -> str:
-    """Return what installs the release of a distribution that fits the others that are here.
-
-    The rows say which fit one another. Empty if it fits, or none of them has the others.
-    """
+def fitting_release(rows: Iterable[Mapping[str, str]], dist: str, version_of: Versions) -> str:
+    """Return what installs the release that fits the others here, by rows of which do; or ""."""
     for row in rows:
         others = {name: specifier for name, specifier in row.items() if name != dist}
         if row.keys() - others and others and are_installed(others, version_of):

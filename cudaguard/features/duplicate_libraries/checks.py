@@ -166,10 +166,7 @@ def _overwritten(site: Site, names: list[str], paths: list[str], listed: Files) 
 
 
 def _kept(site: Site, names: list[str]) -> str:
-    """Return which to keep: torch's, for GPUs, what others require, for their CUDA, the largest.
-
-    Others require `onnxruntime`; who installed `onnxruntime-gpu` beside it wants that one.
-    """
+    """Return which to keep: torch's, for GPUs, what others require, for their CUDA, the largest."""
     size = {dist.name: dist.record.count("\n") for dist in site.installed.found}
 
     def rank(name: str) -> tuple[bool, bool, bool, int, int, int]:

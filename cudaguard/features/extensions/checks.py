@@ -48,6 +48,70 @@ _LIBRARY = re.compile(r"lib.+\.so(?:\.\d+)*|.+\.dll", re.IGNORECASE)
 
 def check_extensions(site: Site) -> Result:
     """Look at those that link torch or CUDA, each as if what it needs first were imported."""
+    files, libraries = _looked_at(site)
+    foreign = _for_other_pythons(site.shared_files)
+    if not (files or libraries or foreign):
+        raise Skipped("nothing that is installed links torch or CUDA")
+    for_torch = {file.path for file in files if _is_for_torch(file)}
+    in_wheels = {file.soname for file in site.shared_files if file.dist.startswith("nvidia-")}
+    load_demangler()
+    settled: dict[object, Settled] = {}
+    # By distribution, cause, and the package of the system that has what is missing.
+    failed: dict[tuple[str, str, str], list[ExtensionCheck]] = {}
+    opened: dict[tuple[str, str, str], list[ExtensionCheck]] = {}  # libraries
+    enough: set[str] = set()  # families of files of which one loads
+    # Some distributions have one library for each CUDA, and open the one that fits: they are named
+    # for another CUDA only if they have nothing else.
+    fitting: set[tuple[str, str]] = set()
+    # What all others build on is not taken for granted.
+    torchs = (check_one_of_many(f.path, (), settled) for f in files if f.dist == "torch")
+    version = site.version("torch") or ""
+    findings = [wording.torch_would_not_load(one, version) for one in torchs if one.ok is False]
+    for file in (one for one in (*files, *libraries) if one.dist != "torch"):
+        is_known = is_extension(file.path) or _is_for_torch(file)
+        own = partial(brought, site, file.dist) if is_known else dict
+        check, _ = checked(file.path, settled, own)
+        cause, missing = check.cause or "", check.missing_libraries
+        key = file.dist, cause, _of_system(check)
+        enough |= {_family(file)} if check.ok else set()
+        if not is_extension(file.path):
+            lacks_all = not any(map(cuda_of, in_wheels.intersection(missing)))
+            is_for_other = check.ok is False and cause == "cuda-major" and lacks_all
+            is_certain = check.ok is False and cause in CERTAIN_OF_LIBRARIES
+            if is_for_other or is_certain or key[2] == FFMPEG:
+                opened.setdefault(key, []).append(check)
+            if not is_for_other and any(map(cuda_of, file.needed)):
+                fitting.add((file.dist, "cuda-major"))
+            continue
+        if check.ok and version and not _is_for_torch(file):
+            # Would it load once torch is imported, whose libraries are found first then?
+            check = check_one_of_many(file.path, ("torch",), settled)
+            key, missing = (file.dist, _BESIDE_TORCH, ""), check.missing_libraries
+            if check.cause not in ("older-library", "symbol-version"):
+                continue
+        # Packages such as cupy open these by their paths, in NVIDIA's wheels, before they are
+        # asked for; with torch it is torch that does, and only for its own.
+        there = _DRIVER if _is_for_torch(file) else _DRIVER | in_wheels
+        if check.ok is False and not (missing and there.issuperset(missing)):
+            failed.setdefault(key, []).append(check)
+    fitting |= {(key[0], "library-missing") for key in opened if key[1] != "library-missing"}
+    for key, found in opened.items():
+        failed.setdefault(key, []).extend(found if key[:2] not in fitting else ())
+    for (dist, cause, package), found in failed.items():
+        is_served = package == FFMPEG and not enough.isdisjoint(map(_family, found))
+        if not found or is_served or dist in foreign:
+            continue
+        may_lack = cause == "library-missing" and OF_TORCH.isdisjoint(found[0].missing_libraries)
+        is_certain, is_beside = found[0].path in for_torch and not may_lack, cause == _BESIDE_TORCH
+        told = {"is_certain": is_certain, "beside_torch": is_beside}
+        findings.append(wording.would_not_load(found, dist, site.version(dist) or "", **told))
+    findings += (wording.for_other_python(f, d, site.version(d) or "") for d, f in foreign.items())
+    seen = f"extensions that link torch or CUDA: {len(files)}"
+    return findings, seen + (f", libraries: {len(libraries)}" if libraries else "")
+
+
+def _looked_at(site: Site) -> tuple[list[SharedFile], list[SharedFile]]:
+    """Return the extensions and the libraries that are checked."""
     refuses = refuses_executable_stacks()
     stacks = {file.path for file in site.shared_files if refuses and file.wants_stack}
     numpy = numpy_2()
@@ -57,61 +121,7 @@ def check_extensions(site: Site) -> Result:
         if is_extension(file.path)
         and (_is_for_cuda(file) or file.path in stacks or (numpy and is_for_numpy_1(file.path)))
     ]
-    libraries = [file for file in site.shared_files if _may_be_opened(file, stacks)]
-    for_other_pythons = _for_other_pythons(site.shared_files)
-    if not files and not libraries and not for_other_pythons:
-        raise Skipped("nothing that is installed links torch or CUDA")
-    in_wheels = {file.soname for file in site.shared_files if file.dist.startswith("nvidia-")}
-    load_demangler()
-    settled: dict[object, Settled] = {}
-    findings = []
-    # By distribution, cause, and the package of the system that has what is missing.
-    failed: dict[tuple[str, str, str], list[ExtensionCheck]] = {}
-    enough: set[str] = set()  # families of files of which one loads
-    own = partial(partial, brought, site)
-    for file in files:
-        if file.dist == "torch":  # what all others build on is not taken for granted
-            check = check_one_of_many(file.path, (), settled)
-            if check.ok is False:
-                findings.append(wording.torch_would_not_load(check, site.version("torch") or ""))
-            continue
-        check, _ = checked(file.path, settled, own(file.dist))
-        cause = check.cause or ""
-        enough |= {_family(file)} if check.ok else set()
-        if check.ok and site.version("torch") and not _is_for_torch(file):
-            # Would it load once torch is imported, whose libraries are found first then?
-            check, cause = check_one_of_many(file.path, ("torch",), settled), _BESIDE_TORCH
-            if check.cause not in ("older-library", "symbol-version"):
-                continue
-        # Packages such as cupy open these by their paths, in NVIDIA's wheels, before they are
-        # asked for; with torch it is torch that does, and only for its own.
-        opened = _DRIVER if _is_for_torch(file) else _DRIVER | in_wheels
-        missing = check.missing_libraries
-        if check.ok is False and not (missing and opened.issuperset(missing)):
-            failed.setdefault((file.dist, cause, _of_system(check)), []).append(check)
-    for key, found in _failed_libraries(libraries, in_wheels, enough, settled, own).items():
-        failed.setdefault(key, []).extend(found)
-    for (dist, cause, package), found in failed.items():
-        is_served = package == FFMPEG and not enough.isdisjoint(map(_family, found))
-        if is_served or dist in for_other_pythons:
-            continue
-        lacks_others = OF_TORCH.isdisjoint(found[0].missing_libraries)  # a part may do without
-        is_certain = not (cause == "library-missing" and lacks_others) and any(
-            _is_for_torch(file) for file in files if file.path == found[0].path
-        )
-        findings.append(
-            wording.would_not_load(
-                found,
-                dist,
-                site.version(dist) or "",
-                is_certain=is_certain,
-                beside_torch=cause == _BESIDE_TORCH,
-            )
-        )
-    for dist, paths in for_other_pythons.items():
-        findings.append(wording.for_other_python(paths, dist, site.version(dist) or ""))
-    seen = f"extensions that link torch or CUDA: {len(files)}"
-    return findings, seen + (f", libraries: {len(libraries)}" if libraries else "")
+    return files, [file for file in site.shared_files if _may_be_opened(file, stacks)]
 
 
 def _family(file: SharedFile | ExtensionCheck) -> str:
@@ -122,37 +132,6 @@ def _family(file: SharedFile | ExtensionCheck) -> str:
 def _of_system(check: ExtensionCheck) -> str:
     missing = check.missing_libraries if check.cause == "library-missing" else ()
     return next(filter(None, map(debian_package_of, missing)), "")
-
-
-def _failed_libraries(
-    libraries: list[SharedFile],
-    in_wheels: set[str],
-    enough: set[str],
-    settled: dict[object, Settled],
-    own: Callable[[str], Callable[[], Mapping[str, str]]],
-) -> dict[tuple[str, str, str], list[ExtensionCheck]]:
-    """Return the checks of libraries that would not load, by the same.
-
-    Some distributions have one library for each CUDA, and open the one that fits: they are named
-    for another CUDA only if they have nothing else. Families of which one loads join `enough`.
-    """
-    failed: dict[tuple[str, str, str], list[ExtensionCheck]] = {}
-    fitting, causes = set(), set()
-    for file in libraries:
-        check, _ = checked(file.path, settled, own(file.dist) if _is_for_torch(file) else dict)
-        key, cause = (file.dist, check.cause or "", _of_system(check)), check.cause
-        enough |= {_family(file)} if check.ok else set()
-        lacks_all = not any(map(cuda_of, in_wheels.intersection(check.missing_libraries)))
-        is_for_other = check.ok is False and cause == "cuda-major" and lacks_all
-        is_certain = check.ok is False and cause in CERTAIN_OF_LIBRARIES
-        if is_for_other or is_certain or key[2] == FFMPEG:
-            failed.setdefault(key, []).append(check)
-            causes.add(key[:2])
-        if not is_for_other and any(map(cuda_of, file.needed)):
-            fitting.add((file.dist, "cuda-major"))
-    # What lacks a library as well is told for the other cause.
-    fitting |= {(dist, "library-missing") for dist, cause in causes if cause != "library-missing"}
-    return {key: checks for key, checks in failed.items() if key[:2] not in fitting}
 
 
 def _for_other_pythons(files: Iterable[SharedFile]) -> dict[str, list[str]]:
@@ -219,9 +198,7 @@ def brought(site: Site, dist: str) -> dict[str, str]:
 
 
 def checked(
-    file: str,
-    settled: dict[object, Settled] | None,
-    own: Callable[[], Mapping[str, str]] = dict,
+    file: str, settled: dict[object, Settled] | None, own: Callable[[], Mapping[str, str]] = dict
 ) -> tuple[ExtensionCheck, tuple[str, ...]]:
     """Return the check of a file, and the modules that it took for imported.
 

@@ -198,9 +198,9 @@ def would_not_load(
     others = f" (and {more} more)" if more else ""
     would = "would not load" if is_certain else "would probably not load"
     consequence = f"Importing it fails, or {dist} silently goes on without it."
-    # Of one for each FFmpeg, each names another.
-    named = f" with {[*libraries, ''][0]}" * bool(more)
-    remedy = first.remedy.replace("PACKAGE", dist).replace(named, "", bool(named))
+    remedy = first.remedy.replace("PACKAGE", dist)
+    if more and libraries:  # one for each FFmpeg names another
+        remedy = remedy.replace(f" with {next(iter(libraries))}", "")
     command = f"cudaguard check-extension {shlex.quote(first.path)}"
     if beside_torch:
         would = "would not load after `import torch`"

@@ -22,7 +22,7 @@ from cudaguard.features.gpu_architectures.policy import Torch
 from cudaguard.features.gpu_architectures.repair import copy_for
 from cudaguard.model import MODE_VARIABLE, MODES, TYPE_CHECKING
 from cudaguard.system.child import end_children, try_imports
-from cudaguard.system.facts import fitting
+from cudaguard.system.facts import fitting_release
 from cudaguard.system.processes import cores
 from cudaguard.system.torch_build import architectures, folder_of, look_around
 
@@ -66,7 +66,7 @@ def local_fault(rule: Rule, site: Site, *, is_on: bool, is_guarded: bool) -> Fin
     if not install_call(rule):
         severity, remedy = "warning", "follow the advice of the rule: cudaguard cannot repair this"
         command = f"cudaguard explain {rule.id}"
-        if wanted := fitting(rule.when.get("unless", ()), rule.watch[0], site.version):
+        if wanted := fitting_release(rule.when.get("unless", ()), rule.watch[0], site.version):
             remedy, command = FITTING, wanted
     elif not is_on:
         what = f"Rule {rule.id} for {about} is off: {rule.title or rule.why}."

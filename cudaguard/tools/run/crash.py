@@ -296,8 +296,7 @@ class Report:
         has_report, died_inside = self._has_report, self._died_inside
         fits = self._fits if has_report else ()
         fields = ("id", "title", "why", "grade", "links")
-        # What a rule that only reports has told with what to run.
-        reported = {fit.rule.id for fit in fits if not fit.call}
+        reported = {fit.rule.id for fit in fits if not fit.call}  # by a rule that repairs nothing
         told = (f for f in story.findings if f.command and f.rule in reported)
         advice, command = next(((f.remedy, f.command) for f in told), ("", ""))
         rules = [
