@@ -6,7 +6,6 @@ import sys
 
 from cudaguard.core.rule import Permit
 from cudaguard.model import KW_ONLY, TYPE_CHECKING, Record
-from cudaguard.system.facts import fitting_release, required_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -244,6 +243,8 @@ def out_of_order(rule: Rule, need: str, target: str, where: str, follows: str = 
 
 def known_fault(rule: Rule, target: str, where: str, facts: Facts) -> Finding:
     """A rule that only warns applies to what is imported."""
+    from cudaguard.system.facts import fitting_release
+
     title, versions = rule.title or rule.why, named_versions(rule, facts.version)
     wanted = fitting_release(rule.when.get("unless", ()), rule.watch[0], facts.version)
     off = switch_off(rule.id)
@@ -260,6 +261,8 @@ def known_fault(rule: Rule, target: str, where: str, facts: Facts) -> Finding:
 
 def named_versions(rule: Rule, version_of: Versions) -> list[str]:
     """Return what is installed of the distributions that a rule names, as in ``torch 2.9.1``."""
+    from cudaguard.system.facts import required_name
+
     names = (*map(required_name, rule.dist), *rule.when.get("dists", {}))
     found = ((name, version_of(name)) for name in dict.fromkeys(names))
     return [f"{name} {version}" for name, version in found if version is not None]

@@ -68,15 +68,8 @@ if TYPE_CHECKING:
 # What a path has up to the packages; a look at the beginning of each word alone.
 _IN_PACKAGES = re.compile(r"(?<!\S)([^\s/\\]*)[/\\]\S*-packages[/\\]")
 _IN_ALL_STACKS = ("python", "libpython", "libc.", "ld-linux")  # libraries
-_NOT_OF_FILES = (
-    "CG715",
-    "CG743",
-    "CG744",
-    "CG745",
-    "CG747",
-    "CG749",
-    "CG864",
-)  # no library of others
+# No library is missing, or it is the driver's.
+_NOT_OF_FILES = ("CG715", "CG743", "CG744", "CG745", "CG747", "CG749", "CG864")
 _INDENT = 2
 _MOST = 1 << 23  # bytes of the record: a hundred thousand events, two seconds of reading
 
