@@ -20,6 +20,7 @@ RULES: tuple[Rule, ...] = (
             "https://github.com/ace-step/ACE-Step-1.5/issues/1018",
             "https://github.com/meta-pytorch/torchcodec#installing-torchcodec",
         ),
+        verified="2026-11-27: torchcodec 0.17.0 with torch 2.8.0",
     ),
     Rule(
         id="CG049",
