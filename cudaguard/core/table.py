@@ -45,9 +45,9 @@ class Verb(NamedTuple):
     grades: tuple[str, ...] = GRADES  # that a rule with this verb may have
 
 
-def github(*places: str) -> tuple[str, ...]:
-    """Return links to issues and pull requests, as in ``NVIDIA/DALI/issues/5423``; by spaces."""
-    return tuple(f"https://github.com/{place}" for text in places for place in text.split())
+def github(places: str) -> tuple[str, ...]:
+    """Return links to issues and pull requests, as in ``NVIDIA/DALI/issues/5423``, by spaces."""
+    return tuple(f"https://github.com/{place}" for place in places.split())
 
 
 class FeatureTable:

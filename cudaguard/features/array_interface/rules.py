@@ -20,7 +20,7 @@ RULES: tuple[Rule, ...] = (
         why="DALI 1.32 to 1.36 refuses arrays whose stream is None, as PyCUDA's always is. DALI "
         "also refuses NumPy integers and lists that others accept, and misreads booleans. "
         "cudaguard passes the same bytes in a form DALI reads.",
-        links=github("NVIDIA/DALI/issues/5423", "NVIDIA/DALI/pull/5425"),
+        links=github("NVIDIA/DALI/issues/5423 NVIDIA/DALI/pull/5425"),
         verified="2026-11-20: nvidia-dali-cuda120 1.35.0 and 2.4.0, without a GPU",
     ),
     Rule(

@@ -139,14 +139,14 @@ _FORKED = (
 _FOUND = (
     "found a CUDA context that it had not created",
     "The worker keeps memory on that device, and may compute there instead of on its own.",
-    github("rapidsai/dask-cuda/issues/719", "rapidsai/dask-cuda/issues/867"),
+    github("rapidsai/dask-cuda/issues/719 rapidsai/dask-cuda/issues/867"),
 )
 EXPECTATIONS = (
     Expectation(
         "accelerate.launchers",
         "notebook_launcher",
         *_FORKED,
-        github("huggingface/accelerate/issues/1293", "huggingface/accelerate/issues/1807"),
+        github("huggingface/accelerate/issues/1293 huggingface/accelerate/issues/1807"),
         _are_several,
     ),
     *(
@@ -155,8 +155,8 @@ EXPECTATIONS = (
             "_check_bad_cuda_fork",
             *_FORKED,
             github(
-                "Lightning-AI/pytorch-lightning/issues/21389",
-                "Lightning-AI/pytorch-lightning/issues/18728",
+                "Lightning-AI/pytorch-lightning/issues/21389 "
+                "Lightning-AI/pytorch-lightning/issues/18728"
             ),
         )
         for package in ("lightning.fabric", "lightning_fabric")
@@ -171,7 +171,7 @@ EXPECTATIONS = (
         "change_current_allocator",
         "is asked for another allocator",
         "Torch refuses it: 'Cannot swap an already initialized allocator'.",
-        github("openvdb/fvdb-core/issues/105", "pytorch/pytorch/issues/140687"),
+        github("openvdb/fvdb-core/issues/105 pytorch/pytorch/issues/140687"),
         lambda *_: _TORCH_CUDA.has_come(),
         "call change_current_allocator() before that, right after `import torch`",
     ),

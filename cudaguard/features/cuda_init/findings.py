@@ -45,7 +45,7 @@ TWO_CONTEXTS = Kind(
     remedy="use the primary context (cuDevicePrimaryCtxRetain), or pop the context around calls "
     "to other libraries",
     page=_PAGE,
-    links=github("NVIDIA/TensorRT/issues/4335", "inducer/pycuda/issues/285"),
+    links=github("NVIDIA/TensorRT/issues/4335 inducer/pycuda/issues/285"),
 )
 NO_CONTEXT = Kind(
     "CG817",
@@ -83,7 +83,7 @@ NOT_UNTOUCHED = Kind(
     remedy="move that into the function that the workers run, or below if __name__ == "
     "'__main__'; in a notebook restart the kernel first",
     page=_PAGE,
-    links=github("huggingface/accelerate/issues/1807", "rapidsai/dask-cuda/issues/719"),
+    links=github("huggingface/accelerate/issues/1807 rapidsai/dask-cuda/issues/719"),
 )
 
 

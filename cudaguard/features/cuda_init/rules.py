@@ -35,7 +35,7 @@ RULES: tuple[Rule, ...] = (
         "packages run at import. torch or TensorFlow can then run out of memory. With the "
         "variable set JAX allocates as needed, which is slightly slower.",
         links=github(
-            "lucidrains/jax2torch/issues/2", "jax-ml/jax/issues/1075", "PythonOT/POT/issues/516"
+            "lucidrains/jax2torch/issues/2 jax-ml/jax/issues/1075 PythonOT/POT/issues/516"
         ),
     ),
     Rule(
@@ -48,7 +48,7 @@ RULES: tuple[Rule, ...] = (
         why="TensorFlow allocates nearly all memory of every visible device at its first use. "
         "torch or JAX in the same process can then run out of memory. With the variable set it "
         "allocates as needed.",
-        links=github("PythonOT/POT/issues/516", "google/flax/issues/445"),
+        links=github("PythonOT/POT/issues/516 google/flax/issues/445"),
     ),
     Rule(
         id="CG069",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cudaguard.system.runtimes import Copy, CudnnRequirement, Stray
 
 _LINKS = {
-    "cuDNN": github("pytorch/pytorch/issues/119989", "pytorch/pytorch/issues/188892"),
+    "cuDNN": github("pytorch/pytorch/issues/119989 pytorch/pytorch/issues/188892"),
     "OpenMP": github("joblib/threadpoolctl/blob/master/multiple_openmp.md"),
 }
 
@@ -40,8 +40,7 @@ OLDER = Kind(
     remedy="install the version that the package requires; others usually work with it too",
     page="howto/extensions.md",
     links=github(
-        *("jax-ml/jax/issues/15268", "jax-ml/jax/issues/19004"),
-        "conda-forge/jaxlib-feedstock/issues/329",
+        "jax-ml/jax/issues/15268 jax-ml/jax/issues/19004 conda-forge/jaxlib-feedstock/issues/329"
     ),
 )
 

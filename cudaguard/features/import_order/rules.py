@@ -57,7 +57,7 @@ RULES: tuple[Rule, ...] = (
         "Open a window before `import av`, or install opencv-python-headless if you need no "
         "window.",
         links=github(
-            "PyAV-Org/PyAV/issues/978", "PyAV-Org/PyAV/issues/1050", "dimensionalOS/dimos/pull/4155"
+            "PyAV-Org/PyAV/issues/978 PyAV-Org/PyAV/issues/1050 dimensionalOS/dimos/pull/4155"
         ),
         verified="2026-11-23: the libraries that opencv-python 4.10.0.84 gets beside av 14.0.1",
     ),
@@ -113,7 +113,7 @@ RULES: tuple[Rule, ...] = (
         grade="opt-in",
         why="'import triton' was reported to segfault, because mlir-air and the ROCm SDK each "
         "have an LLVM. With mlir-air imported first both work.",
-        links=github("amd/Triton-XDNA/issues/102", "amd/Triton-XDNA/pull/107"),
+        links=github("amd/Triton-XDNA/issues/102 amd/Triton-XDNA/pull/107"),
     ),
     # Libraries that are found only once a module has loaded them, and one name for two files.
     Rule(

@@ -45,7 +45,7 @@ STATIC_RUNTIME = Kind(
     "runtimes. Strings then come out empty or truncated, or the program crashes.",
     remedy=RELINK,
     page="howto/extensions.md",
-    links=github("pytorch/pytorch/issues/109923", "CVCUDA/CV-CUDA/issues/113"),
+    links=github("pytorch/pytorch/issues/109923 CVCUDA/CV-CUDA/issues/113"),
 )
 # When it was that names moved and nobody saw by whom: what is said of that, and what to do.
 _NAMES_THE_LINE = "the message then names the line that does it"

@@ -17,9 +17,9 @@ RULES: tuple[Rule, ...] = (
         "zlib, FFmpeg and C++ runtime. OpenCV then reads a PNG as None, and torch extensions "
         "crash or compute wrong numbers. Importing torch first is not enough.",
         links=github(
-            *("dmlc/decord/issues/293", "dmlc/decord/issues/324", "dmlc/decord/issues/329"),
-            *("NVlabs/nvdiffrast/issues/216", "huggingface/transformers/issues/36676"),
-            "vllm-project/vllm/issues/9993",
+            "dmlc/decord/issues/293 dmlc/decord/issues/324 dmlc/decord/issues/329 "
+            "NVlabs/nvdiffrast/issues/216 huggingface/transformers/issues/36676 "
+            "vllm-project/vllm/issues/9993"
         ),
         verified="2026-11-20: decord 0.6.0, eva-decord 0.6.1; opencv-python-headless 4.10.0.84",
     ),
@@ -35,8 +35,8 @@ RULES: tuple[Rule, ...] = (
         "'inconsistency in registered CommandLine options'. Importing torch first does "
         "not help.",
         links=github(
-            *("tensorflow/tensorflow/issues/124205", "tensorflow/tensorflow/pull/124230"),
-            "PythonOT/POT/issues/839",
+            "tensorflow/tensorflow/issues/124205 tensorflow/tensorflow/pull/124230 "
+            "PythonOT/POT/issues/839"
         ),
         verified="2026-11-20: tensorflow-cpu 2.20.0 with triton 3.9.0",
     ),

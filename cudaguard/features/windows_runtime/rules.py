@@ -19,8 +19,8 @@ RULES: tuple[Rule, ...] = (
         why="torch 2.9 and newer crash, or fail with 'OSError: [WinError 1114]' and "
         "c10.dll, if the process uses an msvcp140.dll older than 14.40.",
         links=github(
-            *("pytorch/pytorch/issues/166628", "pytorch/pytorch/issues/169429"),
-            *("microsoft/STL/issues/4730", "metaopt/optree/issues/278"),
+            "pytorch/pytorch/issues/166628 pytorch/pytorch/issues/169429 "
+            "microsoft/STL/issues/4730 metaopt/optree/issues/278"
         ),
         verified="2026-11-25: torch 2.9.1 after PyQt5 5.15.11, PySide6 6.6.3.1 (by wine)",
     ),
