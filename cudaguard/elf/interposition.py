@@ -20,7 +20,8 @@ from cudaguard.files import os, own_errors
 from cudaguard.model import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, KeysView, Sequence
+    from collections.abc import Set as AbstractSet
     from contextlib import ExitStack
 
     from cudaguard.elf.process import Library, Memory, Scope
@@ -66,7 +67,7 @@ class Binding(NamedTuple):
 class Known(NamedTuple):
     """What is known of mapped libraries, by their files, for the next load that uses them."""
 
-    codes: dict[str, frozenset[int]]  # the hashes of the names that one defines
+    codes: dict[str, KeysView[int]]  # the hashes of the names that one defines
     # of one that interposes, and one that is used: symbols of the latter that both may have
     common: dict[tuple[str, str], list[tuple[int, bytes]]]
 
@@ -250,7 +251,7 @@ class _Asked:
         may = (member for member in members if code in self._codes_of(member))
         return next((member for member in may if member.symbols.defines(name)), None)
 
-    def _codes_of(self, member: Member) -> frozenset[int]:
+    def _codes_of(self, member: Member) -> KeysView[int]:
         if member.file not in self._known.codes:
             self._known.codes[member.file] = member.symbols.codes()
         return self._known.codes[member.file]
@@ -261,13 +262,13 @@ class _Asked:
         if owner in self._new and index in self._references(owner):
             yield Wanted(text)
 
-    def _undefined_among(self, codes: frozenset[int]) -> Iterator[Wanted]:
+    def _undefined_among(self, codes: AbstractSet[int]) -> Iterator[Wanted]:
         """Yield the names with such hashes of those that are not defined where they are used."""
         for code, text in self._coded:
             if code in codes:
                 yield from self._undefined[text]
 
-    def _among(self, codes: frozenset[int]) -> Iterator[Wanted]:
+    def _among(self, codes: AbstractSet[int]) -> Iterator[Wanted]:
         """Yield all names with such hashes."""
         yield from self._undefined_among(codes)
         for member in self._new:

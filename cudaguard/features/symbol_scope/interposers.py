@@ -19,6 +19,7 @@ from cudaguard.features.symbol_scope.findings import (
     Interposer,
     bound_to_own,
     interposed,
+    with_package,
 )
 from cudaguard.features.symbol_scope.repair import names_library, packages_of, runtime_among
 from cudaguard.files import matches, os, own_errors
@@ -154,7 +155,8 @@ class ScopeJudge:
                 except own_errors(OSError):  # unloaded meanwhile
                     continue
         for file, binding in found.items():
-            self._tell(binding, os.path.basename(file), file, known)
+            name = with_package(os.path.basename(file), Packages().of(file))
+            self._tell(binding, name, file, known)
 
     def _tell(self, binding: Binding, bound: str, path: str, known: dict[str, Interposer]) -> None:
         journal = self._core.journal
