@@ -21,7 +21,6 @@ from cudaguard.model import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, KeysView, Sequence
-    from collections.abc import Set as AbstractSet
     from contextlib import ExitStack
 
     from cudaguard.elf.process import Library, Memory, Scope
@@ -229,7 +228,7 @@ class _Asked:
             theirs = self._codes_of(member)
             # Of those that are asked before it; after it, none answers a name that it has.
             sooner = self.own[: files.index(member.file)] if member.file in files else self.own
-            both = frozenset().union(*(theirs & self._codes_of(one) for one in sooner))
+            both: set[int] = set().union(*(theirs & self._codes_of(one) for one in sooner))
             for name in self._among(both) if both else ():
                 mine = self.definer(name, self.own) if member.symbols.defines(name) else None
                 if mine is None or mine.file == member.file or name.name in _SAME_EVERYWHERE:
@@ -262,13 +261,13 @@ class _Asked:
         if owner in self._new and index in self._references(owner):
             yield Wanted(text)
 
-    def _undefined_among(self, codes: AbstractSet[int]) -> Iterator[Wanted]:
+    def _undefined_among(self, codes: KeysView[int] | set[int]) -> Iterator[Wanted]:
         """Yield the names with such hashes of those that are not defined where they are used."""
         for code, text in self._coded:
             if code in codes:
                 yield from self._undefined[text]
 
-    def _among(self, codes: AbstractSet[int]) -> Iterator[Wanted]:
+    def _among(self, codes: KeysView[int] | set[int]) -> Iterator[Wanted]:
         """Yield all names with such hashes."""
         yield from self._undefined_among(codes)
         for member in self._new:

@@ -30,7 +30,6 @@ from cudaguard.model import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, KeysView
-    from collections.abc import Set as AbstractSet
 
 _DT_PLTRELSZ, _DT_RELA, _DT_RELASZ, _DT_JMPREL = 2, 7, 8, 23
 _RELOCATION = 24  # bytes of an entry: where, which symbol and how, what is added
@@ -173,14 +172,11 @@ class SharedObject:
     # --- what it has ------------------------------------------------------------------
 
     def codes(self) -> KeysView[int]:
-        """Return the hashes of the names it defines, their lowest bits set.
-
-        Python's garbage collector looks at each member of a set again and again (TensorFlow has
-        470,000: 0.9 s of an import), and not at a dictionary of numbers.
-        """
+        """Return the hashes of the names it defines, their lowest bits set."""
+        # In a set the garbage collector would look at each of them (TensorFlow has 470,000).
         return dict.fromkeys(self._codes(), True).keys()
 
-    def named(self, codes: AbstractSet[int]) -> list[tuple[int, bytes, bool]]:
+    def named(self, codes: KeysView[int] | set[int]) -> list[tuple[int, bytes, bool]]:
         """Return index, name, and if it is not weak, of what it defines under such hashes."""
         found = self._codes()
         if codes.isdisjoint(found):

@@ -546,6 +546,21 @@ def test_what_torch_requires_is_kept(planted):
     assert "pip uninstall -y nvidia-nccl-cu13 && " in found["command"]
 
 
+@pytest.mark.parametrize("needed", ["libcudart.so.13", "libother.so.1"])
+def test_build_for_gpus_is_kept(planted, build, needed):
+    """Without onnxruntime-gpu sessions would run on the CPU, though others require onnxruntime."""
+    library = build(needed, "int x;", f"-Wl,-soname,{needed}")
+    provider = "onnxruntime/libonnxruntime_providers_cuda.so"
+    build(provider, "int call;", "-Wl,--no-as-needed", library)
+    for name, files in (("onnxruntime", ()), ("onnxruntime-gpu", (provider,))):
+        planted.write("onnxruntime/capi/core.so", name)
+        planted.distribution(name, files=["onnxruntime/capi/core.so", *files])
+    planted.distribution("rembg", requires=("onnxruntime",))
+    (found,) = planted.one("CG905")[1]
+    gone = "onnxruntime" if needed == "libcudart.so.13" else "onnxruntime-gpu"
+    assert f"pip uninstall -y {gone} && " in found["command"]
+
+
 def test_distribution_that_is_recorded_twice(planted):
     """As an update leaves it that broke off before the old record was deleted."""
     planted.write("torch/version.py", "__version__ = '2.8.0'\n")

@@ -104,6 +104,7 @@ def interposed(
     library = os.path.basename(files[0]) + (f" and {len(files) - 1} more" if files[1:] else "")
     were = "were" if files[1:] else "was"
     package, load = interposer.package, interposer.load
+    of = f" ({package})" if package and not library.startswith(package) else ""
     keys = _families(names)
     if load is None:
         when, remedy = _SINCE[interposer.since]
@@ -114,7 +115,7 @@ def interposed(
         remedy = f"{FIX}; or {remedy}"
     dangers = "; ".join(FAMILIES[key].danger for key in keys[:_MOST_DANGERS])
     return INTERPOSED.found(
-        f"{bound} uses {_called(names)} of {with_package(library, package)} instead of its own.",
+        f"{bound} uses {_called(names)} of {library}{of} instead of its own.",
         *cause,
         *map(_taken, islice(pairs.values(), _MOST_FILES)),
         own_runtime(runtime) or (f"not repaired: {why}" if why else ""),
@@ -133,11 +134,6 @@ def taken_over(path: str, library: str, where: str) -> Finding:
         consequence=f"{sentence(FAMILIES['zlib'].danger)}.",
         remedy=f"{FIX}; or put import zlib before that import",
     )
-
-
-def with_package(library: str, package: str) -> str:
-    """Return the name of a library, and its package where the name does not begin with that."""
-    return f"{library} ({package})" if package and not library.startswith(package) else library
 
 
 def _taken(names: Sequence[Interposed]) -> str:

@@ -19,7 +19,6 @@ from cudaguard.features.symbol_scope.findings import (
     Interposer,
     bound_to_own,
     interposed,
-    with_package,
 )
 from cudaguard.features.symbol_scope.repair import names_library, packages_of, runtime_among
 from cudaguard.files import matches, os, own_errors
@@ -155,8 +154,8 @@ class ScopeJudge:
                 except own_errors(OSError):  # unloaded meanwhile
                     continue
         for file, binding in found.items():
-            name = with_package(os.path.basename(file), Packages().of(file))
-            self._tell(binding, name, file, known)
+            package, name = Packages().of(file), os.path.basename(file)
+            self._tell(binding, f"{name} ({package})" if package else name, file, known)
 
     def _tell(self, binding: Binding, bound: str, path: str, known: dict[str, Interposer]) -> None:
         journal = self._core.journal
