@@ -56,6 +56,23 @@ def clean_environment(**variables: str) -> dict[str, str]:
     return {**kept, **NOBODY, **EXTRA, **WITHOUT_GIL, **variables}
 
 
+def state_of(pid: int | str) -> str:
+    """The state of a process as /proc has it: Z for one that has ended, waited for or not."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"
+
+
+def until(condition: Callable[[], object], seconds: float = 30) -> None:
+    """Wait until something is true."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.01)
+
+
 class Child:
     """Runs Python code or command lines in new processes, in a folder of the test's own.
 
@@ -121,10 +138,7 @@ class Child:
             start_new_session=True,
         )
         try:
-            deadline = time.monotonic() + 60
-            while not once(process.pid):
-                assert time.monotonic() < deadline, "it has not begun"
-                time.sleep(0.02)
+            until(lambda: once(process.pid), 60)
             (os.killpg if whole_group else os.kill)(process.pid, number)
             out, err = process.communicate(timeout=60)
         finally:

@@ -48,7 +48,7 @@ FILE = "known_errors.ini"
 # How sure an explanation is. What is vague tells that something died, and not of what; a tool has
 # named what it refuses; a general one is put together from the parts of a message without an entry.
 VAGUE, NAMED, LIKELY, CERTAIN = 2, 2.5, 3, 4
-_GRADES = {"noise": 0, "general": 1, "vague": VAGUE, "named": NAMED, "likely": LIKELY}
+_GRADES = {"noise": 0, "general": 1, "vague": VAGUE, "named": NAMED, "likely": LIKELY, "": CERTAIN}
 _NOT_IF = {"ours": "not_field", "any": "other_program"}
 _SURE: dict[float, str] = {
     VAGUE: "The message alone does not show the cause.",
@@ -327,9 +327,10 @@ def best_in(
     neither lines nor capital letters count.
     """
     known = tuple(known)
-    found = _surest(_best_in(stream, known, 0) for stream in streams)
-    is_log = len(text) > _SHORT or any(map(endings_of, streams))
-    if is_typed and not is_log and (found is None or found.known.certainty <= VAGUE):
+    is_short = is_typed and len(text) <= _SHORT and not any(map(endings_of, streams))
+    flags = re.IGNORECASE if is_short and text in (text.lower(), text.upper()) else 0
+    found = _surest(_best_in(stream, known, flags) for stream in streams)
+    if is_short and (found is None or found.known.certainty <= VAGUE):
         lines = [" ".join(stream.split()) for stream in streams]
         broken = [stream.replace("\n", "") for stream in streams]  # by a terminal, within words
         found = _surest((found, *(_best_in(line, known, 0) for line in lines)))

@@ -257,7 +257,7 @@ def check_rule(
         refuse("watch", "expected at least one module name")
     for field in ("watch", "needs"):
         for name in getattr(rule, field):
-            if not all(part.isidentifier() for part in name.split(".")):
+            if not _is_dotted(name):
                 refuse(field, f"{name!r} is not a module name such as 'torch' or 'nvidia.dali'")
     for name in rule.needs:
         for watched in rule.watch:

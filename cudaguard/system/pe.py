@@ -250,9 +250,7 @@ class _Reader:
 
     def functions(self, at: int) -> Iterator[str]:
         """Yield the functions of a table that have names."""
-        while True:
-            if not (address := number(self._at(at, self._word), 0, self._word)):
-                return
+        while address := number(self._at(at, self._word), 0, self._word):
             if not address >> (8 * self._word - 1):  # else it has a number, and no name
                 yield self._name(address + 2)
             at += self._word

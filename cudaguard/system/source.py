@@ -214,13 +214,14 @@ class Code:
         if isinstance(statement, (ast.With, ast.AsyncWith)):
             made = (getattr(item.context_expr, "func", None) for item in statement.items)
             return any(self._full(call) == "contextlib.suppress" for call in filter(None, made))
-        handlers = getattr(statement, "handlers", ())
-        return not all(self._ends(handler.body) for handler in handlers)
+        last = (handler.body[-1] for handler in getattr(statement, "handlers", ()))
+        return not all(isinstance(one, ast.Raise) or self._is_exit(one) for one in last)
 
-    def _ends(self, block: list[ast.stmt]) -> bool:
-        call = getattr(block[-1], "value", None)
-        is_exit = isinstance(call, ast.Call) and self._full(call.func) in _EXITS
-        return isinstance(block[-1], ast.Raise) or (isinstance(block[-1], ast.Expr) and is_exit)
+    def _is_exit(self, statement: ast.stmt) -> bool:
+        """Return True for a call that ends the program, and nothing else."""
+        call: Any = getattr(statement, "value", None)
+        is_call = isinstance(statement, ast.Expr) and isinstance(call, ast.Call)
+        return is_call and self._full(call.func) in _EXITS
 
     def _block(self, block: Iterable[ast.stmt], branch: Branch, *, likely: bool) -> Steps:
         for statement in block:
@@ -268,9 +269,8 @@ class Code:
     def _simple(self, statement: ast.stmt, effect: Effect, branch: Branch) -> Steps:
         """Yield what a statement without a block does."""
         value: Any = getattr(statement, "value", None)
-        call = value if isinstance(statement, ast.Expr) and isinstance(value, ast.Call) else None
-        if call is not None and self._full(call.func) in _EXITS:
-            yield from self._values(call.args, effect, branch)
+        if self._is_exit(statement):
+            yield from self._values(value.args, effect, branch)
             return EXITS
         is_binding = isinstance(statement, ast.Expr) or _binds_names_only(statement)
         if is_binding and value is not None:
@@ -503,11 +503,8 @@ def _binds_names_only(statement: ast.stmt) -> bool:
         targets = [statement.target]
     else:
         return False
-    return all(isinstance(node, (ast.Name, ast.Tuple, ast.List)) for node in targets) and not any(
-        isinstance(part, (ast.Attribute, ast.Subscript))
-        for node in targets
-        for part in ast.walk(node)
-    )
+    parts = (part for node in targets for part in ast.walk(node))
+    return not any(isinstance(part, (ast.Attribute, ast.Subscript)) for part in parts)
 
 
 def _agrees(block: list[ast.stmt], code: CodeType) -> bool:
@@ -544,7 +541,8 @@ def absolute(module: str, level: int, package: str) -> str:
     """Return the full name of what ``from ..module import`` names; empty if there is none."""
     if not level:
         return module
-    parents = package.split(".")[: len(package.split(".")) - level + 1] if package else []
+    names = package.split(".") if package else []
+    parents = names[: max(0, len(names) + 1 - level)]  # beyond the top there is nothing
     return ".".join([*parents, module] if module else parents) if parents else ""
 
 

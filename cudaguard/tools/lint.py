@@ -10,13 +10,12 @@ import os
 import re
 import sys
 import warnings
-from contextlib import suppress
 from glob import escape, glob
 from typing import NamedTuple
 
 from cudaguard.core.findings import counted
 from cudaguard.core.import_plan import ImportGraph
-from cudaguard.files import LARGEST, read_bytes
+from cudaguard.files import text_in
 from cudaguard.files.layout import Page
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.facts import Facts
@@ -120,13 +119,9 @@ class Versions(Facts):
         super().__init__()
         folders = {path if os.path.isdir(path) else os.path.dirname(path) for path in paths}
         patterns = ("pyproject.toml", "requirements*.txt")
-        texts = []
-        for file in (
-            f for d in folders for p in patterns for f in glob(os.path.join(escape(d), p))
-        ):
-            with suppress(OSError):
-                texts.append(read_bytes(file, LARGEST).decode("utf-8", "replace"))
-        self._pinned = {key_of(name): v for text in texts for name, v in _PIN.findall(text)}
+        files = (f for d in folders for p in patterns for f in glob(os.path.join(escape(d), p)))
+        pins = (pin for file in files for pin in _PIN.findall(text_in(file)))
+        self._pinned = {key_of(name): version for name, version in pins}
 
     def version(self, dist: str) -> str | None:
         """Return the version of a distribution, None if it is not known."""

@@ -25,12 +25,11 @@ from cudaguard.system.processes import shell_status, signal_name
 from cudaguard.system.runtimes import version_of
 from cudaguard.tools import common
 from cudaguard.tools.run import launch, record
-from cudaguard.tools.run.launch import program_of
 from cudaguard.tools.run.story import CRASHES, Sources, add_frame, lines_of
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
     from cudaguard.tools.run.launch import Launch
@@ -105,19 +104,22 @@ _OF_CUDA = (INITIALIZED.id, CONTEXT.id)  # findings that say what an event of th
 
 
 def document_of(
-    launch: Launch, ended: ProgramEnd, folder: str, *, with_arguments: bool = True
+    found: Launch, ended: ProgramEnd, folder: str, *, with_arguments: bool = True
 ) -> dict[str, Any]:
     """Return the trace as JSON-ready data, without the number of the schema.
 
     Without arguments it names programs alone, and shows no lines of source.
     """
     if not with_arguments:
-        launch = launch._replace(program=launch.program.without_arguments())
+        found = found._replace(program=found.program.without_arguments())
     processes = traced_processes(record.read_events(os.path.join(folder, JOURNAL)), ended.pid)
-    _describe_libraries([library for process in processes for library in libraries_of(process)])
+    steps = [step for process in processes for step in process["steps"]]
+    libraries = [library for step in steps for library in step["mapped"]]
+    _describe_libraries(libraries)
     for process in processes:
         if not with_arguments:
-            process["program"] = list(program_of(process["program"]).without_arguments().words)
+            program = launch.program_of(process["program"])
+            process["program"] = list(program.without_arguments().words)
         process["is_program"] = process["pid"] == ended.pid
     number = -ended.status if ended.status < 0 and not ended.is_late else 0
     status = common.TIMEOUT if ended.is_late else shell_status(ended.status)
@@ -125,23 +127,22 @@ def document_of(
         "tool": "trace",
         "python": Facts().python,
         "platform": f"{sys.platform} {Facts().machine}",
-        "program": list(launch.program.words),
+        "program": list(found.program.words),
         "mode": processes[0]["mode"] if processes else "",
         "seconds": round(ended.seconds, 3),
         "ended": {
             "kind": "timeout" if ended.is_late else "signal" if number else "exited",
             "status": status,
             "signal": signal_name(number) if number else None,
-            "stack": _stack(launch, ended, folder, shows_lines=with_arguments),
+            "stack": _stack(found, ended, folder, shows_lines=with_arguments),
         },
         "command": "",
         "processes": processes,
     }
     if ended.is_late or (number in CRASHES and number not in ended.sent):
         limit = ("--timeout", f"{max(1, round(ended.seconds))}") if ended.is_late else ()
-        document["command"] = shlex.join(("cudaguard", "run", *limit, *launch.program.words))
-    files = {lib["file"]: lib["bytes"] or 0 for p in processes for lib in libraries_of(p)}
-    steps = [step for process in processes for step in process["steps"]]
+        document["command"] = shlex.join(("cudaguard", "run", *limit, *found.program.words))
+    files = {library["file"]: library["bytes"] or 0 for library in libraries}
     first = next((s for s in steps if s["kind"] == "cuda" and s["what"] == "initialized"), None)
     main = processes[0]["steps"] if processes and (number or ended.is_late) else []
     running = [step["name"] for step in main if step["state"] == "unfinished"]
@@ -156,14 +157,14 @@ def document_of(
     return document
 
 
-def _stack(launch: Launch, ended: ProgramEnd, folder: str, *, shows_lines: bool) -> list[str]:
+def _stack(found: Launch, ended: ProgramEnd, folder: str, *, shows_lines: bool) -> list[str]:
     """Return where the program was when it died, or its time was up: a line for each frame."""
     if ended.status >= 0 and not ended.is_late:
         return []
     dumps = record.faults_in(folder).get(ended.pid, [])
-    found = [dump for dump in dumps if bool(dump.what) != ended.is_late]
-    sources = Sources(launch.program, (), shows_lines=shows_lines)
-    return lines_of(sources.frames(found[-1].frames)) if found else []
+    telling = [dump for dump in dumps if bool(dump.what) != ended.is_late]
+    sources = Sources(found.program, (), shows_lines=shows_lines)
+    return lines_of(sources.frames(telling[-1].frames)) if telling else []
 
 
 def _describe_libraries(entries: Sequence[dict[str, Any]]) -> None:
@@ -182,12 +183,6 @@ def _describe_libraries(entries: Sequence[dict[str, Any]]) -> None:
                 "bytes": file.size,
             }
         entry.update(known[path])
-
-
-def libraries_of(process: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield what a process has mapped, in the order in which it was noted."""
-    for step in process["steps"]:
-        yield from step["mapped"]
 
 
 # --- processes and their steps --------------------------------------------------------------------

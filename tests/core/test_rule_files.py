@@ -7,7 +7,7 @@ import pytest
 from cudaguard.core import settings as layers
 from cudaguard.core.rule import Rule
 from cudaguard.core.rule_check import rules_from_tables
-from cudaguard.errors import ConfigError, RuleError
+from cudaguard.errors import RuleError
 
 MINIMAL = {"id": "MINE", "watch": ["torch"], "why": "It breaks."}
 FULL = """
@@ -85,11 +85,6 @@ def test_action_of_a_file_is_shown_and_corrected_in_toml():
         "'befor' is not a parameter of check_call, which takes only before, sharing; "
         'did you mean { check_call = "App", before = ["x"] }?'
     )
-
-
-def test_unknown_built_in_id_in_a_file_named_by_a_call_is_an_error(tmp_path):
-    with pytest.raises(ConfigError, match=r"rules\.toml: rule 'CG799' is not known"):
-        rules_in(tmp_path, "disable = ['CG799']\n")
 
 
 def test_bad_rule_in_a_file_named_by_the_environment_is_a_problem_and_the_file_is_ignored(tmp_path):

@@ -15,7 +15,7 @@ from cudaguard.system import INSTALLED, LOCAL, STANDARD
 from cudaguard.system.child import AFTERWARDS, KEPT, NoAnswer, run_command, run_in_fork
 from cudaguard.system.packages import origin_of, packages_distributions
 
-from ..conftest import clean_environment
+from ..processes import clean_environment, state_of, until
 
 
 def ended(code, limit=60):
@@ -52,7 +52,7 @@ def test_limit_for_one_that_has_closed_its_streams():
 def test_grandchild_that_holds_the_streams_is_not_waited_for():
     done = ended("import subprocess; print(subprocess.Popen(['sleep', '600']).pid)")
     assert done.status == 0
-    assert not is_there(int(done.output))
+    assert state_of(int(done.output)) == "Z"
 
 
 def test_what_cannot_be_started_says_why():
@@ -120,14 +120,6 @@ print(daemon, flush=True)
 """
 
 
-def is_there(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
 @pytest.mark.parametrize(
     ("then", "limit"),
     [("", 60), ("time.sleep(600)", 1), ("os.abort()", 60), ("os.execv('/bin/true', ['x'])", 60)],
@@ -135,7 +127,7 @@ def is_there(pid):
 def test_daemon_is_ended_with_the_command(then, limit):
     done = ended(DAEMON + then, limit)
     assert int(done.output) > 0
-    assert not is_there(int(done.output))
+    assert state_of(int(done.output)) == "Z"
 
 
 def test_nothing_else_of_the_users_is_ended():
@@ -145,8 +137,8 @@ def test_nothing_else_of_the_users_is_ended():
     )
     try:
         assert ended(DAEMON).status == 0
-        assert is_there(before.pid)
-        assert is_there(int(daemon.stdout))
+        assert state_of(before.pid) != "Z"
+        assert state_of(int(daemon.stdout)) != "Z"
     finally:
         before.kill()
         before.wait()
@@ -192,7 +184,7 @@ def test_all_is_ended_when_this_process_is_killed(tmp_path):
         ours.kill()
     pids = told.read_text().rstrip(".").split()
     assert len(pids) == 2
-    until(lambda: not any(is_there(int(pid)) for pid in pids))
+    until(lambda: {*map(state_of, pids)} == {"Z"})
 
 
 def test_output_without_end_of_what_it_has_started_is_not_waited_for():
@@ -202,13 +194,6 @@ def test_output_without_end_of_what_it_has_started_is_not_waited_for():
     assert time.monotonic() - started < 60
 
 
-def until(condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it has not come to that within 30 s"
-        time.sleep(0.02)
-
-
 # --- functions ----------------------------------------------------------------------
 
 
@@ -216,7 +201,7 @@ def test_each_returns_what_it_returns():
     found = list(run_in_fork([os.getpid, lambda: "x" * 300_000, list, lambda: None], 60))
     assert found[0] != os.getpid()
     assert found[1:] == ["x" * 300_000, [], None]
-    assert not is_there(found[0])
+    assert state_of(found[0]) == "Z"
 
 
 def test_one_that_waits_is_given_up_and_the_others_are_run(tmp_path):

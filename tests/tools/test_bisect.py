@@ -13,6 +13,7 @@ import pytest
 from cudaguard.tools.main import main
 
 from ..documents import valid
+from ..processes import state_of
 
 BISECT = (sys.executable, "-m", "cudaguard", "bisect")
 SEGFAULT = "import sys, ctypes\nif {before!r} in sys.modules: ctypes.string_at(0)\n"
@@ -122,16 +123,7 @@ def test_hang_and_nothing_is_left_behind(bisect, child):
     assert found["failure"]["kind"] == "hang"
     pids = (child.folder / "pids.txt").read_text().split()
     assert len(pids) >= 3
-    assert not [pid for pid in pids if _runs(pid)]
-
-
-def _runs(pid):
-    """Is that process there, and not merely waiting to be buried?"""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    assert {*map(state_of, pids)} == {"Z"}
 
 
 FLAKY = """
@@ -173,32 +165,28 @@ def test_failure_by_chance_is_not_put_down_to_an_order(bisect, child):
     assert found["command"] == "cudaguard bisect -n 5 train.py"
 
 
-WRONG = """
-    import sys
-    import noise, early, sound, late
-    if late.is_spoilt:
-        sys.exit(3)
-"""
-
-
-def test_wrong_exit_status_of_the_program_itself(bisect, child):
-    """Imports alone do not fail: the program is tried with imports in front."""
+@pytest.fixture
+def _wrong(child):
+    """A program that fails by itself: its imports alone do not."""
     for name in ("noise", "sound", "early"):
         child.write(f"{name}.py", "")
     child.write("late.py", "import sys\nis_spoilt = 'early' in sys.modules\n")
-    child.write("train.py", WRONG)
+    code = "import sys\nimport noise, early, sound, late\nprint(sys.argv)\n"
+    child.write("train.py", f"{code}if late.is_spoilt: sys.exit(3)\n")
+
+
+@pytest.mark.usefixtures("_wrong")
+def test_wrong_exit_status_of_the_program_itself(bisect):
+    """Imports alone do not fail: the program is tried with imports in front."""
     status, found = bisect("train.py")
     assert (status, found["failing"], found["working"]) == (1, ["early", "late"], ["late", "early"])
     assert found["failure"] == {"kind": "exit", "text": "3"}
     assert found["rule"]["cures"] is True
 
 
+@pytest.mark.usefixtures("_wrong")
 def test_documents_show_no_arguments(child):
     """Nor what the program has printed."""
-    for name in ("noise", "sound", "early"):
-        child.write(f"{name}.py", "")
-    child.write("late.py", "import sys\nis_spoilt = 'early' in sys.modules\n")
-    child.write("train.py", WRONG.replace("import sys", "import sys; print(sys.argv)"))
     command = (*BISECT, "-o", "all.json", "train.py", "--key", "s3cr3t")
     assert "train.py --key s3cr3t" in child.command(*command, check=False).stdout
     text = (child.folder / "all.json").read_text(encoding="utf-8")
@@ -314,7 +302,7 @@ def test_children_end_with_a_search_that_is_ended(child):
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "")
     assert "Traceback" not in done.stderr
-    assert not _runs(pid.read_text())
+    assert state_of(pid.read_text()) == "Z"
 
 
 TELL = """
@@ -345,7 +333,7 @@ def test_program_sees_what_it_sees_under_python(child, root):
     runner = root / "cudaguard" / "tools" / "bisect" / "_bisect" / "runner.py"
     plain = json.loads(child.command(sys.executable, path, "--x", "-m").stdout)
     env = {"CUDAGUARD_BISECT_IMPORTS": "json,no_such_module"}
-    command = (sys.executable, runner, "script", path, "--x", "-m")
+    command = (sys.executable, runner, "script", path.parent, path, "--x", "-m")
     assert json.loads(child.command(*command, env=env).stdout) == plain
 
 

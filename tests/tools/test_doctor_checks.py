@@ -401,7 +401,7 @@ def test_one_name_that_leads_to_two_files(planted, build):
 def test_what_the_older_file_lacks_is_read_from_both(planted, build, added):
     shared_twice(planted, build, "2.28.3", "2.28.9", "libnccl", added)
     status, found = planted.one("CG903")
-    said = f"older one: importing beta probably fails with 'undefined symbol: {added}'"
+    said = f"older one: loading beta probably fails with 'undefined symbol: {added}'"
     assert (status, len(found)) == (("warning", 1) if added else ("ok", 0))
     assert all(said in one["consequence"] for one in found)
 
@@ -694,21 +694,27 @@ def second(child, tmp_path):
 
 
 @pytest.mark.parametrize("version", ["2.5.0", "2.4.0"])
-def test_torch_that_hides_the_one_an_extension_was_built_for(planted, build, second, version):
-    planted.distribution("torch", "2.4.0")
-    second.distribution("torch", version)
-    links(second, Builder(second.folder), "engine", "libc10.so", "libtorch.so")
-    env = {"PYTHONPATH": str(second.folder)}
-    _, findings = planted.one("CG905", env=env)
-    told = [one for one in findings if "hides torch" in one["what"]]
+@pytest.mark.parametrize("name", ["torch", "numpy"])
+def test_distribution_that_hides_the_one_for_which_another_was_installed(
+    planted, build, second, version, name
+):
+    planted.distribution(name, "2.4.0")
+    second.distribution(name, version)
+    if name == "torch":
+        links(second, Builder(second.folder), "engine", "libc10.so", "libtorch.so")
+    second.distribution("old", requires=("numpy<2.5; python_version<'3'", "numpy<2.4"))
+    second.distribution("solver", requires=("numpy>=2.5; python_version>'3'", "torch>=2"))
+    _, findings = planted.one("CG905", env={"PYTHONPATH": str(second.folder)})
+    told = [one for one in findings if " hides " in one["what"]]
     if version == "2.4.0":  # the same twice
         assert told == []
         return
     (found,) = told
-    assert found["what"] == "torch 2.4.0 hides torch 2.5.0, beside which engine is installed."
-    assert str(planted.folder) in found["remedy"]
+    user = {"torch": "engine", "numpy": "solver"}[name]
+    assert found["what"] == f"{name} 2.4.0 hides {name} 2.5.0, for which {user} was installed."
+    assert f"take {planted.folder} out of PYTHONPATH" in found["remedy"]
     assert found["severity"] == "warning"
-    assert found["command"].endswith("pip uninstall torch")
+    assert found["command"].endswith(f"-u PYTHONPATH python -m pip show {name}")
 
 
 def test_torch_of_the_user_hides_that_of_a_container(child, build, second, tmp_path):
@@ -720,7 +726,7 @@ def test_torch_of_the_user_hides_that_of_a_container(child, build, second, tmp_p
     links(second, Builder(second.folder), "engine", "libc10.so")
     env = {"PYTHONPATH": str(second.folder), "PYTHONUSERBASE": str(base)}
     _, findings = user.one("CG905", env=env)
-    (found,) = (one for one in findings if "hides torch" in one["what"])
+    (found,) = (one for one in findings if " hides " in one["what"])
     assert "PYTHONNOUSERSITE=1" in found["remedy"]
     assert found["command"].startswith("PYTHONNOUSERSITE=1 python")
 

@@ -11,7 +11,7 @@ import pytest
 
 from cudaguard import Rule
 from cudaguard.core.decide import may_apply
-from cudaguard.system.source import Code, Import, Module, read
+from cudaguard.system.source import Code, Import, Module, absolute, read
 from cudaguard.tools.lint import files_below, misplaced
 
 from ..documents import toml
@@ -173,6 +173,11 @@ def test_other_encodings(tmp_path):
     assert source.is_silenced("R1", imports(source)[0])
     path.write_bytes(b"\xef\xbb\xbfimport a")
     assert imports(read(str(path)))[0].name == "a"
+
+
+def test_relative_import_names_what_python_imports():
+    names = [absolute("x", level, "a.b") for level in range(6)]
+    assert names == ["x", "a.b.x", "a.x", "", "", ""]
 
 
 def test_files_of_a_folder(tmp_path):

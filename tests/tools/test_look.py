@@ -12,12 +12,11 @@ import termios
 
 import pytest
 
-from ..conftest import clean_environment
+from ..processes import clean_environment, until
 from ..terminals import Terminal
 from .doctor import planted as planted
 from .test_doctor_checks import build as build
 from .test_doctor_checks import torch
-from .test_run_signals import until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 CUDAGUARD = (sys.executable, "-m", "cudaguard")

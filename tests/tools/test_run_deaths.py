@@ -18,6 +18,7 @@ import pytest
 from cudaguard.tools.run.crash import filled
 
 from ..documents import valid
+from ..processes import state_of
 
 RUN = (sys.executable, "-m", "cudaguard", "run")
 SEGFAULT = "import ctypes; ctypes.string_at(0)"
@@ -423,14 +424,6 @@ def test_options_that_cannot_be_used(child, options, status, said):
     assert said in done.stderr
 
 
-def gone(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
 @pytest.mark.incidents
 @pytest.mark.parametrize(
     ("first", "then", "end", "said"),
@@ -487,9 +480,10 @@ def test_hang_is_ended_with_the_whole_tree_and_told(child, run):
     assert time.monotonic() - start < 30
     pids, *rest = done.stdout.splitlines()
     assert rest == ["asked"]
-    assert all(gone(pid) for pid in pids.split())
+    assert {*map(state_of, pids.split())} == {"Z"}
     assert done.stderr == ""
-    assert text.startswith("hang.py timed out after 1.5 s in wait, at hang.py:10.")
+    begin = "hang.py timed out after 1.5 s in wait, at hang.py:10.\n  fix: see what it waits for;"
+    assert text.startswith(begin)
     assert (
         f"    {script}:10 in wait: time.sleep(100)\n    {script}:11 in <module>: wait()\n" in text
     )
@@ -499,6 +493,17 @@ def test_hang_is_ended_with_the_whole_tree_and_told(child, run):
     assert document["ended"]["kind"] == "timeout"
     survivors = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
     assert "signal.signal(15, signal.SIG_IGN); time.sleep(100)" not in survivors.stdout
+
+
+def test_place_of_a_hang_that_is_known_is_told(child, run):
+    child.write("torch/utils/file_baton.py", "def wait(): __import__('time').sleep(60)")
+    code = "from torch.utils.file_baton import wait; wait()"
+    child.write("child.py", code)
+    child.write("build.py", "import subprocess, sys; subprocess.run([sys.executable, 'child.py'])")
+    for words in (("-c", code), ("build.py",)):
+        _, text, _ = run(*words, options=["--timeout", "2"])
+        assert "[CG886] torch waited for another build" in text
+        assert "fix: delete the file named lock" in text
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from ..conftest import clean_environment
+from ..processes import clean_environment, state_of, until
 from ..terminals import Terminal
 
 RUN = (sys.executable, "-m", "cudaguard", "run")
@@ -71,21 +71,6 @@ def pid_of(process):
     word, pid = process.stdout.readline().split()
     assert word == "ready"
     return int(pid)
-
-
-def state(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0]
-    except OSError:
-        return "Z"
-
-
-def until(condition, seconds=30):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "not in time"
-        time.sleep(0.01)
 
 
 LOOK = """
@@ -167,7 +152,7 @@ def test_kill_9_of_the_command_ends_the_program(start):
     process = start(*RUN, "-c", WAIT)
     pid = pid_of(process)
     process.kill()
-    until(lambda: state(pid) == "Z")
+    until(lambda: state_of(pid) == "Z")
 
 
 @pytest.mark.parametrize("by_us", [True, False])
@@ -176,7 +161,7 @@ def test_program_that_stops_itself_is_continued(start, by_us):
     code = "import os; print('ready', os.getpid(), flush=True); os.kill(os.getpid(), 19); print(1)"
     process = start(*RUN, "-c", code, start_new_session=True)
     pid = pid_of(process)
-    until(lambda: state(pid) == "T")
+    until(lambda: state_of(pid) == "T")
     os.kill(process.pid if by_us else pid, signal.SIGCONT)
     assert process.wait(20) == 0
 
@@ -194,7 +179,7 @@ os.abort()
 """
     process = start(*RUN, "-c", code)
     pid = pid_of(process)
-    until(lambda: state(pid) == "Z")
+    until(lambda: state_of(pid) == "Z")
     process.terminate()
     _, err = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGABRT
@@ -287,7 +272,7 @@ time.sleep(60)
     word, pid = process.stdout.readline().split()
     assert word == "detached"
     assert process.wait(30) == 124
-    assert state(int(pid)) == "Z"
+    assert state_of(pid) == "Z"
 
 
 # --- a terminal ----------------------------------------------------------------------

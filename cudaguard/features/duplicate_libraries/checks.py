@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
 
@@ -20,7 +21,7 @@ from cudaguard.features.duplicate_libraries.findings import Served
 from cudaguard.features.duplicate_libraries.judgement import is_older_release
 from cudaguard.files import open_file
 from cudaguard.model import TYPE_CHECKING
-from cudaguard.system.facts import required_name
+from cudaguard.system.facts import required_name, requirement_met
 from cudaguard.system.name_owners import cuda_of
 from cudaguard.system.newer_copies import lacking
 from cudaguard.system.packages import documents, is_shared_object, key_of, listed_files
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from cudaguard.core.checks import Result
     from cudaguard.core.findings import Finding
-    from cudaguard.system.packages import SharedFile, Site
+    from cudaguard.system.packages import Distribution, SharedFile, Site
 
     Files = list[tuple[str, str, str]]  # (path, hash, distribution)
 
@@ -79,7 +80,7 @@ def check_distributions(site: Site) -> Result:
             joined = [*names], [*chain(*(group[1] for group in near), paths)]
             groups = [*(group for group in groups if group not in near), joined]
     findings += (_overwritten(site, *group, files) for group in groups)
-    findings += _hidden_torch(site)
+    findings += _hidden(site)
     first = {dist.key: dist for dist in site.installed.found}
     findings += (wording.doubled(first[dist.key], dist) for dist in site.installed.doubled)
     findings += _altered(site, {path for paths in found.values() for path in paths})
@@ -201,28 +202,40 @@ def cuda_of_wheel(key: str, version: str) -> str:
     return version.partition(".")[0] if _PLAIN.fullmatch(key) else ""
 
 
-def _hidden_torch(site: Site) -> Iterator[Finding]:
-    """Tell of a torch that another one hides from the extensions that were built for it."""
-    torch = next((dist for dist in site.installed.found if dist.key == "torch"), None)
+def _hidden(site: Site) -> Iterator[Finding]:
+    """Tell of distributions that hide those for which others, beside these, were installed."""
+    first = {dist.key: dist for dist in site.installed.found}
     for other in site.installed.hidden:
-        if other.key != "torch" or torch is None or other.version == torch.version:
-            continue
-        folder = os.path.join(os.path.realpath(other.folder), "")
-        users = {
-            file.dist
-            for file in site.shared_files
-            if os.path.realpath(file.path).startswith(folder)
-            and any(name.startswith(_OF_TORCH) for name in file.needed)
-        }
-        if users:
-            yield wording.hidden(torch, other, sorted(users))
+        dist = first[other.key]
+        if dist.version != other.version and (users := dict(_users(site, dist, other))):
+            yield wording.hidden(dist, other, dict(sorted(users.items())))
+
+
+def _users(site: Site, dist: Distribution, other: Distribution) -> Iterator[tuple[str, str]]:
+    """Yield what is beside the `other` and needs that one, not `dist`, and how it says so."""
+    folder = os.path.realpath(other.folder)
+    beside = (one for one in site.installed.found if os.path.realpath(one.folder) == folder)
+    for name, said in ((one.name, said) for one in beside for said in one.requires):
+        is_of_it = key_of(required_name(said)) == dist.key
+        if is_of_it and _is_met(said, other.version) and not _is_met(said, dist.version):
+            yield name, f"requires {said}"
+    for file in site.shared_files if dist.key == "torch" else ():
+        is_beside = os.path.realpath(file.path).startswith(os.path.join(folder, ""))
+        if is_beside and any(name.startswith(_OF_TORCH) for name in file.needed):
+            yield file.dist, "links torch"
+
+
+def _is_met(requirement: str, version: str) -> bool:
+    with suppress(ValueError):  # one that cannot be read
+        return requirement_met(requirement, lambda _: version)
+    return False
 
 
 DISTRIBUTIONS = Check(
     wording.INSTALLATION,
     "Two distributions that contain the same file with different contents (cupy and "
-    "cupy-cuda12x, wheels of two CUDA families), a torch that hides the one for which extensions "
-    "were built, metadata that cannot be read. Reads metadata only.",
+    "cupy-cuda12x, wheels of two CUDA families), one that hides another version for which others "
+    "were installed, metadata that cannot be read. Reads metadata only.",
     check_distributions,
 )
 

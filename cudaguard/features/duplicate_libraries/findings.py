@@ -13,7 +13,7 @@ from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system.facts import Packages
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from cudaguard.model import Severity
     from cudaguard.system.packages import Distribution
@@ -233,24 +233,27 @@ def metadata_unreadable(path: str, why: str) -> Finding:
     )
 
 
-def hidden(torch: Distribution, other: Distribution, users: Sequence[str]) -> Finding:
-    """A torch comes first on the path that is not the one for which extensions were built.
+def hidden(dist: Distribution, other: Distribution, users: Mapping[str, str]) -> Finding:
+    """A distribution comes first on the path that is not the one for which others were installed.
 
-    The `users` are beside the `other` one, in a later folder of the path, and link torch.
+    The `users` (name -> what each says) are beside the `other` one, in a later folder of the path.
+    Source: NVIDIA/TransformerEngine#1192.
     """
-    remedy, command = f"uninstall the torch in {torch.folder}", "pip uninstall torch"
-    if os.path.realpath(torch.folder).startswith(os.path.realpath(site.USER_BASE or "/-")):
+    name, folder, user = dist.name, dist.folder, next(iter(users))
+    remedy, command = f"uninstall the {name} in {folder}", f"pip uninstall {name}"
+    show = f"python -m pip show {name}"
+    if os.path.realpath(folder).startswith(os.path.realpath(site.USER_BASE or "/-")):
         remedy += ", or start Python with PYTHONNOUSERSITE=1"
-        command = "PYTHONNOUSERSITE=1 python -c 'import torch; print(torch.__file__)'"
+        command = f"PYTHONNOUSERSITE=1 {show}"
+    elif folder in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+        remedy, command = f"take {folder} out of PYTHONPATH", f"env -u PYTHONPATH {show}"
     return INSTALLATION.found(
-        f"torch {torch.version} hides torch {other.version}, beside which {users[0]} is installed.",
+        f"{name} {dist.version} hides {name} {other.version}, for which {user} was installed.",
         f"hidden: {other.folder}",
-        *(f"{user} links torch" for user in users[:SHOWN]),
-        consequence="Extensions built for the hidden torch may crash, or fail with 'undefined "
-        "symbol'.",
-        remedy=f"{remedy}; or install {users[0]} in the same folder",
+        *(f"{one} {said}" for one, said in list(users.items())[:SHOWN]),
+        consequence=f"{user} may crash, fail to import ('undefined symbol'), or misbehave.",
+        remedy=f"{remedy}; or install {user} in the same folder",
         command=command,
-        links=github("NVIDIA/TransformerEngine/issues/1192"),
     )
 
 
@@ -269,7 +272,7 @@ class Served(NamedTuple):
 def undefined(dist: str, symbols: Sequence[str]) -> str:
     """Return what becomes of a distribution with a library that lacks what it needs."""
     more = f" and {len(symbols) - 1} more" if symbols[1:] else ""
-    return f"importing {dist} probably fails with 'undefined symbol: {symbols[0]}'{more}"
+    return f"loading {dist} probably fails with 'undefined symbol: {symbols[0]}'{more}"
 
 
 def two_files(name: str, older: Served, newer: Served, title: str, danger: str) -> Finding:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from contextlib import suppress
 from time import monotonic
 from typing import NamedTuple
 from zipfile import is_zipfile
 
 from cudaguard.core.findings import counted, listed
 from cudaguard.core.rule_check import toml_text
-from cudaguard.files import LARGEST, read_bytes, write_text
+from cudaguard.files import text_in, write_text
 from cudaguard.files.layout import Page
 from cudaguard.files.text import printable_data
 from cudaguard.model import TYPE_CHECKING
@@ -146,12 +145,11 @@ def verdict(document: Mapping[str, Any]) -> str:
         return f"{name} does not fail here: there is nothing to look for."
     fails = f"{name} {failure_words(**document['failure'])}"
     first, then, failing = (_listed(document[key]) for key in ("first", "then", "failing"))
-    if verdict == "order" and not document["then"]:
-        return f"{fails} unless {first} {_is(document['first'])} imported first of all."
-    if verdict == "order":
+    if verdict == "order" and then:
         return f"{fails} when {then} {_is(document['then'])} imported before {first}."
-    if verdict == "needs":
-        return f"{fails} unless {first} {_is(document['first'])} imported before {then}."
+    if verdict in ("order", "needs"):
+        place = f"before {then}" if then else "first of all"
+        return f"{fails} unless {first} {_is(document['first'])} imported {place}."
     if verdict == "together" and len(document["failing"]) == 1:
         return (
             f"{fails} when {failing} is imported, whatever is imported first. Import order is not "
@@ -322,8 +320,8 @@ class TestedProgram:
     def command(self, *, with_program: bool) -> list[str]:
         """Return the command line of a child: the program, or the imports alone."""
         kind = "module" if self.is_module else "archive" if self.is_archive else "script"
-        what = [kind, *self.words] if with_program else ["imports", self._first_folder()]
-        return [sys.executable, RUNNER, *what]
+        what = [kind if with_program else "imports", self._first_folder()]
+        return [sys.executable, RUNNER, *what, *(self.words if with_program else ())]
 
     def path(self) -> list[str]:
         """Return the folders in which the program finds its modules."""
@@ -334,10 +332,10 @@ class TestedProgram:
 
     def _first_folder(self) -> str:
         """Return what Python puts in front of the program's path."""
-        if self.words and not self.is_module:
-            path = os.path.realpath(self.words[0])
-            return path if self.is_archive else os.path.dirname(path)
-        return os.getcwd()
+        if self.is_archive:
+            return self.words[0]
+        is_script = self.words and not self.is_module
+        return os.path.dirname(os.path.realpath(self.words[0])) if is_script else os.getcwd()
 
 
 class Try(NamedTuple):
@@ -522,10 +520,8 @@ class Study:
         journal = os.path.join(self._folder, f"{self.runs}.txt")
         environ = {**os.environ, "CUDAGUARD": "off", "PYTHONFAULTHANDLER": "1"}
         if guard is not None:
-            from cudaguard.tools.run.launch import guarded_environment
-
-            del environ["CUDAGUARD"]
-            environ = {**guarded_environment("fix", environ), **guard}
+            environ["CUDAGUARD"] = "fix"
+            environ = {**launch.guarded_environment("fix", environ), **guard}
         environ["CUDAGUARD_BISECT_IMPORTS"] = ",".join(names)
         environ["CUDAGUARD_BISECT_JOURNAL"] = journal
         head = f"run {self.runs}: {title}"
@@ -533,10 +529,7 @@ class Study:
         ended = run_command(command, environ, self._args.timeout)
         failure = ended.failure()
         self.progress.finished(f"{head}: {failure_words(*failure)}")
-        text = ""
-        with suppress(OSError):  # the child ended before it could note anything
-            text = read_bytes(journal, LARGEST).decode("utf-8", "replace")
-        pairs = (line.partition(" ") for line in text.split("\n") if line)
+        pairs = (line.partition(" ") for line in text_in(journal).split("\n") if line)
         notes = [(what, name) for what, _, name in pairs]
         return Try(failure, notes, telling_lines(ended.errors, RUNNER))
 
@@ -551,9 +544,8 @@ class Study:
             return
         found["failing"], found["working"] = list(answer.failing), list(answer.working)
         found["first"], found["then"] = list(answer.first), list(answer.then)
-        found["verdict"] = "together" if not answer.working else "order"
-        if answer.working and answer.failing == answer.then:
-            found["verdict"] = "needs"
+        fails_alone = answer.failing == answer.then  # without what must come first
+        found["verdict"] = "needs" if fails_alone else "order" if answer.working else "together"
         tops = packages_distributions((*answer.failing, *answer.working))
         found["versions"] = dict(sorted(tops.values()))
         if answer.working and behind is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from cudaguard.model import TYPE_CHECKING, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     Names = tuple[str, ...]
     Trial = Callable[[Names], str]
@@ -97,37 +97,28 @@ def among(names: Names, trial: Trial, length: int = 0) -> Answer:
 
 def _needing(culprit: str, others: Names, trial: Trial) -> Answer:
     """Search for what must precede an import that fails by itself."""
-    if others and trial((*others, culprit)) == GOOD:
-        needs = ddmin(others, lambda part: trial((*part, culprit)) == GOOD)
-        return Answer((culprit,), (*needs, culprit), needs, (culprit,))
-    if len(others) > 1:  # one of them may be in the way
-        for other in others:
-            if trial((other, culprit)) == GOOD:
-                return Answer((culprit,), (other, culprit), (other,), (culprit,))
-    return Answer((culprit,))
+    needs = _fewest(others, lambda some: trial((*some, culprit)) == GOOD)
+    return Answer((culprit,), (*needs, culprit), needs, (culprit,)) if needs else Answer((culprit,))
 
 
-def _other_orders(failing: Names) -> Iterator[Names]:
-    """Yield other orders of the same imports, the likely ones first."""
+def _fewest(names: Names, works: Callable[[Names], bool]) -> Names:
+    """Return as few names as work, of all or of a single one; empty if neither works."""
+    tried = (names, *((name,) for name in names))  # one of them may be in the way
+    return ddmin(next((some for some in tried if works(some)), ()), works)
+
+
+def _other_orders(failing: Names) -> list[Names]:
+    """Return other orders of the same imports, the likely ones first."""
     from itertools import permutations
 
-    tried = {failing}
     likely = [(failing[-1], *failing[:-1]), failing[::-1]]
     every = permutations(failing) if len(failing) <= MOST_PERMUTED else ()
-    for order in (*likely, *every):
-        if order not in tried:
-            tried.add(order)
-            yield order
+    return [order for order in dict.fromkeys((*likely, *every)) if order != failing]
 
 
 def in_front(names: Names, trial: Trial) -> Answer | None:
     """Search where a trial puts some of its imports in front of a program; None: nothing helps."""
-    cure = names[::-1]
-    if trial(cure) == GOOD:
-        cure = ddmin(cure, lambda part: trial(part) == GOOD)
-    else:
-        single = (name for name in cure if len(names) > 1 and trial((name,)) == GOOD)
-        cure = tuple(name for name, _ in zip(single, range(1)))
+    cure = _fewest(names[::-1], lambda some: trial(some) == GOOD)
     if not cure:
         return None
     last = max(names.index(name) for name in cure)

@@ -10,10 +10,12 @@ import signal
 import sys
 from collections import Counter
 from functools import cache
+from itertools import chain
 
 from cudaguard import errors
 from cudaguard.api import active_rules
 from cudaguard.core.decide import applying
+from cudaguard.core.explain import GENERAL_ID, explain_text
 from cudaguard.core.findings import listed
 from cudaguard.core.record import JOURNAL
 from cudaguard.core.rule import repaired_by
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    from cudaguard.core.findings import Finding
     from cudaguard.tools.run.launch import Launch, Program
     from cudaguard.tools.run.record import FaultDump, Frames
     from cudaguard.tools.run.story import Fit, NotFound
@@ -103,6 +106,8 @@ def write(document: dict[str, Any], page: Page) -> None:
         ids.append(finding["id"])
         causes += (_IN_PACKAGES.sub(r"\1", item) for item in finding["evidence"])
     remedy = remedy or (told[0]["remedy"] if error is None and len(told) == 1 else "")
+    if document["ended"]["kind"] == "timeout":
+        remedy = remedy or "see what it waits for; if it only needs longer, raise --timeout"
     library = document["library"]
     of = f" of {library['distribution']}" if library and library["distribution"] else ""
     causes += [f"library: {short(library['file'])}{of}"] if library else []
@@ -308,7 +313,7 @@ class Report:
             "mapped": list(story.mapped),
             "not_found": [library._asdict() for library in self._not_found] if died_inside else [],
             "repairs": [done.words for done in story.repairs],
-            "findings": [finding.to_dict() for finding in story.findings],
+            "findings": [found.to_dict() for found in (*story.findings, *self._stuck_in())],
             "error": error
             and {
                 "text": error.text,
@@ -432,6 +437,13 @@ class Report:
         is_native = self._has_crashed and self._signal in FAULT_SIGNALS
         is_there = os.name == "posix" and self._launch.prefix and self._is_program
         return debugger(program.words) if is_native and is_there and not self._fits else ""
+
+    def _stuck_in(self) -> list[Finding]:
+        """Return what is known of the place where a process hangs."""
+        dumps = chain.from_iterable(self._faults.values()) if self._ended.is_late else ()
+        places = (f"{file}:{line} in {name}" for dump in dumps for file, line, name in dump.frames)
+        found = explain_text("\n".join(places), is_guarded=True)
+        return [] if found is None or found.id == GENERAL_ID else [found]
 
     def _stuck_forks(self) -> list[str]:
         """Return what forks that wait outside Python lack of their parent."""

@@ -70,13 +70,6 @@ def test_version_is_raised_for_those_who_insist_only(consumer, version):
 
 
 @pytest.mark.parametrize("consumer", NAMES)
-@pytest.mark.parametrize("version", [0, 1, 2, 3, ...])
-def test_stream_is_kept_and_comes_with_version_3(consumer, version):
-    result = cudaguard.normalize(make(version=version, stream=7), consumer=consumer)
-    assert result.__cuda_array_interface__ == interface(version=3, stream=7)
-
-
-@pytest.mark.parametrize("consumer", NAMES)
 def test_stream_none_is_left_out_where_it_is_stumbled_over(consumer):
     producer = make(stream=None)
     result = cudaguard.normalize(producer, consumer=consumer)

@@ -143,9 +143,3 @@ def test_error_of_foreign_code_is_the_cause():
 def test_view_is_neither_copied_nor_pickled(function):
     with pytest.raises(TypeError, match="take the array"):
         function(cudaguard.normalize(make(stream=None)))
-
-
-def test_read_only_flag_stays_as_it_is():
-    for consumer in (None, "dali", "cupy"):
-        view = cudaguard.normalize(make(data=(0x1000, True), shape=[4]), consumer=consumer)
-        assert view.__cuda_array_interface__["data"] == (0x1000, True)

@@ -1,4 +1,4 @@
-"""What needs no torch: its error about overwritten outputs, the verbs, and bad arguments."""
+"""What needs no torch: its error about overwritten outputs, and bad arguments."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ import sys
 import pytest
 
 from cudaguard.core.known_errors import best_in
-from cudaguard.core.rule import Rule
-from cudaguard.core.rule_check import check_rule
-from cudaguard.errors import RuleError
 from cudaguard.features.cuda_graphs.findings import KNOWN
 
 TRACE = """File "/srv/run.py", line 12, in main
@@ -110,44 +107,6 @@ def test_cache_of_sam2_is_cured_by_its_rule(producer, is_sam2):
 )
 def test_other_errors_are_let_be(text):
     assert overwritten(text) is None
-
-
-# --- the grammar of rules -------------------------------------------------------------------
-
-
-def rule(*actions, grade="opt-in"):
-    return Rule("MINE1", ("torch",), "It is a test.", actions=actions, grade=grade)
-
-
-@pytest.mark.parametrize("target", ["pkg.mod.Outer.Inner", "Größe"])
-def test_action_that_fits(target):
-    action = {"clone_outputs": True, "target": target}
-    assert check_rule(rule(action), "here").actions == (action,)
-
-
-@pytest.mark.parametrize(
-    ("action", "words"),
-    [
-        ({"clone_outputs": True}, "'target' is missing"),
-        *(
-            ({"clone_outputs": True, "target": name}, "target: expected the full name of a class")
-            for name in ("", "pkg.", "pkg..Encoder", "pkg.1st", "pkg.Encoder.*", " pkg.Encoder")
-        ),
-        ({"clone_outputs": 1, "target": "pkg.Encoder"}, "clone_outputs: expected true, got 1"),
-    ],
-)
-def test_action_that_does_not_fit(action, words):
-    with pytest.raises(RuleError, match=r"here: rule 'MINE1', actions: got ") as caught:
-        check_rule(rule(action), "here")
-    assert words in str(caught.value)
-
-
-@pytest.mark.parametrize("grade", ["automatic", "report"])
-@pytest.mark.parametrize("verb", ["clone_outputs", "disable_cuda_graphs"])
-def test_action_must_be_switched_on(verb, grade):
-    """It takes memory, or the speed that somebody has asked for."""
-    with pytest.raises(RuleError, match=f"{verb} can change what a program does: grade must be"):
-        check_rule(rule({verb: True, "target": "pkg.Encoder"}, grade=grade), "here")
 
 
 # --- graph_safe without torch ---------------------------------------------------------------

@@ -1,9 +1,10 @@
 """Imports modules, then runs a program, in the children of ``cudaguard bisect``.
 
-Usage: ``runner.py imports FOLDER``, ``runner.py script PATH [ARG ...]``, ``runner.py archive PATH
-[ARG ...]`` (a folder or zip file), ``runner.py module NAME [ARG ...]``. The imports that the
-environment names are made first. Before a program those that fail are passed over. Not imported as
-a part of the package, and imports nothing of it: the child is to be as it would be without us.
+Usage: ``runner.py KIND FOLDER [PROGRAM [ARG ...]]``. KIND is ``imports`` (there is no program),
+``script``, ``archive`` (a folder or zip file) or ``module``; FOLDER is what Python puts in front of
+`sys.path` for it. The imports that the environment names are made first. Before a program those
+that fail are passed over. Not imported as a part of the package, and imports nothing of it: the
+child is to be as it would be without us.
 """
 
 import os
@@ -62,17 +63,9 @@ class Recorder:
 def main():
     names = [name for name in os.environ.pop("CUDAGUARD_BISECT_IMPORTS", "").split(",") if name]
     journal = Journal(os.environ.pop("CUDAGUARD_BISECT_JOURNAL", ""))
-    kind, program = sys.argv[1], sys.argv[2:]
-    # What Python puts in front of sys.path: the folder of a script, else the current one.
-    first = os.getcwd()
-    if kind == "imports":
-        first = program.pop(0)
-    elif kind == "script":
-        first = os.path.dirname(os.path.realpath(program[0]))
-    elif kind == "archive":
-        first = program[0]
+    kind, folder, *program = sys.argv[1:]
     if not getattr(sys.flags, "safe_path", False):  # -P: there is no such entry
-        sys.path[0] = first
+        sys.path[0] = folder
     sys.argv[:] = ["-c"] if kind == "imports" else program
     for name in names:
         journal.note("start", name)

@@ -1,7 +1,5 @@
 """Rules about what torch.compile compiles. torch is imported before the guard is installed."""
 
-import functools
-
 import torch
 from graph_tools import Pool, raised, warned
 
@@ -75,28 +73,8 @@ def case_torch_compile_is_replaced_by_rule_only_and_put_back():
         with guard(clone("encode")):
             assert torch.compile.__wrapped__ is COMPILE  # one layer, not two
     assert torch.compile is COMPILE
-    # A copy that somebody has kept does what the original does.
-    assert torch.equal(ours(encode, backend="eager")(ONE), TWO)
-
-
-def case_a_later_patch_over_ours_stays():
-    calls = []
-    with guard(no_graphs("encode")):
-        ours = torch.compile
-
-        @functools.wraps(ours)
-        def patched(model=None, **keywords):
-            calls.append(sorted(keywords))
-            return ours(model, **keywords)
-
-        torch.compile = patched
-        assert uses_graphs(torch.compile(encode, mode="reduce-overhead")) is False
-    try:
-        assert torch.compile is patched
-        assert uses_graphs(torch.compile(encode, mode="reduce-overhead")) is True
-        assert calls == [["mode"], ["mode"]]
-    finally:
-        torch.compile = COMPILE
+    # What somebody has kept of it, as under a later patch, does what the original does.
+    assert not is_held(ours(encode, backend=Pool()))
 
 
 def case_clone_by_class():
