@@ -155,7 +155,8 @@ class ScopeJudge:
                     continue
         for file, binding in found.items():
             package, name = Packages().of(file), os.path.basename(file)
-            self._tell(binding, f"{name} ({package})" if package else name, file, known)
+            bound = name if name.startswith(package) else f"{name} ({package})"
+            self._tell(binding, bound, file, known)
 
     def _tell(self, binding: Binding, bound: str, path: str, known: dict[str, Interposer]) -> None:
         journal = self._core.journal
