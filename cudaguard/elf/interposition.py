@@ -20,7 +20,7 @@ from cudaguard.files import os, own_errors
 from cudaguard.model import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, KeysView, Sequence
     from contextlib import ExitStack
 
     from cudaguard.elf.process import Library, Memory, Scope
@@ -66,7 +66,7 @@ class Binding(NamedTuple):
 class Known(NamedTuple):
     """What is known of mapped libraries, by their files, for the next load that uses them."""
 
-    codes: dict[str, frozenset[int]]  # the hashes of the names that one defines
+    codes: dict[str, KeysView[int]]  # the hashes of the names that one defines
     # of one that interposes, and one that is used: symbols of the latter that both may have
     common: dict[tuple[str, str], list[tuple[int, bytes]]]
 
@@ -228,7 +228,7 @@ class _Asked:
             theirs = self._codes_of(member)
             # Of those that are asked before it; after it, none answers a name that it has.
             sooner = self.own[: files.index(member.file)] if member.file in files else self.own
-            both = frozenset().union(*(theirs & self._codes_of(one) for one in sooner))
+            both: set[int] = set().union(*(theirs & self._codes_of(one) for one in sooner))
             for name in self._among(both) if both else ():
                 mine = self.definer(name, self.own) if member.symbols.defines(name) else None
                 if mine is None or mine.file == member.file or name.name in _SAME_EVERYWHERE:
@@ -250,7 +250,7 @@ class _Asked:
         may = (member for member in members if code in self._codes_of(member))
         return next((member for member in may if member.symbols.defines(name)), None)
 
-    def _codes_of(self, member: Member) -> frozenset[int]:
+    def _codes_of(self, member: Member) -> KeysView[int]:
         if member.file not in self._known.codes:
             self._known.codes[member.file] = member.symbols.codes()
         return self._known.codes[member.file]
@@ -261,13 +261,13 @@ class _Asked:
         if owner in self._new and index in self._references(owner):
             yield Wanted(text)
 
-    def _undefined_among(self, codes: frozenset[int]) -> Iterator[Wanted]:
+    def _undefined_among(self, codes: KeysView[int] | set[int]) -> Iterator[Wanted]:
         """Yield the names with such hashes of those that are not defined where they are used."""
         for code, text in self._coded:
             if code in codes:
                 yield from self._undefined[text]
 
-    def _among(self, codes: frozenset[int]) -> Iterator[Wanted]:
+    def _among(self, codes: KeysView[int] | set[int]) -> Iterator[Wanted]:
         """Yield all names with such hashes."""
         yield from self._undefined_among(codes)
         for member in self._new:

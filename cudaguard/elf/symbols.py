@@ -29,7 +29,7 @@ from cudaguard.elf.reader import (
 from cudaguard.model import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, KeysView
 
 _DT_PLTRELSZ, _DT_RELA, _DT_RELASZ, _DT_JMPREL = 2, 7, 8, 23
 _RELOCATION = 24  # bytes of an entry: where, which symbol and how, what is added
@@ -171,11 +171,12 @@ class SharedObject:
 
     # --- what it has ------------------------------------------------------------------
 
-    def codes(self) -> frozenset[int]:
+    def codes(self) -> KeysView[int]:
         """Return the hashes of the names it defines, their lowest bits set."""
-        return frozenset(self._codes())
+        # In a set the garbage collector would look at each of them (TensorFlow has 470,000).
+        return dict.fromkeys(self._codes(), True).keys()
 
-    def named(self, codes: frozenset[int]) -> list[tuple[int, bytes, bool]]:
+    def named(self, codes: KeysView[int] | set[int]) -> list[tuple[int, bytes, bool]]:
         """Return index, name, and if it is not weak, of what it defines under such hashes."""
         found = self._codes()
         if codes.isdisjoint(found):

@@ -145,7 +145,7 @@ _TORCH_CUDA = "install a CUDA build of torch (https://pytorch.org/get-started/lo
 _ITS_NAME = "PACKAGE (for a JIT build: delete its build folder)"
 _REBUILD = (
     "rebuild it in this environment: pip install --no-build-isolation --no-cache-dir "
-    f"--force-reinstall --no-deps {_ITS_NAME}"
+    f"--force-reinstall --no-deps --no-binary :all: {_ITS_NAME}"
 )
 
 

@@ -249,7 +249,8 @@ FAMILIES: dict[str, Family] = {
     "curl": Family("libcurl", ("curl_*",), "pycurl can fail to import, or lack protocols"),
     "openmp": Family("OpenMP", ("omp_*", "GOMP_*", "GOACC_*", "__kmp*"),
       "parallel regions can run in the threads of this copy"),
-    "cuda": Family("the CUDA libraries", ("cu*", "__cuda*"),
+    "cuda": Family("the CUDA libraries",
+      ("cu[A-Zbdfs]*", "curand*", "cupti*", "cutensor*", "__cuda*"),  # no curl_easy_init
       "CUDA calls can go to this copy of the runtime, which has its own state and errors"),
 }  # fmt: skip
 

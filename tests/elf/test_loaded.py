@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import mmap
 import os
@@ -128,6 +129,14 @@ def test_symbols_agree_with_readelf(memory):
             row[7].partition("@")[0] if len(row) > 7 and row[3] != "SECTION" else "" for row in rows
         ]
         assert names == told[: len(names)], library
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="tracks every dictionary")
+def test_garbage_collector_passes_hashes_over(memory):
+    """TensorFlow has 470,000, and each collection would look at them all."""
+    for library in libraries():
+        (numbers,) = gc.get_referents(SharedObject(Image(memory, library)).codes())
+        assert not gc.is_tracked(numbers), library
 
 
 def test_library_that_the_kernel_maps_has_file_addresses(memory):

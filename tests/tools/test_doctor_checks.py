@@ -568,15 +568,6 @@ def test_one_of_three_is_kept(planted):
     assert "pip uninstall -y opencv-python opencv-python-headless && " in found["command"]
 
 
-def test_what_is_for_gpus_is_kept(planted):
-    """Many require onnxruntime; with onnxruntime-gpu beside it, one has to be uninstalled."""
-    for name in ("onnxruntime", "onnxruntime-gpu"):
-        planted.write("onnxruntime/capi/core.so", name)
-        planted.distribution(name, files=["onnxruntime/capi/core.so"])
-    planted.distribution("piper-tts", requires=("onnxruntime<2,>=1",))
-    assert "pip uninstall -y onnxruntime && " in planted.one("CG905")[1][0]["command"]
-
-
 def test_what_torch_requires_is_kept(planted):
     """Of the NCCL of CUDA 12, and of 13, which xgboost requires."""
     for name, user in (("nvidia-nccl-cu12", "torch"), ("nvidia-nccl-cu13", "xgboost")):
@@ -585,6 +576,21 @@ def test_what_torch_requires_is_kept(planted):
         planted.distribution(user, requires=(name,))
     (found,) = planted.one("CG905")[1]
     assert "pip uninstall -y nvidia-nccl-cu13 && " in found["command"]
+
+
+@pytest.mark.parametrize("needed", ["libcudart.so.13", "libother.so.1"])
+def test_build_for_gpus_is_kept(planted, build, needed):
+    """Without onnxruntime-gpu sessions would run on the CPU, though others require onnxruntime."""
+    library = build(needed, "int x;", f"-Wl,-soname,{needed}")
+    provider = "onnxruntime/libonnxruntime_providers_cuda.so"
+    build(provider, "int call;", "-Wl,--no-as-needed", library)
+    for name, files in (("onnxruntime", ()), ("onnxruntime-gpu", (provider,))):
+        planted.write("onnxruntime/capi/core.so", name)
+        planted.distribution(name, files=["onnxruntime/capi/core.so", *files])
+    planted.distribution("rembg", requires=("onnxruntime",))
+    (found,) = planted.one("CG905")[1]
+    gone = "onnxruntime" if needed == "libcudart.so.13" else "onnxruntime-gpu"
+    assert f"pip uninstall -y {gone} && " in found["command"]
 
 
 def test_distribution_that_is_recorded_twice(planted):

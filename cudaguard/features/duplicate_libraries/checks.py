@@ -22,6 +22,7 @@ from cudaguard.features.duplicate_libraries.judgement import is_older_release
 from cudaguard.files import open_file
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.facts import required_name, requirement_met
+from cudaguard.system.name_owners import cuda_of
 from cudaguard.system.newer_copies import lacking
 from cudaguard.system.packages import documents, is_shared_object, key_of, listed_files
 from cudaguard.system.runtimes import (
@@ -147,7 +148,7 @@ def overlaps(files: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str], lis
 def _overwritten(site: Site, names: list[str], paths: list[str], listed: Files) -> Finding:
     native = [path for path in paths if is_shared_object(path)]
     start = next(f"{dist.folder}/" for dist in site.installed.found if dist.name == names[0])
-    kept = _kept(site, names)
+    kept = _kept(site, names, {*paths})
     gone = [name for name in names if name != kept]
     # An installer deletes what the distribution lists, also where another one has the same file.
     counted = [entry for entry in listed if entry[1] and entry[1] != EMPTY]
@@ -165,16 +166,18 @@ def _overwritten(site: Site, names: list[str], paths: list[str], listed: Files) 
     )
 
 
-def _kept(site: Site, names: list[str]) -> str:
-    """Return which to keep: torch's, for GPUs, what others require, for their CUDA, the largest."""
+def _kept(site: Site, names: list[str], shared: set[str]) -> str:
+    """Return which to keep: torch's, for GPUs, what others require, for their CUDA, most files."""
     size = {dist.name: dist.record.count("\n") for dist in site.installed.found}
+    own = [file for file in site.shared_files if file.path not in shared]
+    for_gpus = {file.dist for file in own if any(map(cuda_of, file.needed))}
 
     def rank(name: str) -> tuple[bool, bool, bool, int, int, int]:
         asking = _requirements(site).get(key_of(name), ())
         cuda = int(cuda_of_wheel(key_of(name), site.version(name) or "") or 0)
         is_of_torch = any(said.startswith("torch ") for said in asking)
-        is_for_gpu = key_of(name).endswith("-gpu")
-        return is_of_torch, is_for_gpu, bool(asking), len(asking) * bool(cuda), cuda, size[name]
+        rest = bool(asking), len(asking) * bool(cuda), cuda, size[name]
+        return is_of_torch, name in for_gpus and not cuda, *rest
 
     return max(names, key=rank)
 

@@ -184,8 +184,7 @@ def overwritten_files(
     remedy, command = f"uninstall {listed(gone)}", f"pip uninstall -y {shlex.join(gone)}"
     if restored:
         remedy += ", then reinstall the packages that lose files"
-        command += " && pip install --force-reinstall --no-deps "
-        command += shlex.join(restored)
+        command += f" && pip install --force-reinstall --no-deps {shlex.join(restored)}"
     return INSTALLATION.found(
         f"{listed(names)} overwrite files of each other.",
         *first_few((*files[:1], *asking, *files[1:]), "files and requirements"),

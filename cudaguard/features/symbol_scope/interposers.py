@@ -154,7 +154,9 @@ class ScopeJudge:
                 except own_errors(OSError):  # unloaded meanwhile
                     continue
         for file, binding in found.items():
-            self._tell(binding, os.path.basename(file), file, known)
+            package, name = Packages().of(file), os.path.basename(file)
+            bound = name if name.startswith(package) else f"{name} ({package})"
+            self._tell(binding, bound, file, known)
 
     def _tell(self, binding: Binding, bound: str, path: str, known: dict[str, Interposer]) -> None:
         journal = self._core.journal

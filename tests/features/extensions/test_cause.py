@@ -180,7 +180,7 @@ def test_package_to_rebuild_is_named(tmp_path):
     found = lacks._replace(path=str(tmp_path / "site-packages/ext.so"))
     for text, name in (("", "PACKAGE (for a JIT build: "), ("ext.so,,\n", "flash-ext")):
         record.write_text(text)
-        assert f" --no-deps {name}" in extensions.check_of_forecast(found).remedy
+        assert f" --no-deps --no-binary :all: {name}" in extensions.check_of_forecast(found).remedy
 
 
 def test_many_are_counted_and_not_all_shown():

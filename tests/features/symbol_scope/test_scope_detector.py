@@ -450,12 +450,20 @@ def test_who_comes_after_what_nobody_saw_is_not_blamed(scene, innocent):
     assert "find the code that opens it without" in ran.out
 
 
-def test_library_that_nobody_saw_come_is_told(scene):
-    unseen = "_ctypes.dlopen('./libuser.so', 2)"
-    ran = scene.bare(
-        "import ctypes, cudaguard", INSTALL, TAKE, f"import _ctypes; {unseen}", "import one", SAID
-    )
-    assert "libuser.so uses which_copy of libtaker.so" in ran.out
+@pytest.mark.parametrize(
+    ("function", "called"),
+    [("curl_easy_init", "libcurl"), ("cuInit", "the CUDA libraries"),
+     ("curandGenerate", "the CUDA libraries"), ("current_op", "current_op")],
+)  # fmt: skip
+def test_library_that_nobody_saw_come_is_told(scene, compiler, function, called):
+    """As libxerces of pymeshlab, which uses the libcurl in TensorFlow."""
+    scene.modules("owner/__init__.py")
+    for name, source in (("libtaker.so", TAKER), ("owner/libx.so", USER)):
+        made = compiler.library(os.path.basename(name), source.replace("which_copy", function))
+        shutil.copy(made, scene.child.folder / name)
+    opened = "import owner, _ctypes; _ctypes.dlopen('./owner/libx.so', 2)"
+    ran = scene.bare("import ctypes, cudaguard", INSTALL, TAKE, opened, "import one", SAID)
+    assert f"libx.so (owner) uses {called} of libtaker.so instead of its own." in ran.out
 
 
 def test_rule_that_is_conditioned_not_to_act_silences(scene):
