@@ -215,20 +215,16 @@ def _users(site: Site, dist: Distribution, other: Distribution) -> Iterator[tupl
     """Yield what is beside the `other` and needs that one, not `dist`, and how it says so."""
     folder = os.path.realpath(other.folder)
     beside = (one for one in site.installed.found if os.path.realpath(one.folder) == folder)
-    for name, said in ((one.name, said) for one in beside for said in one.requires):
-        is_of_it = key_of(required_name(said)) == dist.key
-        if is_of_it and _is_met(said, other.version) and not _is_met(said, dist.version):
-            yield name, f"requires {said}"
+    for user, said in ((one.name, said) for one in beside for said in one.requires):
+        if key_of(name := required_name(said)) == dist.key:
+            with suppress(ValueError):  # one that cannot be read
+                met = [requirement_met(said, {name: d.version}.get) for d in (dist, other)]
+                if met == [False, True]:
+                    yield user, f"requires {said}"
     for file in site.shared_files if dist.key == "torch" else ():
         is_beside = os.path.realpath(file.path).startswith(os.path.join(folder, ""))
         if is_beside and any(name.startswith(_OF_TORCH) for name in file.needed):
             yield file.dist, "links torch"
-
-
-def _is_met(requirement: str, version: str) -> bool:
-    with suppress(ValueError):  # one that cannot be read
-        return requirement_met(requirement, lambda _: version)
-    return False
 
 
 DISTRIBUTIONS = Check(
