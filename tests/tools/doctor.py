@@ -6,12 +6,14 @@ import base64
 import hashlib
 import json
 import os
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ..documents import valid
+from ..features.extensions.conftest import Builder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,3 +86,26 @@ class Planted:
 def planted(child, tmp_path):
     """A folder for distributions on the path of the doctor."""
     return Planted(child, tmp_path / "planted")
+
+
+@pytest.fixture
+def build(planted):
+    """Compiles into the folder of planted distributions."""
+    if not sys.platform.startswith("linux") or shutil.which("cc") is None:
+        pytest.skip("needs Linux and a C compiler")
+    return Builder(planted.folder)
+
+
+def torch(planted, version="2.6.0", cuda="None", **more):
+    """A torch, as far as files tell."""
+    planted.write("torch/version.py", f"__version__ = {version!r}\ncuda: Optional[str] = {cuda}\n")
+    planted.write("torch/__init__.py", "raise SystemExit('imported')\n")
+    planted.distribution("torch", version, **more)
+
+
+def links(planted, build, package, *sonames, version="1.0"):
+    """A package with an extension that needs libraries, which are nowhere."""
+    libraries = [build(f"tmp/{s}", "int x;", f"-Wl,-soname,{s}") for s in sonames]
+    build(f"{package}/_native.so", "int call;", "-Wl,--no-as-needed", *libraries)
+    planted.distribution(package, version, files=(f"{package}/_native.so",))
+    shutil.rmtree(planted.folder / "tmp")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -18,24 +16,9 @@ import pytest
 import cudaguard
 
 from ..features.extensions.conftest import Builder
-from .doctor import Planted
+from .doctor import build as build
+from .doctor import links, torch
 from .doctor import planted as planted
-
-
-@pytest.fixture
-def build(planted):
-    """Compiles into the folder of planted distributions."""
-    if not sys.platform.startswith("linux") or shutil.which("cc") is None:
-        pytest.skip("needs Linux and a C compiler")
-    return Builder(planted.folder)
-
-
-def torch(planted, version="2.6.0", cuda="None", **more):
-    """A torch, as far as files tell."""
-    planted.write("torch/version.py", f"__version__ = {version!r}\ncuda: Optional[str] = {cuda}\n")
-    planted.write("torch/__init__.py", "raise SystemExit('imported')\n")
-    planted.distribution("torch", version, **more)
-
 
 # --- CG901: rules ------------------------------------------------------------------------
 
@@ -133,14 +116,6 @@ def test_what_links_neither_torch_nor_cuda_is_left_alone(planted, build):
     planted.distribution("other", files=("other/native.so",))
     status, findings = planted.one("CG902")
     assert (status, findings) == ("skipped", [])
-
-
-def links(planted, build, package, *sonames, version="1.0"):
-    """A package with an extension that needs libraries, which are nowhere."""
-    libraries = [build(f"tmp/{s}", "int x;", f"-Wl,-soname,{s}") for s in sonames]
-    build(f"{package}/_native.so", "int call;", "-Wl,--no-as-needed", *libraries)
-    planted.distribution(package, version, files=(f"{package}/_native.so",))
-    shutil.rmtree(planted.folder / "tmp")
 
 
 def test_lack_of_a_driver_alone_is_no_fault_of_a_package(planted, build):
@@ -532,235 +507,6 @@ def test_extension_for_numpy_1_that_links_neither_torch_nor_cuda(planted, build)
     (found,) = planted.one("CG902")[1]
     assert "fast.so was built for NumPy 1, but NumPy 2.1.0 is installed" in found["what"]
     assert [path.rpartition("/")[2] for path in found["evidence"]] == ["fast.so", "large.so"]
-
-
-# --- CG905: distributions ----------------------------------------------------------------
-
-
-def test_two_distributions_that_overwrite_one_another(planted):
-    planted.write("cupy/_core/core.so", "first")
-    planted.write("cupy/__init__.py", "first")
-    files = ("cupy/_core/core.so", "cupy/__init__.py")
-    planted.distribution("cupy-cuda12x", "13.0.0", files=files)
-    planted.write("cupy/_core/core.so", "second")
-    planted.write("cupy/__init__.py", "second")
-    planted.distribution("cupy-cuda13x", "13.6.0", files=files)
-    planted.distribution("user", requires=("cupy-cuda13x>=13.5; python_version > '3'",))
-    planted.distribution("other", requires=("cupy-cuda12x; extra == 'gpu'",))
-    status, (found,) = planted.one("CG905")
-    assert status == "fail"
-    assert {"cupy-cuda12x", "cupy-cuda13x"} <= set(found["what"].split())
-    asked = "user 1.0 requires cupy-cuda13x>=13.5"
-    assert found["evidence"] == ["cupy/_core/core.so", asked, "cupy/__init__.py"]
-    assert "pip uninstall -y cupy-cuda12x && " in found["command"]
-    assert found["command"].endswith("pip install --force-reinstall --no-deps cupy-cuda13x==13.6.0")
-
-
-def test_one_of_three_is_kept(planted):
-    for name in ("opencv-python", "opencv-contrib-python", "opencv-python-headless"):
-        files = ["cv2/cv2.abi3.so", *["cv2/aruco.py"] * ("contrib" in name)]
-        for file in files:
-            planted.write(file, name)
-        planted.distribution(name, files=files)
-        planted.distribution(f"user-of-{name}", requires=(name,))
-    (found,) = planted.one("CG905")[1]
-    assert found["command"].endswith(" --no-deps opencv-contrib-python==1.0")
-    assert "pip uninstall -y opencv-python opencv-python-headless && " in found["command"]
-
-
-def test_what_torch_requires_is_kept(planted):
-    """Of the NCCL of CUDA 12, and of 13, which xgboost requires."""
-    for name, user in (("nvidia-nccl-cu12", "torch"), ("nvidia-nccl-cu13", "xgboost")):
-        planted.write("nvidia/nccl/lib/libnccl.so.2", name)
-        planted.distribution(name, "2.28.9", files=["nvidia/nccl/lib/libnccl.so.2"])
-        planted.distribution(user, requires=(name,))
-    (found,) = planted.one("CG905")[1]
-    assert "pip uninstall -y nvidia-nccl-cu13 && " in found["command"]
-
-
-@pytest.mark.parametrize("needed", ["libcudart.so.13", "libother.so.1"])
-def test_build_for_gpus_is_kept(planted, build, needed):
-    """Without onnxruntime-gpu sessions would run on the CPU, though others require onnxruntime."""
-    library = build(needed, "int x;", f"-Wl,-soname,{needed}")
-    provider = "onnxruntime/libonnxruntime_providers_cuda.so"
-    build(provider, "int call;", "-Wl,--no-as-needed", library)
-    for name, files in (("onnxruntime", ()), ("onnxruntime-gpu", (provider,))):
-        planted.write("onnxruntime/capi/core.so", name)
-        planted.distribution(name, files=["onnxruntime/capi/core.so", *files])
-    planted.distribution("rembg", requires=("onnxruntime",))
-    (found,) = planted.one("CG905")[1]
-    gone = "onnxruntime" if needed == "libcudart.so.13" else "onnxruntime-gpu"
-    assert f"pip uninstall -y {gone} && " in found["command"]
-
-
-def test_distribution_that_is_recorded_twice(planted):
-    """As an update leaves it that broke off before the old record was deleted."""
-    planted.write("torch/version.py", "__version__ = '2.8.0'\n")
-    planted.distribution("torch", "2.8.0", files=("torch/version.py",))
-    planted.distribution("user", "1.0")
-    assert planted.one("CG905") == ("ok", [])
-    planted.distribution("torch", "2.6.0", files=("torch/version.py",))
-    status, (found,) = planted.one("CG905")
-    assert status == "warning"
-    assert found["what"].startswith("torch is recorded twice: as 2.")
-    assert sorted(map(os.path.basename, found["evidence"])) == [
-        "torch-2.6.0.dist-info", "torch-2.8.0.dist-info",
-    ]  # fmt: skip
-
-
-def test_native_file_that_is_not_as_it_was_installed(planted):
-    for name in ("cut.so", "patched.so", "lost.so", "text.py", "right.so"):
-        planted.write(f"engine/{name}", f"contents of {name}")
-    files = [
-        f"engine/{name}" for name in ("cut.so", "patched.so", "lost.so", "text.py", "right.so")
-    ]
-    planted.distribution("engine", "2.0", files=files)
-    record = planted.folder / "engine-2.0.dist-info" / "RECORD"
-    assert planted.one("CG905") == ("ok", [])
-    planted.write("engine/cut.so", "cont")
-    os.utime(record)  # RECORD is written last: the wheel itself has other files
-    assert planted.one("CG905") == ("ok", [])
-    os.utime(record, (1, 1))
-    planted.write("engine/patched.so", "contents of patches.so")
-    planted.write("engine/text.py", "# mine")  # whoever edits sources knows it
-    (planted.folder / "engine" / "lost.so").unlink()
-    status, (found,) = planted.one("CG905")
-    assert status == "warning"
-    assert found["command"].endswith("pip install --force-reinstall --no-deps engine==2.0")
-    assert [line.partition("/engine/")[2] for line in found["evidence"]] == [
-        "cut.so: 4 bytes, not 18", "patched.so: same size, other contents", "lost.so is missing",
-    ]  # fmt: skip
-
-
-def test_files_that_are_alike_or_made_to_be_shared(planted):
-    planted.write("shared/both.so", "same")
-    planted.write("shared/__init__.py", "first")
-    planted.distribution("one", files=("shared/both.so", "shared/__init__.py"))
-    planted.write("shared/__init__.py", "second")
-    planted.distribution("two", files=("shared/both.so", "shared/__init__.py"))
-    planted.distribution("three", RECORD="shared/both.so,,\n")  # without a hash
-    assert planted.one("CG905") == ("ok", [])
-
-
-def test_harmless_file_of_two_that_others_need(planted):
-    """As nixl needs one for each CUDA: to uninstall one would break it."""
-    for name in ("nixl-cu12", "nixl-cu13"):
-        planted.write("bin/example", name)
-        planted.distribution(name, files=("bin/example",))
-    assert len(planted.one("CG905")[1]) == 1
-    planted.distribution("nixl", requires=("nixl-cu12", "nixl-cu13"))
-    assert planted.one("CG905") == ("ok", [])
-
-
-HEADERS = ("nvidia/cuda_runtime/include/cuda.h", "nvidia/cuda_runtime/include/alike.h")
-EMPTY = "nvidia/__init__.py"
-
-
-def two_runtimes(planted, *, differing: bool):
-    """Two of NVIDIA's wheels in one folder, as pip installs them; nothing requires the old one."""
-    for name, version in (("cu11", "11.8.89"), ("cu12", "12.4.127")):
-        library = f"nvidia/cuda_runtime/lib/libcudart.so.{version.partition('.')[0]}"
-        planted.write(library, name)
-        planted.write(HEADERS[0], name if differing else "alike")
-        planted.write(HEADERS[1], "alike")
-        planted.write(EMPTY)
-        files = (library, *HEADERS, EMPTY)
-        planted.distribution(f"nvidia-cuda-runtime-{name}", version, files=files)
-    planted.distribution("nvidia-other-cu12", files=(EMPTY,))
-    torch(planted, requires=("nvidia-cuda-runtime-cu12==12.4.127",))
-
-
-@pytest.mark.parametrize("differing", [True, False])
-def test_uninstalling_one_of_two_wheels_restores_the_other(planted, differing):
-    """Their headers have one path each, and pip deletes what the old one lists."""
-    two_runtimes(planted, differing=differing)
-    status, findings = planted.one("CG905")
-    assert (status, len(findings)) == (("warning", 1) if differing else ("ok", 0))
-    for found in findings:
-        first, second = found["command"].split(" && ")
-        assert first.endswith("pip uninstall -y nvidia-cuda-runtime-cu11")
-        restored = "--force-reinstall --no-deps nvidia-cuda-runtime-cu12==12.4.127"
-        assert second.endswith(f"pip install {restored}")
-
-
-def test_pip_is_that_of_this_environment_also_where_it_is_not_activated(planted):
-    for name in ("one", "two"):
-        planted.write("tests/conftest.py", name)
-        planted.distribution(name, files=("tests/conftest.py",))
-    uninstall = "pip uninstall -y "
-
-    def command(path):
-        told = ("--format", "json", "--only", "CG905")
-        _, out, _ = planted.run(*told, env={"PATH": path})
-        (found,) = json.loads(out)["checks"][0]["findings"]
-        assert "tests/conftest.py" in found["evidence"]
-        assert found["severity"] == "info"
-        return found["command"]
-
-    assert command("/usr/bin:/bin").startswith(f"{shlex.quote(sys.executable)} -m {uninstall}")
-    assert command(f"{sysconfig.get_path('scripts')}:/usr/bin:/bin").startswith(uninstall)
-
-
-def broken_metadata(planted):
-    planted.write("none-1.0.dist-info/METADATA", "Name: none\n")
-    planted.write("empty-1.0.dist-info/METADATA", "")
-    (planted.folder / "bytes-1.0.dist-info").mkdir()
-    (planted.folder / "bytes-1.0.dist-info" / "METADATA").write_bytes(b"\xff\xfe\0Name")
-    (planted.folder / "folder-1.0.dist-info" / "METADATA").mkdir(parents=True)
-    planted.distribution("url", **{"direct_url.json": "{"})
-
-
-def test_broken_metadata_is_told_and_nothing_else_fails(planted):
-    broken_metadata(planted)
-    _, checks = planted.checks()
-    assert not [check for check in checks.values() if check["status"] == "broken"]
-    told = [one["evidence"][0] for one in checks["CG905"]["findings"]]
-    names = {Path(path).name.partition("-")[0] for path in told}
-    assert {"none", "empty", "bytes", "folder", "url"} <= names
-
-
-@pytest.fixture
-def second(child, tmp_path):
-    """A further folder of the path, as of the system behind that of the user."""
-    return Planted(child, tmp_path / "second")
-
-
-@pytest.mark.parametrize("version", ["2.5.0", "2.4.0"])
-@pytest.mark.parametrize("name", ["torch", "numpy"])
-def test_distribution_that_hides_the_one_for_which_another_was_installed(
-    planted, build, second, version, name
-):
-    planted.distribution(name, "2.4.0")
-    second.distribution(name, version)
-    if name == "torch":
-        links(second, Builder(second.folder), "engine", "libc10.so", "libtorch.so")
-    second.distribution("old", requires=("numpy<2.5; python_version<'3'", "numpy<2.4"))
-    second.distribution("solver", requires=("numpy>=2.5; python_version>'3'", "torch>=2"))
-    _, findings = planted.one("CG905", env={"PYTHONPATH": str(second.folder)})
-    told = [one for one in findings if " hides " in one["what"]]
-    if version == "2.4.0":  # the same twice
-        assert told == []
-        return
-    (found,) = told
-    user = {"torch": "engine", "numpy": "solver"}[name]
-    assert found["what"] == f"{name} 2.4.0 hides {name} 2.5.0, for which {user} was installed."
-    assert f"take {planted.folder} out of PYTHONPATH" in found["remedy"]
-    assert found["severity"] == "warning"
-    assert found["command"].endswith(f"-u PYTHONPATH python -m pip show {name}")
-
-
-def test_torch_of_the_user_hides_that_of_a_container(child, build, second, tmp_path):
-    base = tmp_path / "home/.local"
-    (base / "lib").mkdir(parents=True)
-    user = Planted(child, base / "lib/site-packages")
-    user.distribution("torch", "2.4.0")
-    second.distribution("torch", "2.5.0")
-    links(second, Builder(second.folder), "engine", "libc10.so")
-    env = {"PYTHONPATH": str(second.folder), "PYTHONUSERBASE": str(base)}
-    _, findings = user.one("CG905", env=env)
-    (found,) = (one for one in findings if " hides " in one["what"])
-    assert "PYTHONNOUSERSITE=1" in found["remedy"]
-    assert found["command"].startswith("PYTHONNOUSERSITE=1 python")
 
 
 # --- CG909: the guard -------------------------------------------------------------

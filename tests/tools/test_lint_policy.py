@@ -176,8 +176,7 @@ def test_other_encodings(tmp_path):
 
 
 def test_relative_import_names_what_python_imports():
-    names = [absolute("x", level, "a.b") for level in range(6)]
-    assert names == ["x", "a.b.x", "a.x", "", "", ""]
+    assert [absolute("x", n, "a.b") for n in range(6)] == ["x", "a.b.x", "a.x", "", "", ""]
 
 
 def test_files_of_a_folder(tmp_path):

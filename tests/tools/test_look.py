@@ -14,9 +14,9 @@ import pytest
 
 from ..processes import clean_environment, until
 from ..terminals import Terminal
+from .doctor import build as build
 from .doctor import planted as planted
-from .test_doctor_checks import build as build
-from .test_doctor_checks import torch
+from .doctor import torch
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 CUDAGUARD = (sys.executable, "-m", "cudaguard")
