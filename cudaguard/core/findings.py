@@ -170,7 +170,7 @@ def of_rule(rule: Rule, what: str, *evidence: str, **others: Any) -> Finding:
     return Finding(rule.id, what, rule=rule.id, evidence=tuple(filter(None, evidence)), **others)
 
 
-FITTING = "install the release that fits what is installed"
+FITTING = "install the version that fits what is installed"
 FIX = "use mode 'fix' (CUDAGUARD=fix, cudaguard run --mode fix, or cudaguard.install('fix'))"
 PYTHON_ITSELF = "Python itself"  # where it takes the place of a rule: a package before its parts
 

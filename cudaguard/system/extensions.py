@@ -516,9 +516,8 @@ def check_of_forecast(found: Forecast, given: tuple[str, ...] = ()) -> Extension
     message, remedy = words_for(cause, about, found, around, dict(symbols))
     for owner in distributions_of([found.path]).get(found.path, ())[:1]:
         name = owner.partition(" ")[0]
-        wanted = fitting_release(PAIRS, name, Facts().version) if _ITS_NAME in remedy else ""
-        other = f"install the release that fits: {wanted}"
-        remedy = other if wanted else remedy.replace(_ITS_NAME, name)
+        fix = fitting_release(PAIRS, name, Facts().version) if _ITS_NAME in remedy else ""
+        remedy = f"install the version that fits: {fix}" if fix else remedy.replace(_ITS_NAME, name)
     return ExtensionCheck(
         None if found.problem == "unknown" else False,
         found.path,

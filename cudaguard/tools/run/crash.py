@@ -15,8 +15,9 @@ from itertools import chain
 from cudaguard import errors
 from cudaguard.api import active_rules
 from cudaguard.core.decide import applying
-from cudaguard.core.explain import GENERAL_ID, explain_text
+from cudaguard.core.explain import known_errors
 from cudaguard.core.findings import listed
+from cudaguard.core.known_errors import CERTAIN, best_in
 from cudaguard.core.record import JOURNAL
 from cudaguard.core.rule import repaired_by
 from cudaguard.elf.library_facts import distributions_of
@@ -444,11 +445,11 @@ class Report:
         return debugger(program.words) if is_native and is_there and not self._fits else ""
 
     def _stuck_in(self) -> list[Finding]:
-        """Return what is known of the place where a process hangs."""
+        """Return what is known for certain of the place where a process hangs."""
         dumps = chain.from_iterable(self._faults.values()) if self._ended.is_late else ()
         places = (f"{file}:{line} in {name}" for dump in dumps for file, line, name in dump.frames)
-        found = explain_text("\n".join(places), is_guarded=True)
-        return [] if found is None or found.id == GENERAL_ID else [found]
+        hit = best_in(text, known_errors(), [text]) if (text := "\n".join(places)) else None
+        return [hit.finding] if hit is not None and hit.known.certainty >= CERTAIN else []
 
     def _stuck_forks(self) -> list[str]:
         """Return what forks that wait outside Python lack of their parent."""
