@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import sys
 import sysconfig
 from pathlib import Path
@@ -34,6 +35,18 @@ def test_two_distributions_that_overwrite_one_another(planted):
     assert found["evidence"] == ["cupy/_core/core.so", asked, "cupy/__init__.py"]
     assert "pip uninstall -y cupy-cuda12x && " in found["command"]
     assert found["command"].endswith("pip install --force-reinstall --no-deps cupy-cuda13x==13.6.0")
+
+
+def test_a_header_that_a_plugin_has_too(planted):
+    """To uninstall OpenMM, as was said, leaves its plug-in for CUDA 12 alone."""
+    files = ("OpenMM.libs/include/swig/typemaps.i",)
+    for name in ("OpenMM-CUDA-12", "OpenMM"):
+        planted.write(*files, name)
+        record = planted.distribution(name, files=files)
+    assert planted.one("CG905")[1]
+    shutil.rmtree(record)
+    planted.distribution(name, files=files, requires=("OpenMM-CUDA-12; extra == 'cuda12'",))
+    assert planted.one("CG905") == ("ok", [])
 
 
 def test_one_of_three_is_kept(planted):

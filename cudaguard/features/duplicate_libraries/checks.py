@@ -71,9 +71,13 @@ def check_distributions(site: Site) -> Result:
     groups: list[tuple[list[str], list[str]]] = []  # of distributions, with the files
     for pair, paths in found.items():
         # What several distributions of one namespace contain on purpose, and what does no harm in
-        # those that others need.
+        # those that others need, or one of which extends the other (OpenMM-CUDA-12).
         is_on_purpose = all(path.endswith("/__init__.py") for path in paths)
-        are_asked_for = {*map(key_of, pair)} <= _requirements(site).keys()
+        own = (of.requires for of in site.installed.found if of.name in pair)
+        keys = {*map(key_of, pair)}
+        are_asked_for = keys <= _requirements(site).keys() or not keys.isdisjoint(
+            key_of(required_name(said)) for said in chain(*own)
+        )
         if not is_on_purpose and (any(map(is_shared_object, paths)) or not are_asked_for):
             near = [group for group in groups if {*group[0]} & {*pair}]
             names = dict.fromkeys(chain(*(group[0] for group in near), pair))
