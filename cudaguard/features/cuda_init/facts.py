@@ -85,6 +85,14 @@ _TENSORFLOW = Moment(
     lambda eager: peek(peek(eager, "_context"), "_initialized") is True,
 )
 _CUPY = Moment("cupy is imported", "cupy")
+# Both have a renderer of their own, and read it then. Source: google-deepmind/dm_control#335.
+_MUJOCO = Moment(
+    "mujoco is imported",
+    "mujoco",
+    lambda _: sys.modules.keys().isdisjoint(
+        ("dm_control._render", "gymnasium.envs.mujoco.mujoco_rendering")
+    ),
+)
 _ALLOCATOR = (_BACKEND, _TORCH_CUDA)
 
 # Variable -> the moments at which it is read, the earliest first. The short list: setting one of
@@ -102,6 +110,7 @@ READ_AT: dict[str, tuple[Moment, ...]] = {
     "JAX_PLATFORMS": (_JAX_IMPORT,),
     "TF_FORCE_GPU_ALLOW_GROWTH": (_TENSORFLOW,),
     "CUPY_CUDA_ARRAY_INTERFACE_SYNC": (_CUPY,),
+    "MUJOCO_GL": (_MUJOCO,),
 }
 # Whose variables are looked at from their import on.
 READERS = frozenset({"jax", "tensorflow", "cupy"})
