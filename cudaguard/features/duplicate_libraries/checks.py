@@ -269,7 +269,9 @@ def check_libraries(site: Site) -> Result:
     findings: list[Finding] = []
     for name, files in names.items():
         first, *others = files.values()
-        findings += _of_one_name(name, first, others) if others else _astray(site, name, first)
+        findings += (
+            _of_one_name(site, name, first, others) if others else _astray(site, name, first)
+        )
     return findings, f"libraries asked for: {len(names)}"
 
 
@@ -306,14 +308,22 @@ def _danger(older: Served, newer: Served, askers: dict[str, list[str]], runtime:
     return "" if runtime.danger == Runtime.danger else runtime.danger
 
 
-def _of_one_name(name: str, first: Served, others: list[Served]) -> Iterator[Finding]:
+def _of_one_name(site: Site, name: str, first: Served, others: list[Served]) -> Iterator[Finding]:
     """Tell of a name that leads to several files, once."""
     for other in others:
         older, newer = sorted((first, other), key=lambda served: served.version)
         runtime = runtime_of(stem_of(name))
         if danger := _danger(older, newer, newer.askers, runtime):
-            yield wording.two_files(name, older, newer, runtime.title, danger)
+            told = name, older, newer, runtime.title, danger
+            is_named = newer.dist and _is_named(site, older.path)
+            yield wording.astray(*told, is_named=True) if is_named else wording.two_files(*told)
             return
+
+
+def _is_named(site: Site, path: str) -> bool:
+    """Return True if LD_LIBRARY_PATH names the folder of a library."""
+    named = site.environ.get(LIBRARY_PATH, "").replace(";", ":").split(":")
+    return os.path.dirname(path) in map(os.path.realpath, filter(None, named))
 
 
 def _astray(site: Site, name: str, served: Served) -> Iterator[Finding]:
@@ -329,8 +339,7 @@ def _astray(site: Site, name: str, served: Served) -> Iterator[Finding]:
     runtime, path = runtime_of(stem_of(name)), os.path.realpath(wheel.path)
     meant = Served(path, {}, version_of(path, name), wheel.dist)
     if danger := _danger(served, meant, served.askers, runtime):
-        named = site.environ.get(LIBRARY_PATH, "").replace(";", ":").split(":")
-        is_named = os.path.dirname(served.path) in map(os.path.realpath, filter(None, named))
+        is_named = _is_named(site, served.path)
         yield wording.astray(name, served, meant, runtime.title, danger, is_named=is_named)
 
 
