@@ -592,9 +592,17 @@ def _chains(text: str) -> Iterator[range]:
         if begin >= 0 and not any(link in text[last:at] for link in _LINKS):
             yield range(begin, _end_of(text, last))
             begin = -1
-        begin, last = (at if begin < 0 else begin), at
+        begin, last = (_led_from(text, at) if begin < 0 else begin), at
     if begin >= 0:
         yield range(begin, _end_of(text, last))
+
+
+def _led_from(text: str, traceback: int) -> int:
+    """Return where the error begins that led to a traceback; one of C code has none of its own."""
+    link = max(text.rfind(link, max(0, traceback - _DEEPEST), traceback) for link in _LINKS)
+    if link < 0:
+        return traceback
+    return max(text.rfind("\n\n", 0, max(0, link - 2)) + 1, lines_back(text, link, LINES_BEFORE))
 
 
 def _message_of(text: str, traceback: int) -> int:
