@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.files import LARGEST, os, own_errors, program_errors, read_bytes
+from cudaguard.files import LARGEST, names_in, os, own_errors, program_errors, read_bytes
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import peek
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from importlib.metadata import Distribution
     from types import ModuleType
     from typing import Any
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Versions = Callable[[str], "str | None"]
 
 _HEADERS = ("METADATA", "PKG-INFO")
-_METADATA = ("info", ".egg")  # ends of what metadata are called, as in foo-1.0.dist-info
+_METADATA = ("dist-info", "egg-info", "egg")  # the ends of their names, as in foo-1.0.dist-info
 # Releases that fit one another, which their metadata do not say: the table of torchcodec's README.
 PAIRS = tuple({"torchcodec": codec, "torch": torch} for codec, torch in (
     (">=0.12", ">=2.11"), ("==0.11.*", "==2.11.*"), ("==0.10.*", "==2.10.*"),
@@ -60,57 +60,68 @@ class Facts:
     def version(self, dist: str) -> str | None:
         """Return the version of an installed distribution, None if it is not installed."""
         if dist not in self._versions:
-            names = _spellings(dist) if _may_be_installed(dist) else ()
-            found = (_of(name, "version") for name in names)
-            self._versions[dist] = next(filter(None, found), None)
+            self._versions[dist] = next(iter(_said_by(dist, "version")), None)
         return self._versions[dist]
 
 
-def _may_be_installed(dist: str) -> bool:
-    """Return False if no folder of sys.path has metadata of that name.
+def requires_of(dist: str) -> Sequence[str]:
+    """Return what an installed distribution requires, in its words; nothing if that is unknown."""
+    return _said_by(dist, "requires-dist")
 
-    Most rules are about packages that are not there. To learn that from ``importlib.metadata``
-    costs a program that does not use it the import of ``email``, ``random`` and others.
+
+def _said_by(dist: str, field: str) -> Sequence[str]:
+    # What its metadata say; nothing where it is not installed, or they are broken: a folder without
+    # a file in it, not UTF-8. Releases of Python raise different things for those.
+    try:
+        folder = _metadata_folder(dist) if dist else ""
+        if folder is None:
+            return _elsewhere(_folded(dist), field)
+        text = read_bytes(f"{folder}/METADATA", LARGEST).decode() if folder else ""
+        return [said for said in fields_of(text).get(field, ()) if said]
+    except program_errors(Exception):  # a rule must be certain to act
+        return ()
+
+
+def _metadata_folder(dist: str) -> str | None:
+    """Return the ``.dist-info`` folder, "" if there is none; None if only Python itself can say.
+
+    ``importlib.metadata`` takes 40 ms to import, with ``email``, ``random``, ``socket`` and others.
     """
     own = sys.modules["_frozen_importlib_external"].PathFinder
     if any(finder is not own and hasattr(finder, "find_distributions") for finder in sys.meta_path):
-        return True
+        return None
     wanted = _folded(dist)
     for entry in sys.path:
-        if type(entry) is not str or entry.lower().endswith(".egg"):
-            return True
-        try:
-            names = os.listdir(entry or ".")
-        except own_errors(FileNotFoundError):
-            continue
-        except own_errors(OSError):  # a zip file, or one that may be looked into but not listed
-            return True
-        for name in names:
-            if name[-4:].lower() in _METADATA and _folded(name).startswith(wanted):
-                return True
-    return False
+        if type(entry) is not str or entry.lower().endswith(".egg") or os.path.isfile(entry):
+            return None
+        for name in names_in(entry or "."):
+            stem, _, kind = name.lower().rpartition(".")
+            if kind in _METADATA and _folded(stem.partition("-")[0]) == wanted:
+                return os.path.join(entry, name) if kind == "dist-info" else None
+    return ""
 
 
 def _folded(name: str) -> str:
     return name.lower().replace("-", "_").replace(".", "_")
 
 
-def requires_of(dist: str) -> tuple[str, ...]:
-    """Return what an installed distribution requires, in its words; nothing if that is unknown."""
-    return tuple(next(filter(None, (_of(name, "requires") for name in _spellings(dist))), ()))
+def fields_of(metadata: str) -> dict[str, list[str]]:
+    """Return what metadata say, by the fields' names in lower case, without the readme below."""
+    found: dict[str, list[str]] = {}
+    fields = metadata.replace("\r\n", "\n").partition("\n\n")[0]
+    for line in fields.replace("\n ", " ").replace("\n\t", " ").split("\n"):
+        name, _, said = line.partition(":")
+        found.setdefault(name.lower(), []).append(said.strip(" \t"))
+    return found
 
 
-def _of(name: str, what: str) -> Any:
+def _elsewhere(dist: str, field: str) -> Sequence[str]:
     # Not importlib_metadata: importing it puts a finder on sys.meta_path, and takes the standard
     # library's ability to find distributions away for good.
-    try:
-        from importlib import metadata
+    from importlib import metadata
 
-        return getattr(distribution(metadata, name), what)
-    # Not installed, or broken metadata: a folder without a file in it, no version, not UTF-8.
-    # Releases of Python raise different things, and a rule must be certain to act.
-    except program_errors(Exception):
-        return None
+    found = distribution(metadata, dist)
+    return [found.version] if field == "version" else found.requires or ()
 
 
 def distribution(library: Any, name: str) -> Distribution:
@@ -150,14 +161,6 @@ def bounded(dist: Distribution) -> Distribution:
     if isinstance(folder, os.PathLike):  # one in a zip file is none
         vars(dist)["read_text"] = read_text  # all of its properties call it
     return dist
-
-
-def _spellings(dist: str) -> tuple[str, ...]:
-    if sys.version_info >= (3, 10) or not dist:
-        return (dist,) if dist else ()
-    # Python 3.9 takes hyphens for underscores, and no more.
-    words = dist.replace("-", ".").replace("_", ".").split(".")
-    return tuple(dict.fromkeys((dist, "_".join(words), ".".join(words))))
 
 
 # --- Versions and ranges --------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from cudaguard.elf.reader import ElfFile
 from cudaguard.files import names_in, program_errors, standard_library, text_in
 from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system import INSTALLED, LOCAL, STANDARD, origin_of_file
-from cudaguard.system.facts import Facts, bounded, searched
+from cudaguard.system.facts import Facts, bounded, fields_of, searched
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _MOST_FILES = 50_000  # that are looked through in the folder of an editable install
 _LONGEST = 1000  # characters of a name and a version; they are shown, and keys of documents
 _NOT_SEARCHED = {"node_modules", "__pycache__", "site-packages"}
-_FIELD = re.compile(r"^(name|version|requires-dist):[ \t]*(.*(?:\n[ \t].*)*)", re.I | re.M)
 
 
 class Distribution(NamedTuple):
@@ -107,9 +106,7 @@ def installed() -> Installed:
 def _read(entry: Any) -> Distribution:
     # Not entry.metadata: to have all of it parsed took most of the time.
     text = next(filter(None, map(entry.read_text, ("METADATA", "PKG-INFO", ""))), "")
-    said: dict[str, list[str]] = {}
-    for field, value in _FIELD.findall(text.replace("\r\n", "\n").partition("\n\n")[0]):
-        said.setdefault(field.lower(), []).append(value)
+    said = fields_of(text)
     name, version = (said.get(field, [""])[0] for field in ("name", "version"))
     if not name or not version:
         raise ValueError(f"it has no {'version' if name else 'name'}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import quopri  # noqa: F401  # metadata of some forms are read with it, also without a path to it
 import sys
 
 import pytest
@@ -14,9 +13,13 @@ METADATA = "Metadata-Version: 2.1\nName: thing\nVersion: 1.0\n"
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder that is the whole path."""
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    """A folder that is on the path."""
+    monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
+
+
+def thing():
+    return next(dist for dist in installed().found if dist.name == "thing")
 
 
 @pytest.mark.parametrize("form", ["thing-1.0.dist-info", "thing.egg-info", "EGG-INFO"])
@@ -30,15 +33,12 @@ def test_requirements_of_either_form(folder, form):
         (info / "PKG-INFO").write_text(METADATA)
         (info / "requires.txt").write_text("torch>=2\nnumpy\n")
     if form == "EGG-INFO":
-        sys.path[:] = [str(place)]
-    (found,) = installed().found
-    assert (found.name, found.version) == ("thing", "1.0")
-    assert found.requires == ("torch>=2", "numpy")
+        sys.path.insert(0, str(place))
+    assert (thing().version, thing().requires) == ("1.0", ("torch>=2", "numpy"))
 
 
 def test_distribution_without_requirements(folder):
     info = folder / "thing-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(METADATA)
-    (found,) = installed().found
-    assert found.requires == ()
+    assert thing().requires == ()
