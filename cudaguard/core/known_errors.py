@@ -597,12 +597,10 @@ def _chains(text: str) -> Iterator[range]:
         yield range(begin, _end_of(text, last))
 
 
-def _led_from(text: str, traceback: int) -> int:
+def _led_from(text: str, at: int) -> int:
     """Return where the error begins that led to a traceback; one of C code has none of its own."""
-    link = max(text.rfind(link, max(0, traceback - _DEEPEST), traceback) for link in _LINKS)
-    if link < 0:
-        return traceback
-    return max(text.rfind("\n\n", 0, max(0, link - 2)) + 1, lines_back(text, link, LINES_BEFORE))
+    is_led = any(link in text[max(0, at - _DEEPEST) : at] for link in _LINKS)
+    return lines_back(text, at, 5) if is_led else at
 
 
 def _message_of(text: str, traceback: int) -> int:

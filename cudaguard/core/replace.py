@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import wraps
+
 from cudaguard.core.reports import passes_through
 from cudaguard.core.rule import Permit, permit_for
+from cudaguard.hooks.caller import hide_frame
 from cudaguard.model import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +18,21 @@ if TYPE_CHECKING:
     from cudaguard.core.rule import Rule
 
 _INHERITED = object()
+
+
+def preceded(original: Any, before: Callable[..., Any]) -> Any:
+    """Return a function that does something first; what the original raises is its own."""
+
+    @wraps(original)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        before(args, kwargs)
+        try:
+            return original(*args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+
+    return called
 
 
 class ReplacedPlace:

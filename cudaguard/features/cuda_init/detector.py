@@ -24,7 +24,6 @@ from cudaguard.hooks.caller import (
     entries_of,
     frame_outside_of,
     frame_running,
-    hide_frame,
     may_look_at_threads,
     module_of,
 )
@@ -398,22 +397,17 @@ class CudaDetector:
 
     def _precede(self, owner: object, name: str, action: Callable[..., None]) -> None:
         """Have something done before each call of a function of a module or class."""
-        from functools import wraps
+        from cudaguard.core.replace import preceded
 
         original = peek(owner, name)
         known = any(replacement is original for _, _, _, replacement in self._replaced)
         if original is None or known or not self._core.permit().tells:
             return
 
-        @wraps(original)
-        def replacement(*args: Any, **kwargs: Any) -> Any:
+        def before(args: Any, kwargs: Any) -> None:
             self._quietly("telling of a fork", lambda: action(*args, **kwargs))
-            try:
-                return original(*args, **kwargs)
-            except BaseException as error:
-                hide_frame(error)
-                raise
 
+        replacement = preceded(original, before)
         setattr(owner, name, replacement)
         self._replaced.append((owner, name, original, replacement))
         self._core.reporter.changed(_patched(original), stays=False)

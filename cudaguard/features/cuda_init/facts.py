@@ -85,14 +85,9 @@ _TENSORFLOW = Moment(
     lambda eager: peek(peek(eager, "_context"), "_initialized") is True,
 )
 _CUPY = Moment("cupy is imported", "cupy")
-# Both have a renderer of their own, and read it then. Source: google-deepmind/dm_control#335.
-_MUJOCO = Moment(
-    "mujoco is imported",
-    "mujoco",
-    lambda _: sys.modules.keys().isdisjoint(
-        ("dm_control._render", "gymnasium.envs.mujoco.mujoco_rendering")
-    ),
-)
+# Who reads it again, later. Source: google-deepmind/dm_control#335.
+_LATER = ("dm_control._render", "gymnasium.envs.mujoco.mujoco_rendering")
+_MUJOCO = Moment("mujoco is imported", "mujoco", lambda _: sys.modules.keys().isdisjoint(_LATER))
 _ALLOCATOR = (_BACKEND, _TORCH_CUDA)
 
 # Variable -> the moments at which it is read, the earliest first. The short list: setting one of

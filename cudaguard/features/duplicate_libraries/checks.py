@@ -70,15 +70,12 @@ def check_distributions(site: Site) -> Result:
     found = overlaps(files)
     groups: list[tuple[list[str], list[str]]] = []  # of distributions, with the files
     for pair, paths in found.items():
-        # What several distributions of one namespace contain on purpose, and what does no harm in
-        # those that others need, or one of which extends the other (OpenMM-CUDA-12).
-        is_on_purpose = all(path.endswith("/__init__.py") for path in paths)
-        own = (of.requires for of in site.installed.found if of.name in pair)
-        keys = {*map(key_of, pair)}
-        are_asked_for = keys <= _requirements(site).keys() or not keys.isdisjoint(
-            key_of(required_name(said)) for said in chain(*own)
-        )
-        if not is_on_purpose and (any(map(is_shared_object, paths)) or not are_asked_for):
+        # Else it is what several distributions of one namespace contain on purpose, or does no harm
+        # in those that others need; texts of others (OpenMM and OpenMM-CUDA-12) do none here.
+        is_of_cuda = all(cuda_of_wheel(key_of(name), site.version(name) or "") for name in pair)
+        are_asked_for = {*map(key_of, pair)} <= _requirements(site).keys()
+        is_on_purpose = are_asked_for or all(path.endswith("/__init__.py") for path in paths)
+        if any(map(is_shared_object, paths)) or (is_of_cuda and not is_on_purpose):
             near = [group for group in groups if {*group[0]} & {*pair}]
             names = dict.fromkeys(chain(*(group[0] for group in near), pair))
             joined = [*names], [*chain(*(group[1] for group in near), paths)]
@@ -158,7 +155,6 @@ def _overwritten(site: Site, names: list[str], paths: list[str], listed: Files) 
     counted = [entry for entry in listed if entry[1] and entry[1] != EMPTY]
     doomed = {path for path, _, dist in counted if dist in gone}
     losing = dict.fromkeys(dist for path, _, dist in counted if path in doomed and dist not in gone)
-    is_of_cuda = all(cuda_of_wheel(key_of(name), site.version(name) or "") for name in names)
     asking = [one for name in (kept, *gone) for one in _requirements(site).get(key_of(name), ())]
     return wording.overwritten_files(
         names,
@@ -166,7 +162,7 @@ def _overwritten(site: Site, names: list[str], paths: list[str], listed: Files) 
         asking,
         gone=gone,
         restored=[f"{name}=={site.version(name)}" for name in losing],
-        severity="error" if native else "warning" if is_of_cuda else "info",
+        severity="error" if native else "warning",
     )
 
 
@@ -267,11 +263,9 @@ def check_libraries(site: Site) -> Result:
     if not names:
         raise Skipped("nothing that is installed asks for a library that may be there twice")
     findings: list[Finding] = []
-    for name, files in names.items():
-        first, *others = files.values()
-        findings += (
-            _of_one_name(site, name, first, others) if others else _astray(site, name, first)
-        )
+    for name, found in names.items():
+        served = [*found.values()]
+        findings += (_of_one_name if served[1:] else _astray)(site, name, served)
     return findings, f"libraries asked for: {len(names)}"
 
 
@@ -308,10 +302,10 @@ def _danger(older: Served, newer: Served, askers: dict[str, list[str]], runtime:
     return "" if runtime.danger == Runtime.danger else runtime.danger
 
 
-def _of_one_name(site: Site, name: str, first: Served, others: list[Served]) -> Iterator[Finding]:
+def _of_one_name(site: Site, name: str, files: list[Served]) -> Iterator[Finding]:
     """Tell of a name that leads to several files, once."""
-    for other in others:
-        older, newer = sorted((first, other), key=lambda served: served.version)
+    for other in files[1:]:
+        older, newer = sorted((files[0], other), key=lambda served: served.version)
         runtime = runtime_of(stem_of(name))
         if danger := _danger(older, newer, newer.askers, runtime):
             told = name, older, newer, runtime.title, danger
@@ -326,8 +320,9 @@ def _is_named(site: Site, path: str) -> bool:
     return os.path.dirname(path) in map(os.path.realpath, filter(None, named))
 
 
-def _astray(site: Site, name: str, served: Served) -> Iterator[Finding]:
+def _astray(site: Site, name: str, files: list[Served]) -> Iterator[Finding]:
     """Tell of an older file from elsewhere, where a wheel of NVIDIA's brings that library."""
+    (served,) = files
     wheel = next(
         (f for f in site.shared_files if f.soname == name and f.dist.startswith("nvidia-")), None
     )

@@ -11,11 +11,11 @@ import sys
 from types import FunctionType, ModuleType
 
 from cudaguard.core.repairs import WouldDo
-from cudaguard.core.replace import FunctionStandIn
+from cudaguard.core.replace import FunctionStandIn, preceded
 from cudaguard.core.rule import actions_of, texts_of
 from cudaguard.files import os
 from cudaguard.hooks.barrier import ask
-from cudaguard.hooks.caller import describe, frame_outside_of, hide_frame
+from cudaguard.hooks.caller import describe, frame_outside_of
 from cudaguard.model import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -49,15 +49,7 @@ def watch_calls(request: Request, function: str, check: CallCheck) -> None:
             is_awaited.append(True)
 
     def make(*_: object) -> Any:
-        @functools.wraps(original)
-        def called(*args: Any, **kwargs: Any) -> Any:
-            before(args, kwargs)
-            try:
-                return original(*args, **kwargs)
-            except BaseException as error:
-                hide_frame(error)
-                raise
-
+        called = preceded(original, before)
         return called if is_pythons else FunctionStandIn(original, called)
 
     place = f"{request.name}.{function} ({request.rule.id})"
