@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import sysconfig
 import textwrap
 import time
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 
@@ -71,6 +73,24 @@ def until(condition: Callable[[], object], seconds: float = 30) -> None:
     while not condition():
         assert time.monotonic() < end, f"not within {seconds} s"
         time.sleep(0.01)
+
+
+@contextmanager
+def started(
+    command: Sequence[object], env: dict[str, str], folder: Path
+) -> Iterator[subprocess.Popen[str]]:
+    """A process that writes to `log` in a folder; in the end all of its group are killed."""
+    with open(folder / "log", "w") as log:
+        process = subprocess.Popen(
+            [*map(str, command)], cwd=folder, env=clean_environment(**env), start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+        )  # fmt: skip
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):  # all are gone, as they should be
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(60)
 
 
 class Child:

@@ -7,7 +7,7 @@ import re
 
 from cudaguard.elf.reader import STEP, ElfFile, UnreadableError, number
 from cudaguard.elf.symbols import SharedObject
-from cudaguard.files import LARGEST, names_in, os, own_errors, read_bytes
+from cudaguard.files import bytes_in, names_in, os, own_errors
 from cudaguard.model import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -129,10 +129,7 @@ def distributions_of(paths: Iterable[str]) -> dict[str, list[str]]:
     for folder, files in wanted.items():
         for info in names_in(folder):
             dist, is_metadata, _ = info.partition(".dist-info")
-            try:
-                record = read_bytes(f"{folder}/{info}/RECORD", LARGEST) if is_metadata else b""
-            except own_errors(OSError):
-                continue
+            record = bytes_in(f"{folder}/{info}/RECORD") if is_metadata else b""
             for one in [one for one in files if os.fsencode(f"\n{one},") in b"\n" + record]:
                 found.setdefault(files[one], []).append(dist.replace("-", " ", 1).replace("_", "-"))
     return found

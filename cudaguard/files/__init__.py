@@ -132,11 +132,19 @@ def packaged_text(path: str) -> str:
     return str(_refusable(__spec__.loader.get_data)(path), "utf-8")  # type: ignore[union-attr]
 
 
+def bytes_in(file: str) -> bytes:
+    """Return what is in a file; nothing of one that cannot be read."""
+    try:
+        return read_bytes(file, LARGEST)
+    except own_errors(OSError):
+        return b""
+
+
 def text_in(*path: str) -> str:
     """Return the beginning of a text; nothing of a file that cannot be read."""
     try:
         return read_start(os.path.join(*path), _LONGEST_TEXT).decode("utf-8", "replace")
-    except own_errors(OSError, ValueError):
+    except own_errors(OSError, ValueError, TypeError):
         return ""
 
 

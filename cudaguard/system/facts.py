@@ -1,6 +1,6 @@
 """Facts that rules are conditioned on, looked up when a rule asks, and comparisons of versions.
 
-Versions are compared by means of ``packaging``.
+Versions are compared by means of ``packaging``, unless they are plain numbers.
 """
 
 from __future__ import annotations
@@ -118,21 +118,12 @@ def fields_of(metadata: str) -> dict[str, list[str]]:
 def _elsewhere(dist: str, field: str) -> Sequence[str]:
     # Not importlib_metadata: importing it puts a finder on sys.meta_path, and takes the standard
     # library's ability to find distributions away for good.
-    from importlib import metadata
+    from importlib.metadata import Distribution
 
-    found = distribution(metadata, dist)
-    return [found.version] if field == "version" else found.requires or ()
-
-
-def distribution(library: Any, name: str) -> Distribution:
-    """Return an installed distribution, as `bounded` does, or raise PackageNotFoundError.
-
-    ``distribution`` of Python 3.15 and importlib_metadata reads the metadata to choose one.
-    `library` is ``importlib.metadata``, or what it is made from.
-    """
-    for dist in library.Distribution.discover(name=name, path=searched()):
-        return bounded(dist)
-    raise library.PackageNotFoundError(name)
+    # Not `distribution`: that of Python 3.15 reads the metadata to choose one.
+    for found in map(bounded, Distribution.discover(name=dist, path=searched())):
+        return [found.version] if field == "version" else found.requires or ()
+    return ()
 
 
 def searched() -> list[str]:
@@ -165,12 +156,17 @@ def bounded(dist: Distribution) -> Distribution:
 
 # --- Versions and ranges --------------------------------------------------------------------------
 
+_SIGNS = {"==": "eq", "!=": "ne", "<=": "le", ">=": "ge", "<": "lt", ">": "gt"}
+
 
 def in_range(version: str, specifier: str) -> bool:
     """Return True if `version` is inside `specifier`; pre-releases and local versions count.
 
     A version that PEP 440 does not know is in no range: a rule must be certain to act.
     """
+    answer = _of_numbers(version, specifier)
+    if answer is not None:
+        return answer
     versions = _part_of_packaging("version")
     try:
         parsed = versions.Version(version)
@@ -178,6 +174,27 @@ def in_range(version: str, specifier: str) -> bool:
         return False
     specifiers = _part_of_packaging("specifiers").SpecifierSet(specifier)
     return bool(specifiers.contains(parsed, prereleases=True))
+
+
+def _of_numbers(version: str, specifier: str) -> bool | None:
+    # The answer where only numbers are compared, without packaging, which takes 8 ms to import.
+    own, answer = numbers_of(version.partition("+")[0]), True
+    for clause in map(str.strip, specifier.split(",")):
+        wanted = clause.lstrip("<>=!")
+        sign, is_prefix = clause[: len(clause) - len(wanted)], wanted.endswith(".*")
+        other = numbers_of(wanted[:-2] if is_prefix else wanted.strip())
+        if not own or not other or sign not in _SIGNS:
+            return None
+        size = len(other) if is_prefix else max(len(own), len(other))
+        ours, theirs = ((*numbers, *[0] * size)[:size] for numbers in (own, other))
+        answer = answer and getattr(ours, f"__{_SIGNS[sign]}__")(theirs)
+    return answer
+
+
+def numbers_of(text: str) -> tuple[int, ...]:
+    """Return a version as numbers; empty if a part of it is none."""
+    words = text.split(".")
+    return tuple(map(int, words)) if all(word.isdecimal() for word in words) else ()
 
 
 def requirement_met(requirement: str, version_of: Versions) -> bool:

@@ -12,12 +12,11 @@ from glob import glob
 from cudaguard.elf.process import library_path
 from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import SearchPath, read_place
-from cudaguard.files import escape, os, own_errors
+from cudaguard.files import bytes_in, escape, os, own_errors
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.preload import (
     CUDA_FOLDERS,
     below,
-    bytes_in,
     installed_files,
     is_mapped,
     metadata_folders,

@@ -10,9 +10,9 @@ from functools import lru_cache
 
 from cudaguard.elf.process import mapped_files
 from cudaguard.elf.reader import Budget, UnreadableError, number
-from cudaguard.files import open_to_read, os, own_errors
+from cudaguard.files import bytes_in, open_to_read, os, own_errors
 from cudaguard.model import TYPE_CHECKING, Record
-from cudaguard.system.preload import bytes_in, metadata_folders
+from cudaguard.system.preload import metadata_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -13,7 +13,7 @@ import sys
 from glob import glob
 
 from cudaguard.elf.reader import BUDGET, Budget, ElfFile, read_elf
-from cudaguard.files import LARGEST, escape, names_in, os, own_errors, read_bytes
+from cudaguard.files import bytes_in, escape, names_in, os, own_errors
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import has_kernel_driver
 
@@ -120,14 +120,6 @@ def metadata_folders(folders: Iterable[str] | None = None) -> Iterator[tuple[str
     entries = sys.path if folders is None else folders
     for folder in [entry for entry in entries if isinstance(entry, str) and entry]:
         yield from ((folder, name) for name in names_in(folder) if name.endswith(".dist-info"))
-
-
-def bytes_in(file: str) -> bytes:
-    """Return what is in a file; nothing of one that cannot be read."""
-    try:
-        return read_bytes(file, LARGEST)
-    except own_errors(OSError):
-        return b""
 
 
 def _with_needs(found: dict[str, str], todo: list[str]) -> tuple[str, ...]:

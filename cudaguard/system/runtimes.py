@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from cudaguard.files import matches, names_in, os, own_errors, read_start
 from cudaguard.model import KW_ONLY, TYPE_CHECKING, Record
+from cudaguard.system.facts import numbers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -191,12 +192,6 @@ def _version_of_wheel(path: str, wheel: str) -> tuple[int, ...]:
         if is_metadata and (f"{dist}_".startswith(f"nvidia_{wheel}_")):
             found.add(numbers_of(version))
     return found.pop() if len(found) == 1 else ()  # of two, nobody knows whose file it is
-
-
-def numbers_of(text: str) -> tuple[int, ...]:
-    """Return a version as numbers; empty if a part of it is none."""
-    words = text.split(".")
-    return tuple(map(int, words)) if all(word.isdecimal() for word in words) else ()
 
 
 def is_same_build(first: str, second: str) -> bool:

@@ -204,8 +204,7 @@ def _files_of(what: str) -> list[tuple[str, bool]]:
     A path wins over a name. A `UsageError` says that it stands for nothing.
     """
     from cudaguard.features.extensions.checks import is_extension, is_library
-    from cudaguard.system.facts import distribution
-    from cudaguard.system.packages import metadata_library
+    from cudaguard.system.packages import installed, key_of, listed_files
 
     if not what:  # as of a shell's variable that is not set
         raise UsageError("PATH: got an empty text")
@@ -214,12 +213,12 @@ def _files_of(what: str) -> list[tuple[str, bool]]:
     elif os.path.exists(what):
         return [(what, True)]
     else:
-        try:
-            listed = list(distribution(metadata_library(), what).files or ())
-        except Exception as error:  # not installed, or broken metadata
+        dist = next((one for one in installed().found if one.key == key_of(what)), None)
+        if dist is None:  # or its metadata are broken
             expected = "expected a file, a folder, or the name of an installed distribution"
-            raise UsageError(f"{what}: {expected}") from error
-        found = [os.path.normpath(str(path.locate())) for path in listed]
+            raise UsageError(f"{what}: {expected}")
+        listed = (os.path.join(dist.folder, path) for path, *_ in listed_files(dist))
+        found = [os.path.normpath(path) for path in listed]
     # What wheels bundle is loaded by way of what needs it, and may well fail alone.
     bundled = f".libs{os.sep}"
     return [

@@ -6,10 +6,7 @@ repair; a worker that tries says once in the server's log who initialized CUDA, 
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
-import subprocess
 import tempfile
 import time
 from contextlib import contextmanager
@@ -17,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from ..conftest import clean_environment
+from ..processes import started
 from .cuda_packages import where
 
 pytestmark = pytest.mark.incidents
@@ -112,27 +109,11 @@ def start(child, cuda_packages, root):
     def start(*command, let_finish, **variables):
         stubs = cuda_packages.stubs.environment()
         env = {**stubs, "PYTHONPATH": str(root), "HOME": str(child.folder), **variables}
-        with open(child.folder / "log", "w") as log:
-            process = subprocess.Popen(
-                [str(cuda_packages.python), *command],
-                cwd=child.folder,
-                env=clean_environment(**env),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-            try:
-                yield process, env
-                if let_finish:
-                    process.terminate()
-                    assert process.wait(PATIENCE) == 0
-            finally:
-                try:
-                    os.killpg(process.pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass  # all are gone, as they should be
-                process.wait(PATIENCE)
+        with started([cuda_packages.python, *command], env, child.folder) as process:
+            yield process, env
+            if let_finish:
+                process.terminate()
+                assert process.wait(PATIENCE) == 0
 
     return start
 

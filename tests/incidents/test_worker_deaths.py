@@ -8,14 +8,13 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
-import time
 
 import pytest
 
 from ..conftest import clean_environment
 from ..deaths import FAULT, LINUX_TELLS, SAID
+from ..processes import started, until
 from .pins import ACCELERATE, KERNEL, MPI, RAY, SERVERS, TORCH
 from .test_forking_servers import BROKER, PATIENCE, ask
 
@@ -243,37 +242,19 @@ def test_server_with_a_new_worker(child, cached_environment, root, server, death
     env = {"PYTHONPATH": f"{root}{os.pathsep}{child.folder}", "HOME": str(child.folder)}
     env = clean_environment(**env, **({"AT_START": death} if at_start else {}))
     command = [python, "-m", "cudaguard", "run", "-m", server, *SERVE[server]]
-    with open("log", "w") as log:
-        process = subprocess.Popen(
-            [*map(str, command)],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    try:
+    with started(command, env, child.folder) as process:
         if server == "celery":
             said = child.command(python, "client.py", "", death, "", env=env).stdout.split()
             assert (said[0], said[-1]) == ("None", "None")
         elif not at_start:
             assert [ask("socket", one) for one in ("", death, "")][::2] == ["well", "well"]
-        deadline = time.monotonic() + PATIENCE
-        while text not in read("log") and time.monotonic() < deadline:
-            time.sleep(0.1)
+        until(lambda: text in read("log"), PATIENCE)
         gives_up = at_start and server == "gunicorn"
         if not gives_up:
             process.send_signal(signal.SIGTERM)
         # As gunicorn does without us: by which worker it hears of it first.
         assert process.wait(PATIENCE) in ((1, 3) if gives_up else (0,))
-    finally:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # all are gone, as they should be
-        process.wait(PATIENCE)
     log = read("log")
-    assert text in log
     assert log.count("cudaguard run: process") == (log.count(text) if is_told else 0)
     assert ("cudaguard run" in log) == is_told
 

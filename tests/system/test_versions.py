@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
 
 from cudaguard.system.facts import clauses, in_range, requirement_met
 
@@ -42,14 +44,15 @@ def test_requirement_against_what_is_installed(requirement, installed, met):
     assert requirement_met(requirement, installed.get) is met
 
 
-def test_what_is_not_installed_needs_no_parser(child):
+def test_what_is_not_installed_and_plain_numbers_need_no_parser(child):
     code = """
         import sys
         from cudaguard.system.facts import requirement_met
         print(requirement_met("decord[extra]<=0.6; python_version > '3'", lambda name: print(name)))
+        print(requirement_met("torch>=2,<3", {"torch": "2.1.0+cu121"}.get))
         print("packaging" in sys.modules)
         """
-    assert child.python(code).stdout.split() == ["decord", "False", "False"]
+    assert child.python(code).stdout.split() == ["decord", "False", "True", "False"]
 
 
 def test_narrower_requirements_count_more():
@@ -59,7 +62,18 @@ def test_narrower_requirements_count_more():
     assert clauses("x===1.0") == clauses("x==1.0")
 
 
-@settings(max_examples=60)
-@given(st.text(max_size=15))
-def test_no_installed_version_makes_the_question_raise(version):
-    assert in_range(version, ">=0") in (True, False)
+NUMBERS = st.lists(st.sampled_from("0123"), min_size=1, max_size=3).map(".".join)
+CLAUSE = st.tuples(st.sampled_from(["==", "!=", "<=", ">=", "<", ">"]), NUMBERS).map("".join)
+
+
+@settings(max_examples=300)
+@given(NUMBERS | st.text(max_size=15), st.sampled_from(["", "+cu121", "rc1"]), CLAUSE, CLAUSE)
+@example("2.1", "", "==2.1.*", "!=2.0.*")
+def test_numbers_are_compared_as_packaging_does(version, end, clause, other):
+    try:
+        known = Version(f"{version}{end}")
+    except InvalidVersion:
+        assert not in_range(f"{version}{end}", clause)
+    else:
+        expected = SpecifierSet(f"{clause}, {other}").contains(known, prereleases=True)
+        assert in_range(f"{version}{end}", f"{clause}, {other}") is expected

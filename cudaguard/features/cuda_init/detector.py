@@ -15,7 +15,7 @@ from _thread import _local
 
 from cudaguard.features import cuda_init
 from cudaguard.features.cuda_init import facts
-from cudaguard.files import os, own_errors, read_bytes, text_of
+from cudaguard.files import os, text_in, text_of
 from cudaguard.hooks.barrier import ask
 from cudaguard.hooks.caller import (
     caller_frame,
@@ -490,16 +490,13 @@ def _after_fork_in_child() -> None:
 def _where_set(name: str, frame: FrameType | None) -> str:
     """Return the last line that sets a variable in the file of a frame, or else in the script."""
     for file in (describe(frame).rpartition(":")[0], *sys.argv[:1]):  # __main__ has none at exit
-        try:
-            lines = read_bytes(file, 1 << 20).decode("utf-8", "replace").splitlines()
-        except own_errors(OSError, ValueError, TypeError):
-            continue
         import re
 
         sets = re.compile(
             r"""(?<!\w)@["']?\]?\s{0,9}(=(?!=)|:)|(del|pop|setdefault)\b[^@]{0,99}@(?!\w)"""
         )
-        found = [n for n, line in enumerate(lines, 1) if sets.search(line.replace(name, "@"))]
+        lines = enumerate(text_in(file).splitlines(), 1)
+        found = [n for n, line in lines if sets.search(line.replace(name, "@"))]
         if found:
             return f"{file}:{found[-1]}"
     return ""

@@ -12,14 +12,13 @@ from cudaguard.files import escape, os, own_errors
 from cudaguard.hooks.caller import caller_frame, is_importing
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import peek
-from cudaguard.system.facts import Facts, requires_of
+from cudaguard.system.facts import Facts, numbers_of, requires_of
 from cudaguard.system.preload import has_driver
 from cudaguard.system.runtimes import (
     LIBRARY_PATH,
     CudnnRequirement,
     first_of_each,
     is_same_build,
-    numbers_of,
     version_of,
 )
 

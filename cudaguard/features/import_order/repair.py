@@ -7,7 +7,7 @@ from functools import partial
 
 from cudaguard.core.repairs import MISSED, Done, Refused, WouldDo
 from cudaguard.core.rule import actions_of, values_of
-from cudaguard.files import LARGEST, os, own_errors, read_bytes
+from cudaguard.files import bytes_in, names_in, os, own_errors
 from cudaguard.hooks.caller import caller_frame, is_between, is_outermost, module_of, own_blocks
 from cudaguard.model import TYPE_CHECKING
 
@@ -125,13 +125,11 @@ def preload_static_tls(request: Request) -> Iterator[Outcome]:
 def _modules_of(file: str) -> frozenset[str]:
     """Return the packages of the distribution that a library was bundled with."""
     place, name = os.path.split(os.path.dirname(file)[: -len(_BUNDLED)])
-    try:
-        infos = [entry for entry in os.listdir(place) if entry.endswith(".dist-info")]
-        (info,) = [entry for entry in infos if entry.partition("-")[0].lower() == name.lower()]
-        record = read_bytes(f"{place}/{info}/RECORD", LARGEST).decode("utf-8", "replace")
-    except own_errors(OSError, ValueError):
-        return frozenset((name,))
-    first = (line.partition("/__init__.py,")[0] for line in record.splitlines())
+    infos = [entry for entry in names_in(place) if entry.endswith(".dist-info")]
+    own = [entry for entry in infos if entry.partition("-")[0].lower() == name.lower()]
+    record = bytes_in(f"{place}/{own[0]}/RECORD") if len(own) == 1 else b""
+    lines = record.decode("utf-8", "replace").splitlines() or [name]
+    first = (line.partition("/__init__.py,")[0] for line in lines)
     return frozenset(module for module in first if module.isidentifier())
 
 

@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from cudaguard.core.rule import INSTALL, actions_of, install_call, values_of
-from cudaguard.files import LARGEST, matches, read_bytes
+from cudaguard.files import matches, text_in
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.processes import CRASHES_OF_WINDOWS, signal_name
 from cudaguard.tools.run.launch import program_of
@@ -444,11 +444,8 @@ class Sources:
     def _lines_of(self, file: str) -> list[str]:
         """Return the lines of a source of the program's, none if it cannot be read."""
         if file not in self._lines:
-            text = b""
-            if os.path.abspath(file) in self._own:
-                with suppress(OSError, ValueError):
-                    text = read_bytes(file, LARGEST)
-            self._lines[file] = text.decode("utf-8", "replace").splitlines()
+            is_own = os.path.abspath(file) in self._own
+            self._lines[file] = text_in(file).splitlines() if is_own else []
         return self._lines[file]
 
 
