@@ -15,9 +15,8 @@ from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.runtimes import GLOBAL_ON_PURPOSE, stem_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
-    from cudaguard.elf.forecast import LoadedObject
     from cudaguard.elf.reader import ElfFile
     from cudaguard.elf.resident import Resident
     from cudaguard.elf.symbols import SharedObject
@@ -174,7 +173,9 @@ def _keep_apart(library: str, opened: ExitStack, *, is_refused: bool) -> str:
     files = []  # all that the loader would use, in its order
     for one in dict.fromkeys((load.objects[0], *load.served.values())):
         if one in copied:
-            copy = _copied(one, names)
+            places = ((ord(new[0]), one.file.places_of(old)) for old, new in names.items())
+            changed = [(place, letter) for letter, found in places for place in found]
+            copy = copy_of(one.file, os.path.basename(one.path), changed)
             opened.callback(os.close, copy)
             files.append(path_of_copy(copy))
         elif one is not None:
@@ -197,9 +198,3 @@ def _unused(name: str, resident: Resident) -> str:
     """Return a name of the same length that no library has; empty if there is none."""
     names = (chr(letter) + name[1:] for letter in _FIRST_LETTERS)
     return next((other for other in names if not resident.handle(other)), "")
-
-
-def _copied(library: LoadedObject, names: Mapping[str, str]) -> int:
-    """Return the descriptor of a copy that has other names for its libraries, or for itself."""
-    changed = [(p, ord(new[0])) for old, new in names.items() for p in library.file.places_of(old)]
-    return copy_of(library.file, os.path.basename(library.path), changed)

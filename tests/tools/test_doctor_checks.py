@@ -431,8 +431,8 @@ def test_package_that_has_the_wheels_library_opened_before(planted, build, tmp_p
     planted.distribution("user", files=("user/_native.so",))
     planted.distribution("alpha", files=("alpha_module/_native.so",), requires=(required,))
     _, found = planted.one("CG903", env={"LD_LIBRARY_PATH": str(old)})
-    remedies = [f"remove {old} from LD_LIBRARY_PATH"] * (required == "numpy")
-    assert [one["remedy"] for one in found] == remedies  # an order would cure one of the two
+    said = [f"remove {old} from LD_LIBRARY_PATH"] * (required == "numpy")  # no order cures it
+    assert [one["remedy"] for one in found] == said
 
 
 def test_folder_of_the_variable_before_the_wheel(planted, build, tmp_path):

@@ -36,14 +36,6 @@ def test_two_distributions_that_overwrite_one_another(planted):
     assert found["command"].endswith("pip install --force-reinstall --no-deps cupy-cuda13x==13.6.0")
 
 
-def test_text_that_a_plugin_has_too(planted):
-    """To uninstall OpenMM, as was said, left its plug-in for CUDA 12 alone."""
-    for name in ("OpenMM-CUDA-12", "OpenMM"):
-        planted.write("OpenMM.libs/include/swig/typemaps.i", name)
-        planted.distribution(name, files=("OpenMM.libs/include/swig/typemaps.i",))
-    assert planted.one("CG905") == ("ok", [])
-
-
 def test_one_of_three_is_kept(planted):
     for name in ("opencv-python", "opencv-contrib-python", "opencv-python-headless"):
         files = ["cv2/cv2.abi3.so", *["cv2/aruco.py"] * ("contrib" in name)]
@@ -91,9 +83,8 @@ def test_distribution_that_is_recorded_twice(planted):
     status, (found,) = planted.one("CG905")
     assert status == "warning"
     assert found["what"].startswith("torch is recorded twice: as 2.")
-    assert sorted(map(os.path.basename, found["evidence"])) == [
-        "torch-2.6.0.dist-info", "torch-2.8.0.dist-info",
-    ]  # fmt: skip
+    names = sorted(map(os.path.basename, found["evidence"]))
+    assert names == ["torch-2.6.0.dist-info", "torch-2.8.0.dist-info"]
 
 
 def test_native_file_that_is_not_as_it_was_installed(planted):
@@ -119,11 +110,12 @@ def test_native_file_that_is_not_as_it_was_installed(planted):
 
 
 def test_files_that_are_alike_or_made_to_be_shared(planted):
-    planted.write("shared/both.so", "same")
-    planted.write("shared/__init__.py", "first")
-    planted.distribution("one", files=("shared/both.so", "shared/__init__.py"))
-    planted.write("shared/__init__.py", "second")
-    planted.distribution("two", files=("shared/both.so", "shared/__init__.py"))
+    """To uninstall OpenMM for a text, as was said, left its plug-in for CUDA alone."""
+    files = ("shared/both.so", "shared/__init__.py", "shared/swig/typemaps.i")
+    for name in ("OpenMM", "OpenMM-CUDA-12"):
+        for file in files:
+            planted.write(file, "same" if file.endswith(".so") else name)
+        planted.distribution(name, files=files)
     planted.distribution("three", RECORD="shared/both.so,,\n")  # without a hash
     assert planted.one("CG905") == ("ok", [])
 
@@ -171,8 +163,7 @@ def test_pip_is_that_of_this_environment_also_where_it_is_not_activated(planted)
     uninstall = "pip uninstall -y "
 
     def command(path):
-        told = ("--format", "json", "--only", "CG905")
-        _, out, _ = planted.run(*told, env={"PATH": path})
+        _, out, _ = planted.run("--format", "json", "--only", "CG905", env={"PATH": path})
         (found,) = json.loads(out)["checks"][0]["findings"]
         assert "tests/core.so" in found["evidence"]
         return found["command"]

@@ -5,7 +5,7 @@ CUDAAllocatorConfig), ``cuda/memory.py`` and ``torch/_inductor/config.py``; JAX,
 allocation"; TensorFlow's ``gpu_device.cc``; CuPy's ``_environment.py``; accelerate's
 ``launchers.py``; Lightning's ``strategies/launchers/multiprocessing.py``; distributed's
 ``comm/ucx.py`` and dask-cuda's ``initialize.py``; pytorch/pytorch#159641, #104801, #92074,
-jax-ml/jax#19267, axolotl-ai-cloud/axolotl#2183.
+jax-ml/jax#19267, axolotl-ai-cloud/axolotl#2183, google-deepmind/dm_control#335.
 """
 
 from __future__ import annotations
@@ -85,8 +85,7 @@ _TENSORFLOW = Moment(
     lambda eager: peek(peek(eager, "_context"), "_initialized") is True,
 )
 _CUPY = Moment("cupy is imported", "cupy")
-# Who reads it again, later. Source: google-deepmind/dm_control#335.
-_LATER = ("dm_control._render", "gymnasium.envs.mujoco.mujoco_rendering")
+_LATER = ("dm_control._render", "gymnasium.envs.mujoco.mujoco_rendering")  # read it
 _MUJOCO = Moment("mujoco is imported", "mujoco", lambda _: sys.modules.keys().isdisjoint(_LATER))
 _ALLOCATOR = (_BACKEND, _TORCH_CUDA)
 

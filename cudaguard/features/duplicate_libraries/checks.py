@@ -18,7 +18,7 @@ from cudaguard.elf.search_path import SearchPath, read_place
 from cudaguard.elf.symbols import SharedObject
 from cudaguard.features.duplicate_libraries import findings as wording
 from cudaguard.features.duplicate_libraries.findings import Served
-from cudaguard.features.duplicate_libraries.judgement import is_older_release
+from cudaguard.features.duplicate_libraries.judgement import has_variable, is_older_release
 from cudaguard.files import open_file
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.facts import required_name, requirement_met
@@ -26,7 +26,6 @@ from cudaguard.system.name_owners import cuda_of
 from cudaguard.system.newer_copies import lacking
 from cudaguard.system.packages import documents, is_shared_object, key_of, listed_files
 from cudaguard.system.runtimes import (
-    LIBRARY_PATH,
     Runtime,
     is_same_build,
     runtime_of,
@@ -265,7 +264,7 @@ def check_libraries(site: Site) -> Result:
     findings: list[Finding] = []
     for name, found in names.items():
         served = [*found.values()]
-        findings += (_of_one_name if served[1:] else _astray)(site, name, served)
+        findings += _of_one_name(name, served) if served[1:] else _astray(site, name, *served)
     return findings, f"libraries asked for: {len(names)}"
 
 
@@ -302,27 +301,20 @@ def _danger(older: Served, newer: Served, askers: dict[str, list[str]], runtime:
     return "" if runtime.danger == Runtime.danger else runtime.danger
 
 
-def _of_one_name(site: Site, name: str, files: list[Served]) -> Iterator[Finding]:
+def _of_one_name(name: str, files: list[Served]) -> Iterator[Finding]:
     """Tell of a name that leads to several files, once."""
     for other in files[1:]:
         older, newer = sorted((files[0], other), key=lambda served: served.version)
         runtime = runtime_of(stem_of(name))
         if danger := _danger(older, newer, newer.askers, runtime):
             told = name, older, newer, runtime.title, danger
-            is_named = newer.dist and _is_named(site, older.path)
+            is_named = newer.dist and has_variable(older.path)
             yield wording.astray(*told, is_named=True) if is_named else wording.two_files(*told)
             return
 
 
-def _is_named(site: Site, path: str) -> bool:
-    """Return True if LD_LIBRARY_PATH names the folder of a library."""
-    named = site.environ.get(LIBRARY_PATH, "").replace(";", ":").split(":")
-    return os.path.dirname(path) in map(os.path.realpath, filter(None, named))
-
-
-def _astray(site: Site, name: str, files: list[Served]) -> Iterator[Finding]:
+def _astray(site: Site, name: str, served: Served) -> Iterator[Finding]:
     """Tell of an older file from elsewhere, where a wheel of NVIDIA's brings that library."""
-    (served,) = files
     wheel = next(
         (f for f in site.shared_files if f.soname == name and f.dist.startswith("nvidia-")), None
     )
@@ -334,8 +326,8 @@ def _astray(site: Site, name: str, files: list[Served]) -> Iterator[Finding]:
     runtime, path = runtime_of(stem_of(name)), os.path.realpath(wheel.path)
     meant = Served(path, {}, version_of(path, name), wheel.dist)
     if danger := _danger(served, meant, served.askers, runtime):
-        is_named = _is_named(site, served.path)
-        yield wording.astray(name, served, meant, runtime.title, danger, is_named=is_named)
+        told = name, served, meant, runtime.title, danger
+        yield wording.astray(*told, is_named=has_variable(served.path))
 
 
 SHARED_LIBRARIES = Check(

@@ -93,7 +93,8 @@ class DuplicateDetector:
             images = list(_images(new, memory))
             related = dict(self._copies_among(images, load, since))
             self._copies.update(related)
-            if any(_has_related(copy, self._copies.values()) for copy in related.values()):
+            pairs = ((a, b) for a in related.values() for b in self._copies.values() if a is not b)
+            if any(a.is_like(b) or (a.is_part_with(b) and a.folder != b.folder) for a, b in pairs):
                 self._forget_unloaded(memory)
             else:
                 related = {}
@@ -171,15 +172,6 @@ def _images(libraries: list[Library], memory: Memory) -> Iterator[tuple[Library,
             yield library, Image(memory, library)
         except own_errors(OSError):  # unloaded meanwhile, or no library as others are
             continue
-
-
-def _has_related(copy: Copy, copies: Iterable[Copy]) -> bool:
-    """Return True if another file of its library, or part of its set, is among the copies."""
-    return any(
-        copy.is_like(other) or (copy.is_part_with(other) and copy.folder != other.folder)
-        for other in copies
-        if other is not copy
-    )
 
 
 def _found(name: str, folders: Iterable[str]) -> str:

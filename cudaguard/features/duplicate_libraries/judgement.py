@@ -126,7 +126,7 @@ def _mixtures(copies: list[Copy], new: list[Copy]) -> Iterator[tuple[Finding, Co
             if is_same or part_of in reported or copy.folder == other.folder:
                 continue
             reported.add(part_of)
-            wanted, unwanted = (copy, other) if _has_variable(other) else (other, copy)
+            wanted, unwanted = (copy, other) if has_variable(other.path) else (other, copy)
             by = min(copy, other, key=copies.index).by
             yield findings.mixed(wanted, unwanted, _remedy(wanted, unwanted, by)), unwanted, wanted
 
@@ -172,15 +172,15 @@ def _remedy(wanted: Copy, other: Copy, by: str) -> str:
     first = findings.load_first(
         wanted.path, name, "" if package in _PROGRAM else package, _below(folder, name)
     )
-    if not _has_variable(other):
+    if not has_variable(other.path):
         return first
     folder = os.path.dirname(other.path)
     return f"start the program without {folder} in {LIBRARY_PATH}; or {first}"
 
 
-def _has_variable(copy: Copy) -> bool:
+def has_variable(path: str) -> bool:
     """Return True if LD_LIBRARY_PATH has led to a library."""
-    return os.path.dirname(copy.path) in map(os.path.realpath, library_path())
+    return os.path.dirname(path) in map(os.path.realpath, library_path())
 
 
 def _below(folder: str, name: str) -> str:
