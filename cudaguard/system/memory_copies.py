@@ -15,9 +15,8 @@ from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.runtimes import GLOBAL_ON_PURPOSE, stem_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
-    from cudaguard.elf.forecast import LoadedObject
     from cudaguard.elf.reader import ElfFile
     from cudaguard.elf.resident import Resident
     from cudaguard.elf.symbols import SharedObject
@@ -174,7 +173,9 @@ def _keep_apart(library: str, opened: ExitStack, *, is_refused: bool) -> str:
     files = []  # all that the loader would use, in its order
     for one in dict.fromkeys((load.objects[0], *load.served.values())):
         if one in copied:
-            copy = _copied(one, names)
+            file = one.file
+            changed = [(p, ord(to[0])) for old, to in names.items() for p in file.places_of(old)]
+            copy = copy_of(file, os.path.basename(one.path), changed)
             opened.callback(os.close, copy)
             files.append(path_of_copy(copy))
         elif one is not None:
@@ -187,7 +188,9 @@ def _keep_apart(library: str, opened: ExitStack, *, is_refused: bool) -> str:
 
 def _is_shared(name: str, file: ElfFile, other: str) -> bool:
     """Return True if a process should have one of two copies, or of an object in both."""
-    if matches(name, GLOBAL_ON_PURPOSE) or stem_of(name):
+    # A file whose package gave it another name, as torch its libgomp, is not meant for others.
+    is_own = os.path.basename(other).startswith(f"{name.partition('.so')[0]}-")
+    if stem_of(name) or (matches(name, GLOBAL_ON_PURPOSE) and not is_own):
         return True
     with elf.ElfFile(other) as opened:  # STB_GNU_UNIQUE
         return not {name for _, name in file.unique()}.isdisjoint(n for _, n in opened.unique())
@@ -197,9 +200,3 @@ def _unused(name: str, resident: Resident) -> str:
     """Return a name of the same length that no library has; empty if there is none."""
     names = (chr(letter) + name[1:] for letter in _FIRST_LETTERS)
     return next((other for other in names if not resident.handle(other)), "")
-
-
-def _copied(library: LoadedObject, names: Mapping[str, str]) -> int:
-    """Return the descriptor of a copy that has other names for its libraries, or for itself."""
-    changed = [(p, ord(new[0])) for old, new in names.items() for p in library.file.places_of(old)]
-    return copy_of(library.file, os.path.basename(library.path), changed)

@@ -179,10 +179,9 @@ def _had(file: str, lacks: Iterable[Lack]) -> set[Lack]:
 
 
 def brings_newer(lack: Lack, extension: str) -> bool:
-    """Return True if an extension, or what it brings, has a copy with it that does for all."""
+    """Return True if an extension, or what it brings, would get a copy that does for all."""
     name, asked = soname_of(lack.library), (lack, lack._replace(library=""))  # version, or symbol
-    places = filter(None, map(read_place, (lack.needed_by, extension)))
-    files = [f"{folder}/{name}" for place in places for folder in place.runpath or place.rpath]
+    files = [SearchPath().find(name, read_place(one)) for one in (lack.needed_by, extension)]
     return any(_had(file, asked) and has_all(file, lack.library) for file in files)
 
 
@@ -223,10 +222,7 @@ def has_all(file: str, other: str) -> bool:
 
 
 def led_to(soname: str, libraries: Iterable[str]) -> list[str]:
-    """Return the files of that name in the folders that some libraries name, which need it."""
-    found: list[str] = []
-    for library in libraries:
-        place = read_place(library) if soname in read_elf(library).needed else None
-        if place is not None:
-            found += [f"{folder}/{soname}" for folder in place.runpath or place.rpath]
-    return list(dict.fromkeys(os.path.realpath(file) for file in found if os.path.exists(file)))
+    """Return the files of that name that the loader would find for libraries which need it."""
+    needing = [library for library in libraries if soname in read_elf(library).needed]
+    found = [SearchPath().find(soname, read_place(library)) for library in needing]
+    return list(dict.fromkeys(map(os.path.realpath, filter(None, found))))
