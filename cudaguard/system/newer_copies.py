@@ -78,7 +78,7 @@ def needed_by_others(name: str, asking: str) -> tuple[tuple[str, ...], str, froz
 
     The first copy that is mapped serves all who come later. None where one of its set is mapped,
     or where the other copy has not all that this one has. The file `asking` is about to ask for it;
-    empty: it is opened by its name.
+    empty: it is opened by its name. It has no modules if it needs the other copy itself.
     """
     if is_mapped(name):
         return None
@@ -99,7 +99,7 @@ def needed_by_others(name: str, asking: str) -> tuple[tuple[str, ...], str, froz
                 if any(map(is_mapped, map(os.path.basename, files))):
                     continue
                 if not taken.named(taken.codes() - other.codes()):  # it has all of these
-                    for client, modules in _clients_of(path, name):
+                    for client, modules in _clients_of(path, name, asking):
                         if lacking(taken, other, client):
                             return files, os.path.basename(client), modules
     except own_errors(OSError):
@@ -129,10 +129,11 @@ def _with_its_set(file: str) -> tuple[str, ...]:
     ))  # fmt: skip
 
 
-def _clients_of(file: str, name: str) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield who needs a library, of the distributions that require the one that has a file."""
+def _clients_of(file: str, name: str, asking: str) -> Iterator[tuple[str, frozenset[str]]]:
+    """Yield who needs a library: who asks, and those of distributions that require the file's."""
     from cudaguard.elf.library_facts import distributions_of
 
+    yield from [(asking, frozenset[str]())] if asking else ()
     owners = distributions_of([file]).get(file, ())
     wanted = [f"requires-dist: {owner.partition(' ')[0].lower()}".encode() for owner in owners]
     for folder, info in metadata_folders() if wanted else ():

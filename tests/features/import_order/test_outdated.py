@@ -21,6 +21,8 @@ OLD_VERSIONS = "NCCL_1 { global: ncclInit; };"
 REFUSED = "ImportError "
 ASK = "import consumer; print('consumer', consumer.ask())"
 GUARD = "import cudaguard; cudaguard.install({!r})"
+HOW = dict.fromkeys(["symbols", "versions"], "before consumer, as consumer.")  # in a wheel
+HOW["elsewhere"] = "for consumer, which finds an older copy first"  # only after the refusal
 CHANGES = "print(*[one for one in cudaguard.status().changes if 'CG046' in one])"
 
 
@@ -36,10 +38,11 @@ def scene(child, compiler, request):
     if request.param == "versions":
         flags = (f"-Wl,--version-script={child.write('new.map', VERSIONS)}",)
         old_flags = (f"-Wl,--version-script={child.write('old.map', OLD_VERSIONS)}",)
-    new = scene.put(f"site/nvidia/nccl/lib/{NCCL}", NEW, *flags)
+    folder = "own" if request.param == "elsewhere" else "nvidia/nccl/lib"
+    new = scene.put(f"site/{folder}/{NCCL}", NEW, *flags)
     scene.put(f"old/{NCCL}", OLD, *old_flags)
     scene.old_flags = old_flags
-    run_path = "-Wl,--enable-new-dtags,-rpath,$ORIGIN/nvidia/nccl/lib"
+    run_path = f"-Wl,--enable-new-dtags,-rpath,$ORIGIN/{folder}"
     extension(scene, "consumer", "ncclWindow", str(new), run_path)
     return scene
 
@@ -49,14 +52,16 @@ def run(scene, *code, **env):
 
 
 @needs_tables
-def test_newer_copy_is_loaded_first(scene):
+@pytest.mark.parametrize(("scene", "how"), HOW.items(), indirect=["scene"])
+def test_newer_copy_is_loaded_first(scene, how):
     assert run(scene, ASK).stdout.startswith("ImportError ")
     done = run(scene, GUARD.format("fix"), ASK, CHANGES)
     first, changes = done.stdout.splitlines()
     assert (first, done.stderr) == ("consumer 20", "")
-    assert f"{NCCL}: loaded for consumer, which finds an older copy first" in changes
+    assert f"{NCCL}: loaded {how}" in changes
 
 
+@pytest.mark.parametrize("scene", ["elsewhere"], indirect=True)
 def test_who_is_prepared_goes_another_way(scene):
     code = f"try:\n    {ASK}\nexcept ImportError:\n    print('falls back')"
     done = run(scene, GUARD.format("fix"), code, CHANGES)
