@@ -37,18 +37,14 @@ def binary(*flags: str) -> bytes:
     return struct.pack("<IHHQ", MAGIC, 1, 16, len(images)) + images
 
 
-def records(*versions: int) -> bytes:
-    """Return what stands in .nvFatBinSegment: 1 for a source file, 2 for the device linker."""
-    return b"".join(struct.pack("<IIQQ", RECORD_MAGIC, one, 0, 0) for one in versions)
-
-
 def source(folder: Path, linked: Sequence[bytes], to_link: Sequence[bytes] = (),
            versions: Sequence[int] | None = None) -> str:  # fmt: skip
     """Return C source that puts fat binaries into their sections."""
+    versions = [1] * len(linked) if versions is None else versions  # 2 for the device linker
     parts = {
         ".nv_fatbin": b"".join(linked),
         "__nv_relfatbin": b"".join(to_link),
-        ".nvFatBinSegment": records(*([1] * len(linked) if versions is None else versions)),
+        ".nvFatBinSegment": b"".join(struct.pack("<IIQQ", RECORD_MAGIC, n, 0, 0) for n in versions),
     }
     text = ""
     for name, content in parts.items():

@@ -144,16 +144,13 @@ def test_every_cause_is_explained(root):
         assert f"\n| `{cause}` |" in text, cause
 
 
-def rows_of_rules(text):
-    return {line[2:7]: line.split(" | ") for line in text.splitlines() if line.startswith("| CG")}
-
-
 def test_every_rule_that_acts_by_default_says_what_it_repairs(root):
     from cudaguard.tools.explain import RULES
 
     text = (root / "docs" / "reference" / "catalog.md").read_text(encoding="utf-8")
-    rows = rows_of_rules(text.partition("## Repairs by default")[2].partition("\n## ")[0])
-    assert set(rows) == {rule.id for rule in RULES if rule.grade == "automatic"}
+    text = text.partition("## Repairs by default")[2].partition("\n## ")[0]
+    rows = {line[2:7] for line in text.splitlines() if line.startswith("| CG")}
+    assert rows == {rule.id for rule in RULES if rule.grade == "automatic"}
 
 
 def test_options_of_a_command_stand_before_the_program(root):

@@ -405,11 +405,14 @@ class Dispatch:
     def error_leaves(self, error: BaseException | None) -> None:
         """Show the detectors an error that leaves a guarded block or ends the program."""
         self.detection.error_passes(error)
-        if error is not None and issubclass(type(error), Exception):
+        if error is None:
+            self.detection.publish("ended")
+        elif issubclass(type(error), Exception):
             self.detection.error_passes(error, "error_leaves")
 
     def error_ends(self, error: BaseException | None) -> None:
         """Look at an error that ends the program, if one does; record it for ``cudaguard run``."""
+        self.scan_missed_loads()  # nothing may have been loaded since CUDA was initialized
         self.error_passes(error, is_printed=True)
         # Not of KeyboardInterrupt: what is imported here may evaluate a string (namedtuple does),
         # after which Python has forgotten that it is to end by SIGINT.

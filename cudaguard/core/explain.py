@@ -298,7 +298,9 @@ def _named(section: str, text: str) -> tuple[str, str] | None:
 def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None:
     """Return what an act means; None where the line tells of no error, or names none who speaks."""
     is_said = section in _SAID
-    thing, line = _thing_in(match), line_at(match.string, match.end() - 1)
+    thing = " ".join((match.groupdict().get("thing") or "").split())
+    thing = thing.strip(" .:,!" if "' " in thing else " .:,!'\"")  # without the marks around it
+    line = line_at(match.string, match.end() - 1)
     near = _packages_near(match, line)
     if not _is_error(match, thing, line, near, is_said=is_said):
         return None
@@ -366,12 +368,6 @@ def _is_error(
     if not thing or near.is_known or re.search(r"[ (]|_[fb]wd|_cuda|_quant|nvidia-", thing):
         return True
     return is_of_field(text.replace(thing, ""))
-
-
-def _thing_in(match: re.Match[str]) -> str:
-    """Return what a pattern names, without the marks around it."""
-    thing = " ".join((match.groupdict().get("thing") or "").split())
-    return thing.strip(" .:,!" if "' " in thing else " .:,!'\"")
 
 
 def _speaker_in(line: str, section: str) -> tuple[tuple[str, str] | None, bool]:

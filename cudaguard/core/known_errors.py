@@ -592,15 +592,12 @@ def _chains(text: str) -> Iterator[range]:
         if begin >= 0 and not any(link in text[last:at] for link in _LINKS):
             yield range(begin, _end_of(text, last))
             begin = -1
-        begin, last = (_led_from(text, at) if begin < 0 else begin), at
+        if begin < 0:  # an error of C code that led to it has no traceback
+            is_led = any(link in text[max(0, at - _DEEPEST) : at] for link in _LINKS)
+            begin = lines_back(text, at, 5) if is_led else at
+        last = at
     if begin >= 0:
         yield range(begin, _end_of(text, last))
-
-
-def _led_from(text: str, at: int) -> int:
-    """Return where the error begins that led to a traceback; one of C code has none of its own."""
-    is_led = any(link in text[max(0, at - _DEEPEST) : at] for link in _LINKS)
-    return lines_back(text, at, 5) if is_led else at
 
 
 def _message_of(text: str, traceback: int) -> int:

@@ -43,17 +43,10 @@ class LastError:
     def _look_at_last(self) -> None:
         try:
             error = vars(sys).get("last_value")
-            has_ended = isinstance(error, BaseException) and _has_ended_program(error)
+            trace = TRACEBACK.__get__(error) if isinstance(error, BaseException) else None
+            # Consoles, debuggers and pytest set it as well, and go on.
+            has_ended = trace and not hasattr(sys, "ps1") and is_outermost(trace.tb_frame)
             if self.is_installed:
                 self.on_end(error if has_ended else None)
         except own_errors(Exception):  # whatever else happens at exit has to happen
             return
-
-
-def _has_ended_program(error: BaseException) -> bool:
-    """Return True if an error has left the outermost code of the program.
-
-    Consoles, debuggers and pytest set `sys.last_value` as well, and go on.
-    """
-    traceback = TRACEBACK.__get__(error)
-    return traceback is not None and not hasattr(sys, "ps1") and is_outermost(traceback.tb_frame)

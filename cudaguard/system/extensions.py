@@ -265,7 +265,7 @@ def _symbol_version(case: _Case) -> tuple[str, str]:
     )
     if brings_newer(lack, case.found.path):
         package = Packages().of(lack.needed_by) or "this package"
-        return message, f"import {package}, which brings a newer one, before packages that load it"
+        return message, f"import {package}, which gets a newer one, before packages that load it"
     if "CXX" not in lack.name:
         return message, "use a build for this system, or build it here"
     remedy = (

@@ -70,8 +70,7 @@ def requires_of(dist: str) -> Sequence[str]:
 
 
 def _said_by(dist: str, field: str) -> Sequence[str]:
-    # What its metadata say; nothing where it is not installed, or they are broken: a folder without
-    # a file in it, not UTF-8. Releases of Python raise different things for those.
+    # Nothing where it is not installed, or its metadata are broken: no file, no version, not UTF-8.
     try:
         folder = _metadata_folder(dist) if dist else ""
         if folder is None:
@@ -116,11 +115,10 @@ def fields_of(metadata: str) -> dict[str, list[str]]:
 
 
 def _elsewhere(dist: str, field: str) -> Sequence[str]:
-    # Not importlib_metadata: importing it puts a finder on sys.meta_path, and takes the standard
-    # library's ability to find distributions away for good.
+    # Not importlib_metadata, whose import takes Python's own finder of distributions away for good;
+    # and not `distribution`, which reads the metadata to choose one in Python 3.15.
     from importlib.metadata import Distribution
 
-    # Not `distribution`: that of Python 3.15 reads the metadata to choose one.
     for found in map(bounded, Distribution.discover(name=dist, path=searched())):
         return [found.version] if field == "version" else found.requires or ()
     return ()

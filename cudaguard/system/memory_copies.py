@@ -173,9 +173,9 @@ def _keep_apart(library: str, opened: ExitStack, *, is_refused: bool) -> str:
     files = []  # all that the loader would use, in its order
     for one in dict.fromkeys((load.objects[0], *load.served.values())):
         if one in copied:
-            places = ((ord(new[0]), one.file.places_of(old)) for old, new in names.items())
-            changed = [(place, letter) for letter, found in places for place in found]
-            copy = copy_of(one.file, os.path.basename(one.path), changed)
+            file = one.file
+            changed = [(p, ord(to[0])) for old, to in names.items() for p in file.places_of(old)]
+            copy = copy_of(file, os.path.basename(one.path), changed)
             opened.callback(os.close, copy)
             files.append(path_of_copy(copy))
         elif one is not None:
@@ -188,7 +188,9 @@ def _keep_apart(library: str, opened: ExitStack, *, is_refused: bool) -> str:
 
 def _is_shared(name: str, file: ElfFile, other: str) -> bool:
     """Return True if a process should have one of two copies, or of an object in both."""
-    if matches(name, GLOBAL_ON_PURPOSE) or stem_of(name):
+    # A file whose package gave it another name, as torch its libgomp, is not meant for others.
+    is_own = os.path.basename(other).startswith(f"{name.partition('.so')[0]}-")
+    if stem_of(name) or (matches(name, GLOBAL_ON_PURPOSE) and not is_own):
         return True
     with elf.ElfFile(other) as opened:  # STB_GNU_UNIQUE
         return not {name for _, name in file.unique()}.isdisjoint(n for _, n in opened.unique())

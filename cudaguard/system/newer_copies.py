@@ -78,7 +78,7 @@ def needed_by_others(name: str, asking: str) -> tuple[tuple[str, ...], str, froz
 
     The first copy that is mapped serves all who come later. None where one of its set is mapped,
     or where the other copy has not all that this one has. The file `asking` is about to ask for it;
-    empty: it is opened by its name.
+    empty: it is opened by its name. It has no modules if it needs the other copy itself.
     """
     if is_mapped(name):
         return None
@@ -99,7 +99,7 @@ def needed_by_others(name: str, asking: str) -> tuple[tuple[str, ...], str, froz
                 if any(map(is_mapped, map(os.path.basename, files))):
                     continue
                 if not taken.named(taken.codes() - other.codes()):  # it has all of these
-                    for client, modules in _clients_of(path, name):
+                    for client, modules in _clients_of(path, name, asking):
                         if lacking(taken, other, client):
                             return files, os.path.basename(client), modules
     except own_errors(OSError):
@@ -129,10 +129,11 @@ def _with_its_set(file: str) -> tuple[str, ...]:
     ))  # fmt: skip
 
 
-def _clients_of(file: str, name: str) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield who needs a library, of the distributions that require the one that has a file."""
+def _clients_of(file: str, name: str, asking: str) -> Iterator[tuple[str, frozenset[str]]]:
+    """Yield who needs a library: who asks, and those of distributions that require the file's."""
     from cudaguard.elf.library_facts import distributions_of
 
+    yield from [(asking, frozenset[str]())] if asking else ()
     owners = distributions_of([file]).get(file, ())
     wanted = [f"requires-dist: {owner.partition(' ')[0].lower()}".encode() for owner in owners]
     for folder, info in metadata_folders() if wanted else ():
@@ -179,10 +180,9 @@ def _had(file: str, lacks: Iterable[Lack]) -> set[Lack]:
 
 
 def brings_newer(lack: Lack, extension: str) -> bool:
-    """Return True if an extension, or what it brings, has a copy with it that does for all."""
+    """Return True if an extension, or what it brings, would get a copy that does for all."""
     name, asked = soname_of(lack.library), (lack, lack._replace(library=""))  # version, or symbol
-    places = filter(None, map(read_place, (lack.needed_by, extension)))
-    files = [f"{folder}/{name}" for place in places for folder in place.runpath or place.rpath]
+    files = [SearchPath().find(name, read_place(one)) for one in (lack.needed_by, extension)]
     return any(_had(file, asked) and has_all(file, lack.library) for file in files)
 
 
@@ -223,10 +223,7 @@ def has_all(file: str, other: str) -> bool:
 
 
 def led_to(soname: str, libraries: Iterable[str]) -> list[str]:
-    """Return the files of that name in the folders that some libraries name, which need it."""
-    found: list[str] = []
-    for library in libraries:
-        place = read_place(library) if soname in read_elf(library).needed else None
-        if place is not None:
-            found += [f"{folder}/{soname}" for folder in place.runpath or place.rpath]
-    return list(dict.fromkeys(os.path.realpath(file) for file in found if os.path.exists(file)))
+    """Return the files of that name that the loader would find for libraries which need it."""
+    needing = [library for library in libraries if soname in read_elf(library).needed]
+    found = [SearchPath().find(soname, read_place(library)) for library in needing]
+    return list(dict.fromkeys(map(os.path.realpath, filter(None, found))))

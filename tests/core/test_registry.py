@@ -11,17 +11,13 @@ def rule(id, watch=("m",), **fields):
     return Rule(id, watch, "w", **fields)
 
 
-def registry_of(*rules, origin="x", switches=None):
-    return Registry([(entry_of(one), origin) for one in rules], switches or {})
-
-
 def names(registry):
     return {name: [one.id for one in found] for name, found in registry.by_module.items()}
 
 
 def test_rules_by_module_keep_their_order():
     a, b, c = rule("A", ("m", "n")), rule("B", ("n",)), rule("C", ("m",))
-    registry = registry_of(a, b, c)
+    registry = Registry([(entry_of(one), "x") for one in (a, b, c)], {})
     assert registry.rules == (a, b, c)
     assert names(registry) == {"m": ["A", "C"], "n": ["A", "B"]}
     assert registry.rules_of("n") == (a, b)

@@ -31,10 +31,6 @@ class EverythingApplies:
         return None
 
 
-def unconditional(rule: Rule) -> Rule:
-    return rule.replace(dist=(), when={}, grade="automatic")
-
-
 def test_ids_are_unique_and_disjoint_from_those_of_detectors():
     assert len(set(IDS)) == len(IDS)
     assert not set(IDS) & set(DETECTORS)
@@ -136,7 +132,7 @@ def test_order_contradicts_no_other_rule_that_can_apply_at_the_same_time(rule):
     for one in RULES:
         if one is not rule and not any(exclude_one_another(one, other) for other in together):
             together.append(one)
-    for one in map(unconditional, together):
+    for one in (other.replace(dist=(), when={}, grade="automatic") for other in together):
         for name in one.watch:
             by_module[name] = (*by_module.get(name, ()), one)
     for name in rule.watch:

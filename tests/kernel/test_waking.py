@@ -187,7 +187,7 @@ CASES = {
 }  # fmt: skip
 # What happens to those who are awake only: to detectors that have begun, to what was found.
 AWAKE = {"begin", "before_load", "ctypes_comes", "around_import", "cuda_initialized",
-         "first_import", "error_leaves", "error_passes", "goes_on", "forget"}  # fmt: skip
+         "first_import", "error_leaves", "ended", "error_passes", "goes_on", "forget"}  # fmt: skip
 # Needed by extensions in C++, where the environment has it: with conda.
 ENVIRONMENT = "first"
 

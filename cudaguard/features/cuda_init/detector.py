@@ -59,6 +59,7 @@ class CudaDetector:
         self.hears_loads = False  # not before there is a driver
         self.changes: list[facts.Change] = []
         self._last = ABSENT
+        self._brought_by = "", ""  # who had the driver's library loaded, and where
         # .actors: what this thread is importing, outermost first; .busy: it is inside `_quietly`
         self._thread_state = _local()
         self._known_contexts: set[int] = set()  # handles that were looked at
@@ -182,33 +183,36 @@ class CudaDetector:
     def _update(self, state: DriverState, actor: str, how: str) -> None:
         last, self._last = self._last, state
         self._listen()
+        frame = frame_outside_of(actor) if how == "import" else caller_frame() if actor else None
         if (state.is_initialized, state.active) == (last.is_initialized, last.active):
+            if last == ABSENT:
+                self._brought_by = actor, describe(frame)
             return  # it was mapped, or another context is current
         from cudaguard.features.cuda_init import findings
 
-        frame = frame_outside_of(actor) if how == "import" else caller_frame() if actor else None
         if state.is_initialized and not last.is_initialized:
             by_torch = _torch_at_work() if how in ("", "load") else None
             user, line = by_torch or (actor, frame)
-            change = self._record(_INITIALIZED, NOWHERE, user, how, line)
+            where, by = describe(line), how
+            if not user and self._brought_by[0]:
+                (user, where), by = self._brought_by, "brought"
+            change = self._record(_INITIALIZED, NOWHERE, user, by, where)
             self._latch()
             link = facts.REPORTED.get(actor.partition(".")[0], "") if how == "import" else ""
             self._core.reporter.found(findings.initialized(change, link), line)
             self._core.detection.publish("cuda_initialized")
         for device in state.active:
             if device not in last.active:
-                change = self._record(_CONTEXT, device, actor, how, frame)
+                change = self._record(_CONTEXT, device, actor, how, describe(frame))
                 from cudaguard.config import local_rank
 
                 finding = findings.context_created(change, state.devices, local_rank(os.environ))
                 self._core.reporter.found(finding, frame)
 
-    def _record(
-        self, kind: str, device: int, actor: str, how: str, frame: FrameType | None
-    ) -> facts.Change:
+    def _record(self, kind: str, device: int, actor: str, how: str, where: str) -> facts.Change:
         from cudaguard.features.cuda_init import findings
 
-        change = facts.Change(kind, device, actor, how, describe(frame), os.getpid())
+        change = facts.Change(kind, device, actor, how, where, os.getpid())
         self.changes.append(change)
         self._core.journal.note("cuda", findings.said(change), change.where, change.to_dict())
         return change
@@ -291,6 +295,7 @@ class CudaDetector:
         self.driver.may_be_asked_in_child = is_certain and first is None
         if first is not None:
             self._has_forked = True
+            self._core.end.install()
             self._core.journal.note(
                 "fork", f"after {findings.said(first, where=True)}", describe(caller_frame())
             )
@@ -404,10 +409,8 @@ class CudaDetector:
         if original is None or known or not self._core.permit().tells:
             return
 
-        def before(args: Any, kwargs: Any) -> None:
-            self._quietly("telling of a fork", lambda: action(*args, **kwargs))
-
-        replacement = preceded(original, before)
+        what = "telling of a fork"
+        replacement = preceded(original, lambda a, k: self._quietly(what, lambda: action(*a, **k)))
         setattr(owner, name, replacement)
         self._replaced.append((owner, name, original, replacement))
         self._core.reporter.changed(_patched(original), stays=False)

@@ -89,14 +89,14 @@ NOT_UNTOUCHED = Kind(
 
 def said(change: Change, *, where: bool = False) -> str:
     """Return one clause: who did what, and on request where."""
-    if change.kind == "initialized":
-        what = "initialized CUDA"
-    else:
-        what = f"created a context on device {change.device}"
+    created = f"created a context on device {change.device}"
+    what = "initialized CUDA" if change.kind == "initialized" else created
     return f"{_actor(change)} {what}" + (_at(change.where) if where else "")
 
 
 def _actor(change: Change) -> str:
+    if change.how == "brought":
+        return f"probably {change.actor}, which loaded libcuda,"
     return change.actor or "code that cudaguard did not watch"
 
 
@@ -107,6 +107,7 @@ def _at(where: str) -> str:
 _HOW = {
     "import": " while it was imported",
     "load": " by loading a library",
+    "brought": "",
     "request": ", as requested",
     "before": " before cudaguard was installed",
     "": " since cudaguard last looked",
@@ -116,7 +117,7 @@ _HOW = {
 def _beginning(change: Change) -> str:
     """Return a clause as the beginning of a message; names stay as they are."""
     text = f"{said(change, where=True)}{_HOW[change.how]}"
-    return text if change.actor else sentence(text)
+    return text if change.actor and change.how != "brought" else sentence(text)
 
 
 def initialized(change: Change, link: str = "") -> Finding:

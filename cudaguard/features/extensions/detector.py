@@ -4,8 +4,8 @@ A program that tries libraries one after the other and goes on is healthy, and h
 the loader says is kept, without the error and its frames. It is looked into and told once that
 error, or one that quotes it or shows it in its traceback, ends the program, leaves a guarded block
 or fails the import of a watched module; once an error does so that follows from it, as the package
-has gone on and lacks what the load should have given it; or once a warning quotes it, by which a
-package says that it goes on without the library.
+has gone on and lacks what the load should have given it; once a warning quotes it, by which a
+package says that it goes on without the library; or at the end, if another copy would have done.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ _MOST, _LONGEST = 32, 2000  # refusals that are kept; characters of a first erro
 _ABSENT = ": cannot open shared object file: No such file or directory"
 _TLS = "static TLS block"
 _DRIVER = ("libcuda.so", "libnvidia-ml.so")
+_FOLLOWS = "The package went on without it, and this error probably follows from that."
 _OF_LACK = (NameError, AttributeError, TypeError, ImportError, RuntimeError)  # not ValueError
 
 
@@ -179,10 +180,7 @@ class ExtensionDetector:
             said = "\n".join(map(text_of, errors))
             needless = _DRIVER if is_caught else ()
             self._tell(lambda one: one.message in said and not one.message.startswith(needless))
-            consequence = (
-                "The package went on without it, and this error probably follows from that."
-            )
-            self._tell(lambda refusal: any(map(refusal.is_missed_in, errors)), consequence)
+            self._tell(lambda refusal: any(map(refusal.is_missed_in, errors)), _FOLLOWS)
 
     def error_leaves(self, error: BaseException) -> None:
         """Tell of an import that was not the first one, where its error leaves the program."""
@@ -213,6 +211,13 @@ class ExtensionDetector:
             texts = [str(entry[0]) for entry in entries if isinstance(entry, tuple)]
             said = "\n".join(texts)
             self._tell(lambda refusal: refusal.message in said, "The package goes on without it.")
+
+    def ended(self) -> None:
+        """Tell of those that an older copy has caused, where one that would do is installed."""
+        if self._kept:
+            from cudaguard.system.newer_copies import newer_than_found
+
+            self._tell(lambda r: any(newer_than_found(r.path)), "The program went on without it.")
 
     def _tell(self, is_meant: Callable[[Refusal], bool], consequence: str = "") -> None:
         from cudaguard.core.known_errors import NUMBERS

@@ -7,12 +7,14 @@ import shlex
 from functools import partial
 
 from cudaguard.core.known_errors import Explainer, known_in
+from cudaguard.elf.forecast import forecast
 from cudaguard.elf.library_facts import in_short
 from cudaguard.elf.process import mapped_files
 from cudaguard.features.extensions import findings
 from cudaguard.files import os
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import name_owners as owners
+from cudaguard.system.facts import Packages
 from cudaguard.system.preload import CUDA_FOLDERS, installed_files
 
 if TYPE_CHECKING:
@@ -63,7 +65,13 @@ def of_library(id: str, known: KnownError, match: re.Match[str]) -> Finding | No
 
 
 def of_machine(known: KnownError, match: re.Match[str]) -> Finding | None:
-    """Return what it means: glibc says that there is no file, too, of one for another machine."""
+    """Return what it means: glibc and Python call a file for another machine absent, too."""
+    if module := match.groupdict().get("module"):
+        files = installed_files(f"{module.replace('.', os.sep)}.*so")
+        if not files or any(forecast(file).problem != "wrong-machine" for file in files):
+            return None
+        name, package = os.path.basename(files[0]), Packages().of(files[0])
+        return known.with_words(module=module, file=name, package=package)
     is_other = "no such" in match[0].lower() and not _is_here(match, "file")
     return None if is_other else known.with_words(file=match.groupdict().get("file") or "A library")
 

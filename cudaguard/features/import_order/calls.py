@@ -48,12 +48,10 @@ def watch_calls(request: Request, function: str, check: CallCheck) -> None:
         if not ask(request.reporter, what, check, args, kwargs, default=True, prints=True):
             is_awaited.append(True)
 
-    def make(*_: object) -> Any:
-        called = preceded(original, before)
-        return called if is_pythons else FunctionStandIn(original, called)
-
+    called = preceded(original, before)
+    ours = called if is_pythons else FunctionStandIn(original, called)
     place = f"{request.name}.{function} ({request.rule.id})"
-    request.replacements.put(request, place, owner, name, make)
+    request.replacements.put(request, place, owner, name, lambda *_: ours)
 
 
 def _place(module: str, path: str) -> tuple[Any, str]:

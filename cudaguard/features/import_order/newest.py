@@ -64,8 +64,8 @@ def preload_hidden(request: Request) -> Iterator[Outcome]:
 def preload_needed(request: Request, soname: str) -> Iterator[Outcome]:
     """Open the copy that another package needs before an older one is mapped that lacks something.
 
-    Only where the program imports that package next. `soname` is what is about to be loaded, or
-    something that it needs.
+    Only where the program imports that package next, or would now be refused. `soname` is what is
+    about to be loaded, or something that it needs.
     """
     if request.permit.acts:
         from cudaguard.system.newer_copies import needed_by_others
@@ -76,7 +76,8 @@ def preload_needed(request: Request, soname: str) -> Iterator[Outcome]:
             from cudaguard.core.import_plan import upcoming
 
             files, client, modules = need
-            for file in open_all(files)[0] if upcoming(modules, request.name).certain else ():
+            is_certain = not modules or upcoming(modules, request.name).certain
+            for file in open_all(files)[0] if is_certain else ():
                 yield Done(file, f"loaded before {request.name}, as {client} needs this copy")
 
 

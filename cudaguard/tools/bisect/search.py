@@ -81,8 +81,10 @@ def among(names: Names, trial: Trial, length: int = 0) -> Answer:
     """
     length = length or shortest_prefix(names, trial)
     culprit = names[length - 1]
-    if trial((culprit,)) == BAD:
-        return _needing(culprit, tuple(name for name in names if name != culprit), trial)
+    if trial((culprit,)) == BAD:  # what must precede it?
+        others = tuple(name for name in names if name != culprit)
+        needs = _fewest(others, lambda some: trial((*some, culprit)) == GOOD)
+        return Answer((culprit,), *(((*needs, culprit), needs, (culprit,)) if needs else ()))
     guilty = ddmin(names[: length - 1], lambda part: trial((*part, culprit)) == BAD)
     failing = (*guilty, culprit)
     for order in _other_orders(failing):
@@ -93,12 +95,6 @@ def among(names: Names, trial: Trial, length: int = 0) -> Answer:
             place = order.index(failing[-1]) if order[-1] != failing[-1] else len(order) - 1
             return Answer(failing, order, order[:place], order[place:])
     return Answer(failing)
-
-
-def _needing(culprit: str, others: Names, trial: Trial) -> Answer:
-    """Search for what must precede an import that fails by itself."""
-    needs = _fewest(others, lambda some: trial((*some, culprit)) == GOOD)
-    return Answer((culprit,), (*needs, culprit), needs, (culprit,)) if needs else Answer((culprit,))
 
 
 def _fewest(names: Names, works: Callable[[Names], bool]) -> Names:

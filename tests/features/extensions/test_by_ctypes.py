@@ -86,10 +86,6 @@ raise RuntimeError(said)""",
 }
 
 
-def line_of(code):
-    return next(n for n, line in enumerate(code.splitlines(), 1) if line.endswith("# here"))
-
-
 @pytest.mark.parametrize(
     ("death", "start"),
     [*((death, []) for death in DEATHS), ("as it is", ["-m", "cudaguard", "run"])],
@@ -103,7 +99,8 @@ def test_error_that_ends_the_program_is_explained_at_the_line_of_the_user(
     done = child.command(sys.executable, *start, program, check=False)
     plain = child.command(sys.executable, program, env={"CUDAGUARD": "off"}, check=False)
     assert done.stderr.count("ExtensionWarning: [CG841]") == 1
-    traceback, _, told = done.stderr.partition(f"{program}:{line_of(code)}: {TOLD}")
+    line = next(n for n, line in enumerate(code.splitlines(), 1) if line.endswith("# here"))
+    traceback, _, told = done.stderr.partition(f"{program}:{line}: {TOLD}")
     if sys.version_info >= (3, 11):  # before, our frame around the load is seen
         assert traceback == plain.stderr
     assert traceback.splitlines()[-1] == plain.stderr.splitlines()[-1]

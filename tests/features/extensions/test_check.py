@@ -192,7 +192,7 @@ def test_what_is_no_library(tmp_path, agree, content, cause):
 
 
 @pytest.mark.parametrize(("place", "value"), [(18, 22), (4, 1), (5, 2)], ids=str)
-def test_other_machine(build, agree, place, value):
+def test_other_machine(build, agree, place, value, monkeypatch):
     path = build.module("other")
     content = bytearray(path.read_bytes())
     content[place] = value
@@ -203,6 +203,13 @@ def test_other_machine(build, agree, place, value):
     with pytest.raises(OSError, match="other") as error:  # "No such file", says glibc
         ctypes.CDLL(str(path))
     assert cudaguard.explain(error.value).id == "CG753"
+    (package := path.parent / "pkg").mkdir()
+    path.rename(package / "other.cpython-39-aarch64-linux-gnu.so")  # an import does not look at it
+    monkeypatch.syspath_prepend(path.parent)
+    said = "ModuleNotFoundError: No module named 'pkg.other'"
+    assert "other.cpython-39-aarch64-linux-gnu.so was" in cudaguard.explain(said).what
+    build.module("other").rename(package / path.name)
+    assert getattr(cudaguard.explain(said), "id", "") != "CG753"
 
 
 def test_truncated_at_several_lengths(build, check, loader, child):

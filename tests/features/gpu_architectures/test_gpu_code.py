@@ -151,13 +151,14 @@ import ctypes, os, sys
 {before}
 driver().cuInit(0)
 {after}
-import wave  # an import, after which the driver is asked
-ctypes.CDLL("libm.so.6")
+{then}
 """
+LATER = "import wave\nctypes.CDLL('libm.so.6')"  # an import, after which the driver is asked
+ENDS = "from cudaguard.api import activation; activation.core.error_ends(None)"  # as `run` does
 LOADS = "ctypes.CDLL(os.path.abspath('site-packages/{}'))"
 
 
-@pytest.mark.parametrize("comes", ["before", "after"])
+@pytest.mark.parametrize("comes", ["before", "after", "end"])
 @pytest.mark.parametrize(
     ("capability", "files", "lacks"),
     [
@@ -171,7 +172,8 @@ LOADS = "ctypes.CDLL(os.path.abspath('site-packages/{}'))"
 def test_library_that_this_process_uses(program, comes, capability, files, lacks):
     for file, has in files.items():
         library(program.folder / "site-packages" / file, *has.split())
-    loads = {"before": "", "after": "", comes: LOADS.format(next(iter(files)))}
+    then, comes = (ENDS, "before") if comes == "end" else (LATER, comes)
+    loads = {"then": then, "before": "", "after": "", comes: LOADS.format(next(iter(files)))}
     ran = program.run(USES_CUDA.format(**loads), devices=1, capability=capability)
     assert ran.warned == ["CG893"] * lacks
     told = "flashy has no code for device 0 (compute capability 12.0)." in ran.err
@@ -185,6 +187,6 @@ def test_forked_process_asks_the_driver_nothing_more(program):
     calls = []
     for file in ("flashy/_C.so", "flashy/_D.so"):
         after = f"import wave\nin_child(lambda: {LOADS.format(file)})\n"
-        code = USES_CUDA.format(before="", after=after)
+        code = USES_CUDA.format(before="", after=after, then=LATER)
         calls.append(program.run(code, devices=1, capability="12.0").calls)
     assert calls[0] == calls[1]

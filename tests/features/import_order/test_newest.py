@@ -119,7 +119,7 @@ def test_package_that_comes_later_has_the_newest(scene):
     assert scene.run(LATER + MAPPED).stdout.splitlines() == ["pip 1", "system"]  # it never comes
     ask = f"print(cudaguard.check_extension('site-packages/bringing/{part.name}').remedy)"
     told = scene.run(LATER + ask, "warn").stdout.splitlines()[-1]
-    assert told == "import bringing, which brings a newer one, before packages that load it"
+    assert told == "import bringing, which gets a newer one, before packages that load it"
 
 
 @pytest.mark.parametrize("mode", ["observe", "warn"])
