@@ -74,9 +74,9 @@ def _said_by(dist: str, field: str) -> Sequence[str]:
     try:
         folder = _metadata_folder(dist) if dist else ""
         if folder is None:
-            return _elsewhere(_folded(dist), field)
+            return [*filter(None, _elsewhere(_folded(dist), field))]
         text = read_bytes(f"{folder}/METADATA", LARGEST).decode() if folder else ""
-        return [said for said in fields_of(text).get(field, ()) if said]
+        return [*filter(None, fields_of(text).get(field, ()))]
     except program_errors(Exception):  # a rule must be certain to act
         return ()
 

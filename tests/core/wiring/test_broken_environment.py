@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 DEPENDENCIES = ("packaging", "importlib_metadata", "wrapt", "pynvml", "tomli")
-NEEDS_A_VERSION = "rule(dist=('cudaguard',), when={'python': '>=3'})"
+NEEDS_A_VERSION = "rule(dist=('cudaguard',), when={'python': '~=3.0'})"
 
 
 @pytest.mark.parametrize("name", ["importlib_metadata", "wrapt", "pynvml", "tomli"])
