@@ -199,8 +199,8 @@ def import_provider(request: Request, needed: tuple[str, ...]) -> Iterator[Outco
 
 
 # --- Would an error that is raised now end the program? -------------------------------------------
-# Read from the tables of the frames that are running, which Python 3.11 and later have: CPython's
-# ``InternalDocs/exception_handling.md``.
+# Read from the code of the frames that are running, and from its tables in Python 3.11 and later:
+# CPython's ``InternalDocs/exception_handling.md``.
 
 # They catch any error to show it to the user, for whom it is the end.
 _SHOW_ERRORS = ("IPython", "ipykernel", "_pytest", "pluggy", "unittest", "multiprocessing")
@@ -215,8 +215,6 @@ def ends_program() -> bool:
     Where code in C imports modules, it may catch what comes of that: then False, as in any doubt.
     """
     global _last_catch  # noqa: PLW0603
-    if sys.version_info < (3, 11):
-        return False
     code, at, depth = _last_catch
     try:
         frame: FrameType | None = sys._getframe(depth)
@@ -258,6 +256,8 @@ def _catches(code: CodeType, at: int) -> bool:
     """Return True if a handler around an instruction may keep an error."""
     from opcode import opmap
 
+    if sys.version_info < (3, 11):
+        return _may_catch(code, at)
     entries = list(_entries(code))
     raw = code.co_code
 
@@ -287,6 +287,23 @@ def _catches(code: CodeType, at: int) -> bool:
                 if cleanup < handler:
                     return True
         start, handler = handler_of(handler)
+    return False
+
+
+def _may_catch(code: CodeType, at: int) -> bool:
+    """Return True if a ``try`` or ``with`` that is not over may keep an error, before Python 3.11."""
+    from opcode import EXTENDED_ARG, opmap
+
+    opens = [opmap[name] for name in ("SETUP_FINALLY", "SETUP_WITH", "SETUP_ASYNC_WITH")]
+    raw, jump, unit = code.co_code, 0, 1 if sys.version_info < (3, 10) else 2
+    for place in range(0, at, 2):
+        jump = jump << 8 | raw[place + 1]
+        handler = place + 2 + jump * unit
+        # What no clause takes away is raised again.
+        if raw[place] in opens and at < handler and opmap["POP_EXCEPT"] in raw[handler::2]:
+            if (code, place) not in own_blocks:
+                return True
+        jump = jump if raw[place] == EXTENDED_ARG else 0
     return False
 
 

@@ -10,7 +10,7 @@ import shutil
 
 import pytest
 
-from .test_fetch import Scene, needs_tables
+from .test_fetch import Scene
 from .test_fetch import pytestmark as pytestmark
 
 NCCL = "libnccl.so.2"
@@ -50,7 +50,6 @@ def run(scene, *code, **env):
     return scene.run(*code, LD_LIBRARY_PATH=str(scene.folder / "old"), **env)
 
 
-@needs_tables
 def test_newer_copy_is_loaded_first(scene):
     assert run(scene, ASK).stdout.startswith("ImportError ")
     done = run(scene, GUARD.format("fix"), ASK, CHANGES)
@@ -59,7 +58,6 @@ def test_newer_copy_is_loaded_first(scene):
     assert f"{NCCL}: loaded for consumer, which finds an older copy first" in changes
 
 
-@needs_tables
 def test_older_copy_that_is_mapped_stays(scene):
     first = f"import ctypes; ctypes.CDLL({NCCL!r})"
     assert run(scene, GUARD.format("fix"), first, ASK, CHANGES).stdout.startswith("ImportError ")
