@@ -9,7 +9,6 @@ crashes itself where another C++ came first (https://github.com/xorbitsai/xllama
 from __future__ import annotations
 
 import signal
-import sys
 
 import pytest
 

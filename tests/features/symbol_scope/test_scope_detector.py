@@ -164,9 +164,8 @@ NAMES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("fronts", [("taker", "user"), ("user",)])
+@pytest.mark.parametrize("fronts", [("taker", "user"), ("user",)])  # libGL.so.1, libOpenGL.so.0
 def test_front_ends_of_one_library_do_the_same(scene, compiler, fronts):
-    """PyOpenGL opens libGL.so.1 for everyone, pyglet libGLU, which needs libOpenGL.so.0."""
     behind = compiler.library("libGLdispatch.so.0", "int x;", "-Wl,-soname,libGLdispatch.so.0")
     shutil.copy(behind, scene.child.folder)
     for name, source in (("taker", TAKER), ("user", USER)):
