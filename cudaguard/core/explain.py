@@ -315,7 +315,8 @@ def _tell(section: str, act: KnownError, match: re.Match[str]) -> Finding | None
     if near.owners and not is_package:
         who = near.owners[-1]
     wanted, found = of_texts("wanted").fullmatch(thing), of_texts("found").search(line)
-    install = f"python -m pip install '{thing.replace(' ', '')}'" if wanted else ""
+    asked = thing.replace(" ", "").replace("PyTorch", "torch")
+    install = f"python -m pip install '{asked}'" if wanted else ""
     if near.pair and "{caller}" in act.title:
         install = f"python -m pip list | grep -i -E '{'|'.join(near.pair).replace('_', '.')}'"
     told = act.title.format(who=who, **names)

@@ -225,12 +225,7 @@ class Repairs:
         return done
 
     def requests(
-        self,
-        entry: str,
-        entries: Iterable[RuleEntry],
-        name: str,
-        path: str | None = None,
-        **how: bool,
+        self, entry: str, entries: Iterable[RuleEntry], *what: Any, **how: Any
     ) -> Iterator[Request]:
         """Yield what the rules ask for whose conditions hold; nothing once the guard is down."""
         moments = self.table.index.VERBS
@@ -240,7 +235,7 @@ class Repairs:
                 if asked[0] != entry:
                     verbs = (verb for verb, _ in row.does if entry in moments[verb].values())
                     asked = row.asked = entry, tuple(verbs)
-                yield Request(self, row, asked[1], name, path, **how)
+                yield Request(self, row, asked[1], *what, **how)
 
     def tell(self, request: Request, outcomes: Outcomes | None) -> int:
         """Tell the outcomes; return how much was done."""

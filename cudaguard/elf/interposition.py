@@ -40,6 +40,8 @@ _ANY_COPY_DOES = re.compile(
     rb"|bad_optional_access|invalid_argument|out_of_range"
     rb"|(?:logic|domain|length|range|runtime|overflow|underflow)_error)"
 ).match
+# What GL, OpenGL, EGL and GLES of glvnd hand on to: whose name answers makes no difference.
+_DISPATCHER = "libGLdispatch.so.0"
 # Variables of the C library that a program may have copies of, with the same value.
 _SAME_EVERYWHERE = (b"stdin", b"stdout", b"stderr")
 _HEX = frozenset("0123456789abcdef")
@@ -176,6 +178,8 @@ class _Asked:
         theirs, defines = self._codes_of(interposer), interposer.symbols.defines
         taken: dict[bytes, Interposed] = {}
         for owner in self.own:
+            if _DISPATCHER in interposer.symbols.needed and _DISPATCHER in owner.symbols.needed:
+                continue
             for index, text in self._common(interposer, owner):
                 if owner not in self._new:
                     self._shared[owner.file].add(index)

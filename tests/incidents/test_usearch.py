@@ -9,7 +9,6 @@ crashes itself where another C++ came first (https://github.com/xorbitsai/xllama
 from __future__ import annotations
 
 import signal
-import sys
 
 import pytest
 
@@ -108,7 +107,6 @@ def test_library_that_two_wheels_have_under_one_name(run, order):
     assert (green.stdout, green.stderr) == ("10.0 1\n", "")
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="who catches an error is not known before")
 @pytest.mark.parametrize("order", [SOLVERS, SOLVERS[::-1]])
 def test_library_that_is_another_one_in_each_wheel(run, order):
     """libhighs.so.1, of which each solver needs what the other one's lacks."""

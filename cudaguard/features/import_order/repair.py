@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
+from functools import lru_cache, partial
+from opcode import EXTENDED_ARG, opmap
 
 from cudaguard.core.repairs import MISSED, Done, Refused, WouldDo
 from cudaguard.core.rule import actions_of, values_of
-from cudaguard.files import bytes_in, names_in, os, own_errors
+from cudaguard.files import bytes_in, names_in, os
 from cudaguard.hooks.caller import caller_frame, is_between, is_outermost, module_of, own_blocks
 from cudaguard.model import TYPE_CHECKING
 
@@ -197,14 +198,12 @@ def import_provider(request: Request, needed: tuple[str, ...]) -> Iterator[Outco
 
 
 # --- Would an error that is raised now end the program? -------------------------------------------
-# Read from the tables of the frames that are running, which Python 3.11 and later have: CPython's
-# ``InternalDocs/exception_handling.md``.
+# Read from the code of the frames that are running, and from its tables in Python 3.11 and later:
+# CPython's ``InternalDocs/exception_handling.md``.
 
 # They catch any error to show it to the user, for whom it is the end.
 _SHOW_ERRORS = ("IPython", "ipykernel", "_pytest", "pluggy", "unittest", "multiprocessing")
 _LONGEST_ENTRY = 10  # bytes of code from a call of __enter__ to the body of its `with`
-# The place that kept an error, and how many frames away: who has caught one may well try again.
-_last_catch: tuple[CodeType | None, int, int] = None, 0, 0
 
 
 def ends_program() -> bool:
@@ -212,17 +211,7 @@ def ends_program() -> bool:
 
     Where code in C imports modules, it may catch what comes of that: then False, as in any doubt.
     """
-    global _last_catch  # noqa: PLW0603
-    if sys.version_info < (3, 11):
-        return False
-    code, at, depth = _last_catch
-    try:
-        frame: FrameType | None = sys._getframe(depth)
-    except own_errors(ValueError):  # there are not so many
-        frame = None
-    if frame is not None and frame.f_code is code and frame.f_lasti == at:
-        return False
-    frame = caller_frame()
+    frame: FrameType | None = caller_frame()
     while frame is not None:
         if module_of(frame).partition(".")[0] in _SHOW_ERRORS:
             return True
@@ -231,10 +220,6 @@ def ends_program() -> bool:
             if _is_import_from_c(frame):
                 return False
         elif _catches(frame.f_code, frame.f_lasti):
-            depth = 0
-            while sys._getframe(depth) is not frame:
-                depth += 1
-            _last_catch = frame.f_code, frame.f_lasti, depth
             return False
         elif outer is None:
             return is_outermost(frame)
@@ -252,12 +237,12 @@ def _is_import_from_c(frame: FrameType) -> bool:
     return is_between(outer) and outer.f_code.co_name not in ("_gcd_import", "_handle_fromlist")
 
 
+@lru_cache(64)  # who has caught an error may well try again
 def _catches(code: CodeType, at: int) -> bool:
     """Return True if a handler around an instruction may keep an error."""
-    from opcode import opmap
-
-    entries = list(_entries(code))
-    raw = code.co_code
+    if sys.version_info < (3, 11):
+        return _may_catch(code, at)
+    entries, raw = list(_entries(code)), code.co_code
 
     def handler_of(place: int) -> tuple[int, int]:
         found = [(start, target) for start, end, target in entries if start <= place < end]
@@ -285,6 +270,21 @@ def _catches(code: CodeType, at: int) -> bool:
                 if cleanup < handler:
                     return True
         start, handler = handler_of(handler)
+    return False
+
+
+def _may_catch(code: CodeType, at: int) -> bool:  # before Python 3.11
+    """Return True if a ``try`` or ``with`` that is not over may keep an error."""
+    opens = [opmap[name] for name in ("SETUP_FINALLY", "SETUP_WITH", "SETUP_ASYNC_WITH")]
+    raw, jump, unit = code.co_code, 0, 1 if sys.version_info < (3, 10) else 2
+    for place in range(0, at, 2):
+        jump = jump << 8 | raw[place + 1]
+        handler = place + 2 + jump * unit
+        # What no clause takes away is raised again.
+        is_around = raw[place] in opens and at < handler and (code, place) not in own_blocks
+        if is_around and opmap["POP_EXCEPT"] in raw[handler::2]:
+            return True
+        jump = jump if raw[place] == EXTENDED_ARG else 0
     return False
 
 

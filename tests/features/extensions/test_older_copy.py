@@ -176,7 +176,6 @@ def test_library_of_which_nothing_is_known(shapes, source):
     assert f"fix: {order}install both for one libshape.so.4" in done.stderr
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="who catches an error is not known before")
 @pytest.mark.parametrize("is_versioned", [False, True])
 def test_each_package_gets_its_own(child, shapes, is_versioned):
     """As highspy's libhighs and that of ortools, which no order of imports lets load."""

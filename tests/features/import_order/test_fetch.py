@@ -16,9 +16,6 @@ from ...native_fixtures import GLIBC_ONLY
 
 pytestmark = GLIBC_ONLY
 
-needs_tables = pytest.mark.skipif(
-    sys.version_info < (3, 11), reason="what would catch an error is not seen before 3.11"
-)
 CUBLAS, CUBLAS_LT = "libcublas.so.12", "libcublasLt.so.12"
 WHEEL = "site/nvidia/cublas/lib"
 ENGINE = """
@@ -85,7 +82,6 @@ def scene(child, compiler):
     return Scene(child, compiler)
 
 
-@needs_tables
 def test_library_of_a_package(scene):
     scene.engine()
     assert scene.run("import engine").stdout == f"OSError {CUBLAS}\n"
@@ -95,7 +91,6 @@ def test_library_of_a_package(scene):
     assert changes.count("loaded for libengine.so, which does not find it by CG046 (stays)") == 2
 
 
-@needs_tables
 def test_extension(scene):
     scene.consumer()
     ask = "import consumer; print('consumer', consumer.ask())"
@@ -158,9 +153,10 @@ ENDS = {
     "    raise ImportError('install CUDA') from error",
     "a part": "from engine import engine",
 }
+if sys.version_info < (3, 10):
+    del ENDS["raised again"]  # code that is never reached looks like the end of its clause
 
 
-@needs_tables
 @pytest.mark.parametrize("who", ENDS)
 def test_error_that_would_end_the_program(scene, who):
     scene.engine()
@@ -205,7 +201,6 @@ print("missing_with_needs" in looked)
 """
 
 
-@needs_tables
 def test_nothing_is_looked_for_where_the_error_is_caught(scene):
     scene.consumer()
     caught = "for _ in range(3):\n try: import consumer\n except ImportError: print('caught')"
@@ -239,7 +234,6 @@ def record(scene, dist, *files):
     (info / "RECORD").write_text("".join(f"{file},sha256=x,1\n" for file in files))
 
 
-@needs_tables
 @pytest.mark.parametrize("where", ELSEWHERE)
 def test_library_that_is_installed_elsewhere(scene, where):
     place, variables = ELSEWHERE[where]

@@ -10,7 +10,7 @@ import shutil
 
 import pytest
 
-from .test_fetch import Scene, needs_tables
+from .test_fetch import Scene
 from .test_fetch import pytestmark as pytestmark
 
 NCCL = "libnccl.so.2"
@@ -51,7 +51,6 @@ def run(scene, *code, **env):
     return scene.run(*code, LD_LIBRARY_PATH=str(scene.folder / "old"), **env)
 
 
-@needs_tables
 @pytest.mark.parametrize(("scene", "how"), HOW.items(), indirect=["scene"])
 def test_newer_copy_is_loaded_first(scene, how):
     assert run(scene, ASK).stdout.startswith("ImportError ")
@@ -73,7 +72,6 @@ def test_other_modes_change_nothing(scene, mode):
     assert run(scene, GUARD.format(mode), ASK).stdout.startswith("ImportError ")
 
 
-@needs_tables
 @pytest.mark.parametrize(("file", "said"), [("libgomp-7c.so.1", "1 20"), ("libgomp.so.1", REFUSED)])
 def test_copy_that_its_package_has_renamed_is_not_for_others(child, compiler, file, said):
     scene = Scene(child, compiler)  # as of torch's libgomp, others get it by its soname

@@ -164,6 +164,17 @@ NAMES = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("fronts", [("taker", "user"), ("user",)])  # libGL.so.1, libOpenGL.so.0
+def test_front_ends_of_one_library_do_the_same(scene, compiler, fronts):
+    behind = compiler.library("libGLdispatch.so.0", "int x;", "-Wl,-soname,libGLdispatch.so.0")
+    shutil.copy(behind, scene.child.folder)
+    for name, source in (("taker", TAKER), ("user", USER)):
+        needs = (*AS_IT_IS, str(behind)) if name in fronts else ()
+        shutil.copy(compiler.library(f"lib{name}.so", source, *needs), scene.child.folder)
+    ran = scene.bare("import ctypes, cudaguard; cudaguard.install('warn')", TAKE, USE, FOUND)
+    assert ran.lines == ["1", str(["CG812"] * (len(fronts) == 1))]
+
+
 @pytest.mark.parametrize(("symbol", "matters"), NAMES.items())
 def test_names_of_which_any_copy_does(scene, compiler, symbol, matters):
     label = f'int which_copy(void) __asm__("{symbol}");\n'
