@@ -178,7 +178,7 @@ class _Asked:
         theirs, defines = self._codes_of(interposer), interposer.symbols.defines
         taken: dict[bytes, Interposed] = {}
         for owner in self.own:
-            if _DISPATCHER in interposer.symbols.needed and _DISPATCHER in owner.symbols.needed:
+            if all(_DISPATCHER in one.symbols.source.needed for one in (interposer, owner)):
                 continue
             for index, text in self._common(interposer, owner):
                 if owner not in self._new:

@@ -73,7 +73,7 @@ class SharedObject:
     """
 
     def __init__(self, source: ElfObject) -> None:
-        self._source, self.needed = source, source.needed
+        self.source = self._source = source
         self._symbols = source.address(DT_SYMTAB)
         self._strings = source.address(DT_STRTAB)
         self._versions = source.address(_DT_VERSYM)

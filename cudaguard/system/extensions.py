@@ -14,6 +14,7 @@ from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system import name_owners
 from cudaguard.system.facts import PAIRS, Facts, Packages, fitting_release, requires_of
 from cudaguard.system.newer_copies import brings_newer
+from cudaguard.system.preload import soname_of
 from cudaguard.system.runtimes import stem_of
 from cudaguard.system.torch_build import PYTHON_VERSION, extensions_of, home_of, look_around
 
@@ -259,20 +260,18 @@ def _library_missing(case: _Case) -> tuple[str, str]:
 def _symbol_version(case: _Case) -> tuple[str, str]:
     lack = case.about[0]
     is_certain = lack.name.startswith(("GLIBC", "CXXABI", "GCC_"))
-    message = (
-        f"{case.needer} needs {lack.name}, which {lack.library} does not have: it is "
-        f"{'' if is_certain else 'probably '}too old"
-    )
+    name, soname = os.path.basename(lack.library), soname_of(lack.library)
+    message = f"{case.needer} needs {lack.name}, which {lack.library} does not have: it is "
+    if not name.startswith(soname):
+        remedy = f"replace {os.path.normpath(lack.library)} with a real {name}, or remove it"
+        return f"{message}{soname} under another name", remedy
+    message += f"{'' if is_certain else 'probably '}too old"
     if brings_newer(lack, case.found.path):
         package = Packages().of(lack.needed_by) or "this package"
         return message, f"import {package}, which gets a newer one, before packages that load it"
     if "CXX" not in lack.name:
         return message, "use a build for this system, or build it here"
-    remedy = (
-        "use a build for this system, or load a newer libstdc++.so.6 first (in conda: conda "
-        "install -c conda-forge libstdcxx-ng)"
-    )
-    return message, remedy
+    return message, "use a build for this system; in conda: conda install -c conda-forge libstdcxx"
 
 
 def _python_abi(case: _Case) -> tuple[str, str]:
@@ -304,14 +303,18 @@ def _older_library(case: _Case) -> tuple[str, str]:
     wheels = distributions_of([library]).get(library, [])
     if wheels[1:]:
         message += f", which {' and '.join(wheels)} both contain: the one installed last counts"
-    names = tuple(f"{wheel.partition(' ')[0]}==" for wheel in wheels)
-    asked = (text.partition(";")[0].strip() for text in requires_of(own))
-    pinned = next((text for text in asked if text.startswith(names)), "")
+    pinned = _pinned_by(own, *(wheel.partition(" ")[0] for wheel in wheels))
     which = f"the one that {own} requires" if pinned else "the newer one again"
     pinned = pinned or "".join(wheels[1:][-1:]).replace(" ", "==")  # in the order of their names
     if pinned and [pinned.replace("==", " ")] != wheels:
         return message, f"install {which}: pip install --force-reinstall --no-deps {pinned}"
     return message, "import it before the package with the older copy, or install both for one CUDA"
+
+
+def _pinned_by(package: str, *dists: str) -> str:
+    """Return which version of one of these a package requires, as ``torch==2.5.1``; or ""."""
+    asked = (text.partition(";")[0].strip() for text in requires_of(package))
+    return next((text for text in asked if text.partition("==")[0] in dists and "==" in text), "")
 
 
 def _cuda_not_linked(case: _Case) -> tuple[str, str]:
@@ -346,15 +349,16 @@ def _other_torch(case: _Case) -> tuple[str, str]:
         message = f"{case.file} was built for torch, which is not installed here: it needs "
         return f"{message}{case.functions}", "install the torch that the extension was built for"
     if not case.around.cuda and "cuda" in case.functions.lower():
-        message = (
-            f"{case.file} needs {case.functions} of a torch with CUDA, but {case.torch} has none"
-        )
+        message = f"{case.file} needs {case.functions} of a torch with CUDA; {case.torch} has none"
         return message, f"{_TORCH_CUDA}, or build the extension without CUDA"
-    message = (
-        f"{case.file} was built for another torch: {case.torch} has no {case.functions}"
-        f"{_built_against(case)}"
+    message = f"{case.file} was built for another torch: {case.torch} has no {case.functions}"
+    package = Packages().of(case.found.path)
+    if pinned := _pinned_by(package, "torch"):
+        return message, f"install {pinned}, which it requires, or the {package} for this torch"
+    return (
+        f"{message}{_built_against(case)}",
+        f"install a build of it for this torch, or {_REBUILD}",
     )
-    return message, f"install a build of it for this torch, or {_REBUILD}"
 
 
 def _built_against(case: _Case) -> str:

@@ -32,25 +32,14 @@ PAIRS = tuple({"torchcodec": codec, "torch": torch} for codec, torch in (
 class Facts:
     """This process, as far as rules may depend on it. Versions are remembered per object."""
 
+    python = ".".join(map(str, sys.version_info[:3]))  # as in 3.11.7
+    platform = sys.platform
+    machine = (
+        os.uname().machine if os.name == "posix" else os.environ.get("PROCESSOR_ARCHITECTURE", "")
+    )
+
     def __init__(self) -> None:
         self._versions: dict[str, str | None] = {}
-
-    @property
-    def python(self) -> str:
-        """Version of the interpreter, as in ``3.11.7``."""
-        return ".".join(map(str, sys.version_info[:3]))
-
-    @property
-    def platform(self) -> str:
-        """``sys.platform``."""
-        return sys.platform
-
-    @property
-    def machine(self) -> str:
-        """Hardware name, as in ``x86_64``."""
-        if hasattr(os, "uname"):
-            return os.uname().machine
-        return os.environ.get("PROCESSOR_ARCHITECTURE", "")
 
     @property
     def environ(self) -> Mapping[str, str]:

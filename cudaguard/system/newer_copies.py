@@ -60,7 +60,9 @@ def newer_than_found(path: str) -> tuple[str, ...]:
     chosen: dict[str, str] = {}
     for lack in () if found.libraries else (*found.versions, *found.symbols):
         if lack in lacking:
-            names = [soname_of(lack.library)] if lack.library else read_elf(lack.needed_by).needed
+            names = read_elf(lack.needed_by).needed
+            if lack.library:  # another one by its soname, as where conda's libffi.so.7 is libffi 8
+                names = soname_of(lack.library), os.path.basename(lack.library)
             files = [f for n in names if not is_mapped(n) for f in _copies_of(n, lack.needed_by)]
             for file in sorted(files, key=lambda file: version_of(file, soname_of(file)))[::-1]:
                 name, had = soname_of(file), _had(file, lacking)
@@ -170,7 +172,8 @@ def _had(file: str, lacks: Iterable[Lack]) -> set[Lack]:
                 for lack in lacks
                 for text in (lack.name.encode(),)
                 if (
-                    soname_of(lack.library) == name and not symbols.lacks_version(text)
+                    name in (soname_of(lack.library), os.path.basename(lack.library))
+                    and not symbols.lacks_version(text)
                     if lack.library
                     else symbols.defines(Wanted(text))
                 )

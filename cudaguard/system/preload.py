@@ -70,7 +70,7 @@ def missing_with_needs(missing: str, asking: str) -> tuple[str, ...]:
     Nothing where it is in the process, or not installed. What else the file `asking` for it lacks
     comes along.
     """
-    found = {} if is_mapped(missing) else _installed_copy(missing)
+    found = {} if is_mapped(missing) else _installed_copy(missing, asking)
     return _with_needs(found, [asking, *found.values()]) if found else ()
 
 
@@ -81,19 +81,20 @@ def unfound(name: str) -> tuple[str, ...]:
     """
     from cudaguard.elf.search_path import SearchPath
 
-    found = {} if is_mapped(name) or SearchPath().find(name) else _installed_copy(name)
+    found = {} if is_mapped(name) or SearchPath().find(name) else _installed_copy(name, "")
     return _with_needs(found, list(found.values()))
 
 
-def _installed_copy(name: str) -> dict[str, str]:
+def _installed_copy(name: str, asking: str) -> dict[str, str]:
     """Return name -> file of a library that is installed where the loader does not look.
 
-    That is in NVIDIA's wheels, in the environment's folder of libraries, in another distribution,
-    or in a CUDA toolkit. Empty if it is nowhere, or in several distributions.
+    That is beside the file `asking`, in NVIDIA's wheels, in the environment's folder of libraries,
+    in another distribution, or in a toolkit. Empty if it is nowhere, or in several distributions.
     """
     homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]
     homes += sorted(glob("/usr/local/cuda*"), reverse=True)
     places = (
+        (f"{os.path.dirname(asking)}/{name}",),  # of a build that has no RUNPATH
         below(os.path.join(CUDA_FOLDERS, escape(name))),
         (f"{prefix}/lib/{name}" for prefix in (sys.prefix, sys.base_prefix)),
         _recorded(name),
@@ -138,7 +139,7 @@ def _with_needs(found: dict[str, str], todo: list[str]) -> tuple[str, ...]:
                 lacking = [n for n in file.needed if not is_mapped(n) and not search.find(n, place)]
             for name in [name for name in lacking if name not in found]:
                 budget.spend(_COPY)
-                new = _installed_copy(name)
+                new = _installed_copy(name, path)
                 found.update(new or {name: ""})
                 todo += new.values()
         except own_errors(OSError):

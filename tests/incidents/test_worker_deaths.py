@@ -248,17 +248,12 @@ def test_server_with_a_new_worker(child, cached_environment, root, server, death
             assert (said[0], said[-1]) == ("None", "None")
         elif not at_start:
             assert [ask("socket", one) for one in ("", death, "")][::2] == ["well", "well"]
-        until(lambda: text in read("log"), PATIENCE)
+        until(lambda: text in (child.folder / "log").read_text(), PATIENCE)
         gives_up = at_start and server == "gunicorn"
         if not gives_up:
             process.send_signal(signal.SIGTERM)
         # As gunicorn does without us: by which worker it hears of it first.
         assert process.wait(PATIENCE) in ((1, 3) if gives_up else (0,))
-    log = read("log")
+    log = (child.folder / "log").read_text()
     assert log.count("cudaguard run: process") == (log.count(text) if is_told else 0)
     assert ("cudaguard run" in log) == is_told
-
-
-def read(name):
-    with open(name) as file:
-        return file.read()

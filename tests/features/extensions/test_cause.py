@@ -143,6 +143,8 @@ def test_words_for_another_torch(monkeypatch):
         "torch 2.13.0+cpu has no `_ZN2at4reluERKNS_6TensorEii`. It was built against "
         "pip's isolated build environment, /tmp/pip-build-env-x/overlay/torch"
     )
+    monkeypatch.setattr(extensions, "requires_of", lambda _: ["numpy", "torch==2.5.1; extra == ''"])
+    assert said(found, CPU_TORCH)[1].startswith("install torch==2.5.1, which it requires, or the ")
 
 
 def test_no_torch_is_not_called_another_torch():

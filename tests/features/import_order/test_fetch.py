@@ -212,6 +212,7 @@ def test_nothing_is_looked_for_where_the_error_is_caught(scene):
 # --- installed elsewhere than in NVIDIA's wheels --------------------------------------------------
 
 ELSEWHERE = {
+    "its folder": ("site", {}),
     "another distribution": ("site/tensorrt_libs", {}),
     "the environment": ("conda/lib", {}),
     "a toolkit": ("cuda/lib64", {"CUDA_HOME": "cuda"}),
@@ -224,7 +225,7 @@ def moved(scene, place):
     scene.consumer()
     target = scene.folder / place
     target.parent.mkdir(exist_ok=True)
-    shutil.copytree(scene.folder / WHEEL, target)
+    shutil.copytree(scene.folder / WHEEL, target, dirs_exist_ok=True)
     shutil.rmtree(scene.folder / "site/nvidia")
 
 

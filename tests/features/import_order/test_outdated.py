@@ -21,8 +21,8 @@ OLD_VERSIONS = "NCCL_1 { global: ncclInit; };"
 REFUSED = "ImportError "
 ASK = "import consumer; print('consumer', consumer.ask())"
 GUARD = "import cudaguard; cudaguard.install({!r})"
-HOW = dict.fromkeys(["symbols", "versions"], "before consumer, as consumer.")  # in a wheel
-HOW["elsewhere"] = "for consumer, which finds an older copy first"  # only after the refusal
+IN_WHEEL, LATER = "before consumer, as consumer.", "for consumer, which finds an older copy first"
+HOW = {"symbols": IN_WHEEL, "versions": IN_WHEEL, "elsewhere": LATER, "another": LATER}
 CHANGES = "print(*[one for one in cudaguard.status().changes if 'CG046' in one])"
 
 
@@ -35,10 +35,12 @@ def scene(child, compiler, request):
     """An extension that needs the newer copy, in a folder beside it."""
     scene = Scene(child, compiler)
     flags = old_flags = ()
-    if request.param == "versions":
+    if request.param != "symbols":
         flags = (f"-Wl,--version-script={child.write('new.map', VERSIONS)}",)
         old_flags = (f"-Wl,--version-script={child.write('old.map', OLD_VERSIONS)}",)
-    folder = "own" if request.param == "elsewhere" else "nvidia/nccl/lib"
+    if request.param == "another":  # as conda's libffi.so.7, which is a link to libffi.so.8
+        old_flags += ("-Wl,-soname,libnccl.so.3",)
+    folder = "nvidia/nccl/lib" if HOW[request.param] == IN_WHEEL else "own"
     new = scene.put(f"site/{folder}/{NCCL}", NEW, *flags)
     scene.put(f"old/{NCCL}", OLD, *old_flags)
     scene.old_flags = old_flags
