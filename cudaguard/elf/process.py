@@ -15,7 +15,7 @@ import sys
 from functools import lru_cache
 
 from cudaguard.elf.reader import PT_DYNAMIC, Budget, ElfObject, UnreadableError, segments_of, words
-from cudaguard.files import open_file, os, own_errors
+from cudaguard.files import bytes_in, open_file, os, own_errors
 from cudaguard.model import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -43,12 +43,7 @@ def uses_glibc() -> bool:
 
 def at_start(variable: str) -> str:
     """Return what a variable was when this process started, which is when the loader read it."""
-    try:
-        with open_file("/proc/self/environ", "rb") as file:
-            entries = file.read().split(b"\0")
-    except own_errors(OSError):
-        return ""
-    name = variable.encode() + b"="
+    entries, name = bytes_in("/proc/self/environ").split(b"\0"), variable.encode() + b"="
     return next((os.fsdecode(e[len(name) :]) for e in entries if e.startswith(name)), "")
 
 
@@ -62,13 +57,8 @@ def mapped_files() -> list[str]:
     """Return the files of which code is mapped here; on Windows the first loaded is the first."""
     if os.name == "nt":
         return _modules_of_windows()
-    try:
-        with open_file("/proc/self/maps", "rb", buffering=0) as file:
-            lines = file.readall().split(b"\n")
-    except own_errors(OSError):
-        return []
     found = []
-    for line in lines:
+    for line in bytes_in("/proc/self/maps").split(b"\n"):
         # One line per segment; only that of the code has an x. The path is the sixth word, padded.
         head, slash, path = line.partition(b"/")
         if slash and b"x" in head[:64].partition(b" ")[2][:4]:
