@@ -10,7 +10,7 @@ import sysconfig
 import textwrap
 import time
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -76,9 +76,7 @@ def until(condition: Callable[[], object], seconds: float = 30) -> None:
 
 
 @contextmanager
-def started(
-    command: Sequence[object], env: dict[str, str], folder: Path
-) -> Iterator[subprocess.Popen[str]]:
+def started(command: Sequence[object], env: dict[str, str], folder: Path) -> Iterator[Any]:
     """A process that writes to `log` in a folder; in the end all of its group are killed."""
     with open(folder / "log", "w") as log:
         process = subprocess.Popen(

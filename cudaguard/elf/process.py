@@ -15,7 +15,7 @@ import sys
 from functools import lru_cache
 
 from cudaguard.elf.reader import PT_DYNAMIC, Budget, ElfObject, UnreadableError, segments_of, words
-from cudaguard.files import bytes_in, open_file, os, own_errors
+from cudaguard.files import bytes_in, os, own_errors
 from cudaguard.model import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -268,8 +268,7 @@ def rendezvous(memory: Memory) -> tuple[int, int]:
     Raises:
         OSError: They cannot be found.
     """
-    with open_file("/proc/self/auxv", "rb", buffering=0) as file:
-        vector = words(file.readall())
+    vector = words(bytes_in("/proc/self/auxv"))
     known = dict(zip(vector[::2], vector[1::2]))
     headers, count = known.get(_AT_PHDR, 0), known.get(_AT_PHNUM, 0)
     # Without a base of the loader it is the program itself, as in `ld.so python`.

@@ -34,17 +34,13 @@ class Facts:
 
     python = ".".join(map(str, sys.version_info[:3]))  # as in 3.11.7
     platform = sys.platform
+    environ: Mapping[str, str] = os.environ  # as Python sees it now
     machine = (
         os.uname().machine if os.name == "posix" else os.environ.get("PROCESSOR_ARCHITECTURE", "")
     )
 
     def __init__(self) -> None:
         self._versions: dict[str, str | None] = {}
-
-    @property
-    def environ(self) -> Mapping[str, str]:
-        """The environment as Python sees it now."""
-        return os.environ
 
     def version(self, dist: str) -> str | None:
         """Return the version of an installed distribution, None if it is not installed."""

@@ -14,8 +14,10 @@ from cudaguard.features.extensions import findings
 from cudaguard.files import os
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import name_owners as owners
+from cudaguard.system.extensions import built_for_python
 from cudaguard.system.facts import Packages
 from cudaguard.system.preload import CUDA_FOLDERS, installed_files
+from cudaguard.system.torch_build import PYTHON_VERSION
 
 if TYPE_CHECKING:
     from cudaguard.core.findings import Finding
@@ -66,14 +68,25 @@ def of_library(id: str, known: KnownError, match: re.Match[str]) -> Finding | No
 
 def of_machine(known: KnownError, match: re.Match[str]) -> Finding | None:
     """Return what it means: glibc and Python call a file for another machine absent, too."""
-    if module := match.groupdict().get("module"):
-        files = installed_files(f"{module.replace('.', os.sep)}.*so")
-        if not files or any(forecast(file).problem != "wrong-machine" for file in files):
-            return None
-        name, package = os.path.basename(files[0]), Packages().of(files[0])
-        return known.with_words(module=module, file=name, package=package)
+    if match.groupdict().get("module"):
+        return of_passed_over("CG753", known, match)
     is_other = "no such" in match[0].lower() and not _is_here(match, "file")
     return None if is_other else known.with_words(file=match.groupdict().get("file") or "A library")
+
+
+def of_passed_over(id: str, known: KnownError, match: re.Match[str]) -> Finding | None:
+    """Return which file of a module is not looked at: it is for another machine, or Python."""
+    said, module = match.groupdict(), match["module"].replace(".", os.sep)
+    part = f"{os.path.dirname(said['place'])}/{said['name']}" if said.get("place") else module
+    files = installed_files(f"{part}.*so")
+    foreign = {forecast(file).problem == "wrong-machine" for file in files}
+    others = {built_for_python(file) not in ("", PYTHON_VERSION) for file in files}
+    is_meant = foreign == {True} if id == "CG753" else (foreign, others) == ({False}, {True})
+    if not is_meant:
+        return None
+    name, package = os.path.basename(files[0]), Packages().of(files[0])
+    words = {"file": name, "needer": name, "path": shlex.quote(files[0]), "why": "is not looked at"}
+    return known.with_words(module=name, **words, **({"package": f" {package}"} if package else {}))
 
 
 def _is_here(match: re.Match[str], group: str) -> bool:
@@ -128,6 +141,8 @@ def of_symbol(id: str, known: KnownError, match: re.Match[str]) -> Finding | Non
     if match.string.endswith("AttributeError: ", 0, match.start()):  # asked for by way of ctypes
         return None
     said = match.groupdict()
+    if said.get("module"):
+        return of_passed_over(id, known, match)
     if said.get("built"):
         why = f"was compiled for Python {said['built']}, and this is Python {said['python']}"
         return known.with_words(needer="The extension", why=why)
