@@ -59,7 +59,6 @@ class CudaDetector:
         self.hears_loads = False  # not before there is a driver
         self.changes: list[facts.Change] = []
         self._last = ABSENT
-        self._brought_by = "", ""  # who had the driver's library loaded, and where
         # .actors: what this thread is importing, outermost first; .busy: it is inside `_quietly`
         self._thread_state = _local()
         self._known_contexts: set[int] = set()  # handles that were looked at
@@ -183,20 +182,15 @@ class CudaDetector:
     def _update(self, state: DriverState, actor: str, how: str) -> None:
         last, self._last = self._last, state
         self._listen()
-        frame = frame_outside_of(actor) if how == "import" else caller_frame() if actor else None
         if (state.is_initialized, state.active) == (last.is_initialized, last.active):
-            if last == ABSENT:
-                self._brought_by = actor, describe(frame)
             return  # it was mapped, or another context is current
         from cudaguard.features.cuda_init import findings
 
+        frame = frame_outside_of(actor) if how == "import" else caller_frame() if actor else None
         if state.is_initialized and not last.is_initialized:
             by_torch = _torch_at_work() if how in ("", "load") else None
             user, line = by_torch or (actor, frame)
-            where, by = describe(line), how
-            if not user and self._brought_by[0]:
-                (user, where), by = self._brought_by, "brought"
-            change = self._record(_INITIALIZED, NOWHERE, user, by, where)
+            change = self._record(_INITIALIZED, NOWHERE, user, how, describe(line))
             self._latch()
             link = facts.REPORTED.get(actor.partition(".")[0], "") if how == "import" else ""
             self._core.reporter.found(findings.initialized(change, link), line)

@@ -95,8 +95,6 @@ def said(change: Change, *, where: bool = False) -> str:
 
 
 def _actor(change: Change) -> str:
-    if change.how == "brought":
-        return f"probably {change.actor}, which loaded libcuda,"
     return change.actor or "code that cudaguard did not watch"
 
 
@@ -107,7 +105,6 @@ def _at(where: str) -> str:
 _HOW = {
     "import": " while it was imported",
     "load": " by loading a library",
-    "brought": "",
     "request": ", as requested",
     "before": " before cudaguard was installed",
     "": " since cudaguard last looked",
@@ -117,7 +114,7 @@ _HOW = {
 def _beginning(change: Change) -> str:
     """Return a clause as the beginning of a message; names stay as they are."""
     text = f"{said(change, where=True)}{_HOW[change.how]}"
-    return text if change.actor and change.how != "brought" else sentence(text)
+    return text if change.actor else sentence(text)
 
 
 def initialized(change: Change, link: str = "") -> Finding:

@@ -297,14 +297,6 @@ in_child(work)
     assert (ran.out, ran.err) == (["idle ['CG814']", "['CG814']"], "")
 
 
-def test_who_has_loaded_the_driver_is_named_where_nobody_saw_more(program):
-    program.module("arrays", "import ctypes\ncu = ctypes.CDLL('libcuda.so.1')\ncu.cuInit(0)\n")
-    ran = program.run(
-        f"{START}cudaguard.install()\nimport arrays\nin_child(lambda: (driver(), report()))"
-    )
-    assert "probably arrays, which loaded libcuda, initialized CUDA at" in ran.out[0]
-
-
 # --- what stays in the process ------------------------------------------------------------------
 
 
