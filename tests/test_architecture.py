@@ -39,7 +39,7 @@ CEILINGS = {
     "lines of the package": 32837,
     "modules of the package": 159,
     "lines of data in the package": 3031,
-    "lines of the tests": 44619,
+    "lines of the tests": 44617,
     "lines loaded by install()": 649,
     "lines loaded by install(); import ctypes": 1230,
 }
