@@ -182,7 +182,9 @@ def test_killed_below_a_program_that_tells_nobody(child, is_told):
     worker = "import os, sys, time; print(os.getpid(), flush=True); time.sleep(100)"
     raylet = """trap 'kill -9 $!; exit' TERM; "$0" -c "$1" & wait; sleep 9 & wait"""
     code = f"""
-        import os, signal, subprocess, sys, time
+        import os, signal, subprocess, sys
+        def is_watched(pid):  # a descriptor of `run` refers to it
+            return not os.system(f"grep -qsx 'Pid:.{{pid}}' /proc/{{os.getppid()}}/fdinfo/*")
         def start():
             shell = ["sh", "-c", {raylet!r}, sys.executable, {worker!r}]
             raylet = subprocess.Popen(shell, stdout=subprocess.PIPE, preexec_fn=int)
@@ -190,9 +192,12 @@ def test_killed_below_a_program_that_tells_nobody(child, is_told):
         first, pid = start()
         first.terminate(), first.wait()  # takes its worker along
         second, worker = start()
+        while not is_watched(worker):
+            pass
         os.system(f"kill -9 {{worker}}")
         print(worker, flush=True)
-        time.sleep(1.5)  # so that its death is seen before its parent ends
+        while is_watched(worker):  # its death is seen before its parent ends
+            pass
         second.terminate()
     """
     short = "from cudaguard.system import processes; processes.oom_kills = iter(range(9)).__next__"
