@@ -52,7 +52,7 @@ def test_import_of_a_torch_with_cuda(trace, cuda_torch):
         for library in step["mapped"]
     }
     assert status == 0
-    assert {"torch", "nvidia_cublas", "nvidia_cuda_runtime"} <= packages
+    assert {"torch", "nvidia-cublas", "nvidia-cuda-runtime"} <= packages
 
 
 def test_crash(trace, cached_environment):

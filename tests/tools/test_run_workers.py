@@ -183,8 +183,6 @@ def test_killed_below_a_program_that_tells_nobody(child, is_told):
     raylet = """trap 'kill -9 $!; exit' TERM; "$0" -c "$1" & wait; sleep 9 & wait"""
     code = f"""
         import os, signal, subprocess, sys
-        def is_watched(pid):  # a descriptor of `run` refers to it
-            return not os.system(f"grep -qsx 'Pid:.{{pid}}' /proc/{{os.getppid()}}/fdinfo/*")
         def start():
             shell = ["sh", "-c", {raylet!r}, sys.executable, {worker!r}]
             raylet = subprocess.Popen(shell, stdout=subprocess.PIPE, preexec_fn=int)
@@ -192,12 +190,9 @@ def test_killed_below_a_program_that_tells_nobody(child, is_told):
         first, pid = start()
         first.terminate(), first.wait()  # takes its worker along
         second, worker = start()
-        while not is_watched(worker):
-            pass
-        os.system(f"kill -9 {{worker}}")
+        knows = f"grep -qsx 'Pid:.{{worker}}' /proc/{{os.getppid()}}/fdinfo/*"  # does `run`?
+        os.system(f"until {{knows}}; do :; done; kill -9 {{worker}}; while {{knows}}; do :; done")
         print(worker, flush=True)
-        while is_watched(worker):  # its death is seen before its parent ends
-            pass
         second.terminate()
     """
     short = "from cudaguard.system import processes; processes.oom_kills = iter(range(9)).__next__"
