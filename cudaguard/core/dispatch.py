@@ -322,6 +322,7 @@ class Dispatch:
                 self.detection.publish("truncated", library, None)
             elif why and not mode & RTLD_NOLOAD:
                 needed, _, _, copies = self._looked_into(library)
+                self.native.make_room(library, os.path.basename(library), needed)
                 self.native.choose(library, os.path.basename(library), needed)
         elif self.is_installed and not mode & RTLD_NOLOAD:
             self.native.choose("", library, (library,))

@@ -291,6 +291,7 @@ class NativeRepairs:
 
     def mapping(self, spec: ModuleSpec, needed: tuple[str, ...], masked_for: str) -> None:
         """Have done what is to be done before an extension is mapped."""
+        self.make_room(spec.origin or "", spec.name, needed)
         if needed not in self._of_no_concern:
             self.provide(spec, needed)
             self.choose(spec.origin or "", spec.name, needed)
@@ -307,6 +308,11 @@ class NativeRepairs:
         for row, entry, _ in self._with_moment("masking") if masked_for else ():
             if _covers(row, masked_for):
                 self._map(entry, row, spec)
+
+    def make_room(self, file: str, name: str, needed: tuple[str, ...]) -> None:
+        """Have loaded first what would find no room for its thread-local variables later."""
+        for row, entry, _ in self._with_moment("crowding"):
+            self._repairs.do(entry, [row], name, file, needed, can_raise=True)
 
     def choose(self, file: str, name: str, needed: Iterable[str]) -> None:
         """Have the right one opened of several copies of what is about to be mapped.

@@ -142,25 +142,31 @@ def distributions_of(paths: Iterable[str]) -> dict[str, list[str]]:
 # Source: the gABI, ``elf/dl-reloc.c`` of glibc.
 
 _PT_TLS = 7
-_DT_FLAGS, _DF_STATIC_TLS = 30, 0x10
+_DT_FLAGS, _DF_STATIC_TLS, _DT_TLSDESC_PLT = 30, 0x10, 0x6FFFFEF6
 # Machine -> the relocation that takes such a place: R_X86_64_TPOFF64, R_AARCH64_TLS_TPREL.
-_TAKES = {62: 18, 183: 1030}
+_TAKES = {62: 18, (_AARCH64 := 183): 1030}
 
 
-def static_tls_of(path: str) -> int:
-    """Return how many bytes of static TLS a library wants; 0 where that cannot be read, too."""
+def static_tls_of(path: str, *, or_takes: bool = False) -> int:
+    """Return how many bytes of static TLS a library wants; 0 where that cannot be read, too.
+
+    `or_takes`: or takes while there is room, and could do without (TLS descriptors).
+    """
     try:
         with ElfFile(path) as file:
             size = next((s[5] for s in file.segments if s[0] == _PT_TLS), 0)
-            return size if size and _has_fixed_places(file) else 0
+            return size if size and _has_fixed_places(file, or_takes) else 0
     except own_errors(OSError):
         return 0
 
 
-def _has_fixed_places(file: ElfFile) -> bool:
+def _has_fixed_places(file: ElfFile, or_takes: bool) -> bool:
+    machine = number(file.header, 18, 2)
     if file.value(_DT_FLAGS) & _DF_STATIC_TLS:
         return True
-    wanted = _TAKES.get(number(file.header, 18, 2))
+    if or_takes:  # what compilers for AArch64 make has descriptors
+        return machine == _AARCH64 or _DT_TLSDESC_PLT in file.tags
+    wanted = _TAKES.get(machine)
     return any(info & 0xFFFFFFFF == wanted for info, _ in SharedObject(file).relocations())
 
 

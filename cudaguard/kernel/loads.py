@@ -32,7 +32,6 @@ _NEEDED, NAMESAKE = 1, "as another package does"
 _RUN_PATH, _OLD_RUN_PATH = 29, 15  # the second where there is not the first
 _START = 1 << 14  # bytes; headers and names of most extensions lie there
 _MOST = 1 << 16  # of what is counted or read in one piece
-_MOST_FILES = 256
 _PAGE, _AT_BASE, _NO_ADDRESS = 1 << 12, 7, bytes(8)
 _LOCKS = ([0, 0, 1, 0, 0], [0, 1, 0, 0, 0])  # end of a re-entrant one that is open, of 40, 48 bytes
 _UNKNOWN = "a dynamic loader that is not known"
@@ -65,6 +64,7 @@ class Loader:
         self.paths: set[str] = set()  # of these, and of extensions that were let pass
         self.names: dict[str, str] = {}  # of the files of libraries -> the first path
         self.looked_at: set[str] = set()  # see `_namesake`
+        self.crowding: set[str] = set()  # files that may take static TLS themselves
         self.takes_all = self.flushes = False  # the guard looks itself; see `is_flushing`
         # The last one of these, if nothing else comes with it, and what is to be counted then.
         self.alone: ModuleSpec | None = None
@@ -116,8 +116,6 @@ def judged(path: str) -> "tuple[str, tuple[str, ...] | None]":
         state = _stat(path)
         key = state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
         if key not in _known:
-            if len(_known) >= _MOST_FILES:
-                _known.clear()
             is_regular = state.st_mode & 0xF000 == 0x8000
             _known[key] = _judge(path)[:2] if is_regular else ("", ())
         return _known[key]
@@ -153,7 +151,7 @@ def _judge(path: str) -> "tuple[str, tuple[str, ...] | None, bool]":
     for name, part in _PARTS_OF.items():
         if name in needed and part in names and not any(p.endswith(name) for p in loader.paths):
             return why or f"may have parts of {name}", None, is_alone
-    return why, needed, is_alone
+    return why or "takes static TLS" * (path in loader.crowding), needed, is_alone
 
 
 def _namesake(path: str, needed: "tuple[str, ...]") -> str:
@@ -222,6 +220,9 @@ def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[str] | None]":
             tags, values, at = section[::16], memoryview(section).cast("Q"), 0
         address, size = values[at + 2 * tags.index(5) + 1], values[at + 2 * tags.index(10) + 1]
         places: Any = []
+        is_fixed = 30 in tags and values[at + 2 * tags.index(30) + 1] & 0x10  # DF_STATIC_TLS
+        if 7 in kinds and (is_fixed or 0xF6 in tags):  # PT_TLS, DT_TLSDESC_PLT
+            loader.crowding.add(path)
         tag = _OLD_RUN_PATH if tag == _RUN_PATH and tag not in tags else tag
         number = -1
         while tag in tags[number + 1 :]:  # quick, where most have no more
@@ -392,9 +393,8 @@ def look_after(how: str, what: object, tell: "Callable[[Any], None]") -> None:
     try:
         how = f"{how} {getattr(what, 'name', what)}"
         why = why_mapped(how) if base.may_wake() else "a load within another one"
-        why = why or (
-            "" if is_flushing() is loader.flushes else f"arithmetic changed by what is {how}"
-        )
+        if not why and is_flushing() is not loader.flushes:
+            why = f"arithmetic changed by what is {how}"
         if why and (base.kernel.asked or base.kernel.core):
             tell(base.wake(why))
     except base.contained():
@@ -504,12 +504,9 @@ def watch(ctypes: "Any") -> str:
 
 def _class_of(ctypes: "Any") -> "Any":
     """Return the class of ctypes itself, whatever a program has put in its place."""
-    for name in ("CDLL", "PyDLL"):
-        there = vars(ctypes).get(name)
-        for one in there.__mro__ if type(there) is type else ():
-            if one.__name__ == "CDLL" and one.__module__ == "ctypes":
-                return one
-    return None
+    there = [one for one in map(vars(ctypes).get, ("CDLL", "PyDLL")) if type(one) is type]
+    classes = (one for lowest in there for one in lowest.__mro__)
+    return next((c for c in classes if c.__name__ == "CDLL" and c.__module__ == "ctypes"), None)
 
 
 def _patch_ctypes(cdll: "Any", default_mode: int) -> None:
@@ -577,5 +574,5 @@ def _why_library(name: "Any", mode: "Any") -> str:
         return f"{name}, loaded by ctypes"
     why, _ = judged(name) if os.sep in name else ("", ())
     # What has a runtime of its own concerns extensions alone.
-    is_meant = name.endswith(_CXX_RUNTIME) or why.startswith(("is", "needs", "may"))
+    is_meant = name.endswith(_CXX_RUNTIME) or why.startswith(("is", "needs", "may", "takes"))
     return f"{name}, which {why}" if is_meant else why_mapped(_PAST_US)

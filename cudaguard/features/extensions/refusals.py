@@ -75,7 +75,7 @@ def no_static_tls(message: str, where: str) -> Finding:
     """
     library = message.partition(NO_STATIC_TLS)[0]
     files = (f for f in mapped_files() if not os.path.basename(f).startswith(_THERE_AT_START))
-    users = sorted(((static_tls_of(file), file) for file in files), reverse=True)
+    users = sorted(((static_tls_of(f, or_takes=True), f) for f in files), reverse=True)
     return findings.no_room(
         library, static_tls_of(library), [user for user in users if user[0]], where
     )

@@ -7,9 +7,10 @@ from functools import lru_cache, partial
 from opcode import EXTENDED_ARG, opmap
 
 from cudaguard.core.repairs import MISSED, Done, Refused, WouldDo
-from cudaguard.core.rule import actions_of, values_of
+from cudaguard.core.rule import actions_of
 from cudaguard.files import bytes_in, names_in, os
 from cudaguard.hooks.caller import caller_frame, is_between, is_outermost, module_of, own_blocks
+from cudaguard.kernel.loads import loader
 from cudaguard.model import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -103,21 +104,27 @@ def load_installed(request: Request, missing: str) -> Iterator[Outcome]:
         yield Done(request.name, f"{how}, which lacks what it needs")
 
 
-def preload_static_tls(request: Request) -> Iterator[Outcome]:
-    """Open bundled libraries that want static TLS, while there is room for it.
+def preload_static_tls(request: Request, needed: tuple[str, ...]) -> Iterator[Outcome]:
+    """Open bundled libraries that want static TLS before a file that takes of it.
 
     Only those of packages that the sources say the program imports as well: there they come
     earlier, and nothing comes that would not.
     """
-    if not request.permit.acts:  # nothing is known to fail yet
-        return
-    from cudaguard.core.import_plan import upcoming
+    path, has_new = request.path or "", not loader.names.keys() >= {*needed}
+    if not (request.permit.acts and (has_new or path in loader.crowding)):
+        return  # nothing is known to fail yet, or nothing comes that takes of it
     from cudaguard.elf.library_facts import static_tls_of
-    from cudaguard.system.preload import all_installed, not_mapped, open_all
+    from cudaguard.system.preload import all_installed, not_mapped, open_all, with_new_needs
 
-    for pattern in values_of(request.rule, "preload_static_tls"):
+    takes = [file for file in with_new_needs(path) if static_tls_of(file, or_takes=True)]
+    if all(os.path.dirname(file).endswith(_BUNDLED) and static_tls_of(file) for file in takes):
+        return  # libraries of the same kind may come in any order
+    from cudaguard.core.import_plan import upcoming
+
+    for pattern in request.values:
         found = {file: _modules_of(file) for file in all_installed(f"*{_BUNDLED}/{pattern}")}
-        next_ones = upcoming(frozenset().union(*found.values()), request.name).certain
+        plan = upcoming(frozenset().union(*found.values()), request.name)
+        next_ones = plan.certain.union(plan.likely)
         wanted = [file for file, modules in found.items() if next_ones & modules]
         for file in open_all(not_mapped(file for file in wanted if static_tls_of(file)))[0]:
             yield Done(file, f"loaded before {request.name}")

@@ -223,12 +223,12 @@ RULES: tuple[Rule, ...] = (
         id="CG068",
         title="an OpenMP library is loaded after the room for thread-local variables is used up",
         watch=("torch", "tensorflow", "cv2", "mxnet", "sklearn", "xgboost", "lightgbm"),
-        when={"platform": "linux", "machine": "aarch64"},
-        # Only for packages that the lines which follow import: they would load it in any case.
-        actions=({"preload_static_tls": "libgomp*.so*"},),
-        why="The room for thread-local variables is small, and each wheel for AArch64 has its own "
-        "libgomp that needs some. The package imported last fails with 'cannot allocate memory in "
-        "static TLS block'.",
+        when={"platform": "linux"},
+        # Only for packages that are imported later, and only before what takes of the room.
+        actions=({"preload_static_tls": "lib*.so*"},),
+        why="The room for thread-local variables is small, and wheels have their own libgomp that "
+        "needs some. On AArch64 nearly all libraries take of it. The package imported last fails "
+        "with 'cannot allocate memory in static TLS block'.",
         links=github(
             "dmlc/xgboost/issues/8488 opencv/opencv/issues/14884 "
             "scikit-learn/scikit-learn/issues/17231"
@@ -260,7 +260,7 @@ REPAIRS = {
     "preload_hidden": {"before": "newest:preload_hidden"},
     "fetch_installed": {"lacking": "repair:load_installed"},
     "preload_needed": {"choosing": "newest:preload_needed"},
-    "preload_static_tls": {"before": "repair:preload_static_tls"},
+    "preload_static_tls": {"crowding": "repair:preload_static_tls"},
 }
 CATEGORY = "ImportOrderWarning"
 DETECTORS = {"newest:SearchPathDetector": ()}
