@@ -27,6 +27,10 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux' loa
 
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 TAKER = "int which_copy(void) { return 1; }\n"
+FIXED = """
+static __thread int room __attribute__((tls_model("initial-exec")));
+int answer(void) { return room; }
+"""
 # Has that function as well, and one of Python's: it is not bound to its own ones.
 VICTIM = """
 int which_copy(void) { return 2; }
@@ -136,6 +140,9 @@ CASES = {
         "extension using_cudart, which needs libcudart.so.12", "import using_cudart", (),
         ("choosing",),
     ),
+    "extension with thread-local variables at a fixed place": Case(
+        "extension fixed, which takes static TLS", "import fixed", (), ("crowding",)
+    ),
     "extension that opens one of CUDA's": Case(
         "libcudart.so.12, mapped by opening", "import plain, opening", (), ("mapped",)
     ),
@@ -223,6 +230,7 @@ def libraries(compiler, tmp_path_factory):
         ("using_cudart", USING.replace("using", "using_cudart"), str(cudart),
          f"-Wl,-rpath,{folder}"),
         ("flushing", FLUSHING),
+        ("fixed", USING.replace("using", "fixed").replace("int answer(void);", FIXED)),
         ("taking", USING.replace("using", "taking").replace("int answer(void);", TAKER + ANSWER)),
     ):  # fmt: skip
         put(compiler.library(name + SUFFIX, source, include, *flags), name + SUFFIX)
