@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cudaguard.core.rule import Rule
 
 _BUNDLED = ".libs"  # where auditwheel puts what a wheel brings along
+_looked_for: set[str] = set()  # libraries and packages of which it is known if they take static TLS
 
 
 def preload(request: Request) -> Iterator[Outcome]:
@@ -110,23 +111,26 @@ def preload_static_tls(request: Request, needed: tuple[str, ...]) -> Iterator[Ou
     Only those of packages that the sources say the program imports as well: there they come
     earlier, and nothing comes that would not.
     """
-    path, has_new = request.path or "", not loader.names.keys() >= {*needed}
-    if not (request.permit.acts and (has_new or path in loader.crowding)):
+    path = request.path or ""
+    takes = {request.name.partition(".")[0]} if path in loader.crowding else set[str]()
+    new = takes.union(needed) - loader.names.keys() - _looked_for
+    if not (request.permit.acts and new):
         return  # nothing is known to fail yet, or nothing comes that takes of it
+    _looked_for.update(new)
     from cudaguard.elf.library_facts import static_tls_of
     from cudaguard.system.preload import all_installed, not_mapped, open_all, with_new_needs
 
-    takes = [file for file in with_new_needs(path) if static_tls_of(file, or_takes=True)]
-    if all(os.path.dirname(file).endswith(_BUNDLED) and static_tls_of(file) for file in takes):
+    taking = [file for file in with_new_needs(path) if static_tls_of(file, or_takes=True)]
+    if all(os.path.dirname(file).endswith(_BUNDLED) and static_tls_of(file) for file in taking):
         return  # libraries of the same kind may come in any order
     from cudaguard.core.import_plan import upcoming
 
     for pattern in request.values:
-        found = {file: _modules_of(file) for file in all_installed(f"*{_BUNDLED}/{pattern}")}
+        files = not_mapped(all_installed(f"*{_BUNDLED}/{pattern}"))
+        found = {file: _modules_of(file) for file in files if static_tls_of(file)}
         plan = upcoming(frozenset().union(*found.values()), request.name)
-        next_ones = plan.certain.union(plan.likely)
-        wanted = [file for file, modules in found.items() if next_ones & modules]
-        for file in open_all(not_mapped(file for file in wanted if static_tls_of(file)))[0]:
+        later = plan.certain.union(plan.likely)
+        for file in open_all(file for file, modules in found.items() if later & modules)[0]:
             yield Done(file, f"loaded before {request.name}")
 
 
