@@ -220,8 +220,9 @@ def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[str] | None]":
             tags, values, at = section[::16], memoryview(section).cast("Q"), 0
         address, size = values[at + 2 * tags.index(5) + 1], values[at + 2 * tags.index(10) + 1]
         places: Any = []
-        is_fixed = 30 in tags and values[at + 2 * tags.index(30) + 1] & 0x10  # DF_STATIC_TLS
-        if 7 in kinds and (is_fixed or 0xF6 in tags):  # PT_TLS, DT_TLSDESC_PLT
+        takes = start[18] == 183 or 0xF6 in tags  # AArch64, DT_TLSDESC_PLT; or DF_STATIC_TLS:
+        takes = takes or (30 in tags and values[at + 2 * tags.index(30) + 1] & 0x10)
+        if takes and 7 in kinds:  # PT_TLS
             loader.crowding.add(path)
         tag = _OLD_RUN_PATH if tag == _RUN_PATH and tag not in tags else tag
         number = -1

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cudaguard.core.findings import Finding
 
 NO_STATIC_TLS = ": cannot allocate memory in static TLS block"
-_THERE_AT_START = ("libc.so.", "ld-")  # what these want is set aside besides
+_THERE_AT_START = ("libc.so.", "ld-", "libpython", "python")  # they have room of their own
 _UNDEFINED, _NOT_FOUND = "undefined symbol: ", ": cannot open shared object file"
 _NO_VERSION = ": version `"
 # Causes that hold for any library.
