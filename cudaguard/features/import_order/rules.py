@@ -102,19 +102,6 @@ RULES: tuple[Rule, ...] = (
         "to fail with them. With torch first both work.",
         links=github("ROCm/torch_migraphx/pull/204"),
     ),
-    Rule(
-        id="CG066",
-        title="Triton-XDNA imported after ROCm's LLVM crashes",
-        watch=("triton",),
-        dist=("triton-xdna",),
-        when={"platform": "linux"},
-        needs=("air._mlir_libs._mlir",),
-        # Its backend imports mlir-air in any case, but opt-in until the crash was seen.
-        grade="opt-in",
-        why="'import triton' was reported to segfault, because mlir-air and the ROCm SDK each "
-        "have an LLVM. With mlir-air imported first both work.",
-        links=github("amd/Triton-XDNA/issues/102 amd/Triton-XDNA/pull/107"),
-    ),
     # Libraries that are found only once a module has loaded them, and one name for two files.
     Rule(
         id="CG003",
