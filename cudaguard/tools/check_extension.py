@@ -127,13 +127,7 @@ def _judged(files: Mapping[str, bool], gpus: list[Pair], *, gpu_code: bool) -> l
     from functools import partial
 
     from cudaguard.elf.library_facts import distributions_of
-    from cudaguard.features.extensions.checks import (
-        CERTAIN_OF_LIBRARIES,
-        brought,
-        checked,
-        is_library,
-        load_demangler,
-    )
+    from cudaguard.features.extensions import checks as extensions
     from cudaguard.features.gpu_architectures.findings import build_remedy
     from cudaguard.system.packages import Site
 
@@ -143,36 +137,28 @@ def _judged(files: Mapping[str, bool], gpus: list[Pair], *, gpu_code: bool) -> l
         path: str, settled: dict[object, Settled] | None
     ) -> tuple[ExtensionCheck, tuple[str, ...]]:
         owner = "".join(owners.get(path, ())[:1]).partition(" ")[0]
-        return checked(path, settled, partial(brought, site, owner))
+        return extensions.checked(path, settled, partial(extensions.brought, site, owner))
 
     settled: dict[object, Settled] = {}  # most extensions of a package need the same libraries
     found = {path: judged(path, settled) for path in files}
     checks = {path: check for path, (check, _) in found.items()}
     failed = [p for p, one in checks.items() if one.missing_symbols or one.missing_libraries]
     if failed:  # not before: what is loaded here counts as loaded
-        load_demangler()
+        extensions.load_demangler()
         found.update((path, judged(path, None)) for path in failed)
     results = []
     for path, (check, given) in found.items():
         architectures, answers = _on_gpus(path, gpus) if check.ok is not None else ((), ())
         # A library of a folder may get what it lacks from who loads it.
-        may_get = check.ok is not True and check.cause not in CERTAIN_OF_LIBRARIES
-        is_open = may_get and not files[path] and is_library(path)
+        may_get = check.ok is not True and check.cause not in extensions.CERTAIN_OF_LIBRARIES
+        is_open = may_get and not files[path] and extensions.is_library(path)
         if is_open and not (gpu_code and architectures):
             continue
         lacking = [device for device, answer in zip(gpus, answers) if answer.ok is False]
-        results.append(
-            Result(
-                path,
-                check.replace(path=os.path.abspath(path), ok=None if is_open else check.ok),
-                given,
-                files[path],
-                architectures,
-                answers,
-                build_remedy("it", lacking) if lacking else "",
-                is_open,
-            )
-        )
+        said = check.replace(path=os.path.abspath(path), ok=None if is_open else check.ok)
+        remedy = build_remedy("it", lacking) if lacking else ""
+        more = given, files[path], architectures, answers, remedy, is_open
+        results.append(Result(path, said, *more))
     return results
 
 

@@ -168,21 +168,15 @@ def names_file(action: Mapping[str, Any]) -> bool:
 
 def _wanted(action: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the files that an action would have opened."""
-    from cudaguard.system.preload import (
-        has_driver,
-        installed_files,
-        not_mapped,
-        unfound,
-        unmet_needs,
-    )
+    from cudaguard.system import preload as files
 
-    if names_file(action):
-        return not_mapped(installed_files(action["preload"]))
-    # Without a driver a plug-in that cannot be loaded is the lesser evil: some crash when they are.
-    if not has_driver():
-        return ()
     library = action["preload"]
-    return unmet_needs(library) if action.get("dependencies") else unfound(library)
+    if names_file(action):
+        return files.not_mapped(files.installed_files(library))
+    # Without a driver a plug-in that cannot be loaded is the lesser evil: some crash when they are.
+    if not files.has_driver():
+        return ()
+    return files.unmet_needs(library) if action.get("dependencies") else files.unfound(library)
 
 
 # --- a module that has the libraries which an extension names -------------------------------------

@@ -57,9 +57,8 @@ def site(child, compiler):
         child.write(path, "")
         (child.folder / path).write_bytes(built.read_bytes())
 
-    fixed = {"model": "initial-exec"}
-    library("framework/lib/libframework.so", SOURCE.format(size=1100, **fixed))
-    library(f"py_boost.libs/{GOMP}", SOURCE.format(size=1300, **fixed))
+    library("framework/lib/libframework.so", SOURCE.format(size=1100, model="initial-exec"))
+    library(f"py_boost.libs/{GOMP}", SOURCE.format(size=1300, model="initial-exec"))
     table = f"tables/_table{sysconfig.get_config_var('EXT_SUFFIX')}"
     library(table, TABLE, f"-I{sysconfig.get_path('include')}", *DESCRIPTORS)
     child.write("tables/__init__.py", "from . import _table\n")
