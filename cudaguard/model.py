@@ -11,6 +11,7 @@ from _operator import itemgetter  # light: `operator` is not
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import dataclasses
+    import functools
     from inspect import Signature
     from typing import Any, ClassVar, Literal
     from typing import NamedTuple as NamedTuple  # noqa: PLC0414  # it is handed on
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self, dataclass_transform
 
     KW_ONLY = dataclasses.KW_ONLY
+    lazy = functools.cached_property
     Grade = Literal["automatic", "opt-in", "report"]
     Severity = Literal["info", "warning", "error"]
 else:
@@ -56,6 +58,15 @@ else:
         def __repr__(self):
             fields = ", ".join(f"{name}={value!r}" for name, value in self._asdict().items())
             return f"{type(self).__name__}({fields})"
+
+    class lazy:  # noqa: N801  # as property
+        """As `functools.cached_property`, whose lock a forked child may find taken (until 3.12)."""
+
+        def __init__(self, read):
+            self._read = read
+
+        def __get__(self, owner, _):
+            return vars(owner).setdefault(self._read.__name__, self._read(owner))
 
     def dataclass_transform(**_):
         """Return a decorator that does nothing."""

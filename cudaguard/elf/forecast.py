@@ -13,7 +13,7 @@ from cudaguard.elf.reader import PT_DYNAMIC, PT_GNU_STACK, STEP, ElfFile, Unread
 from cudaguard.elf.search_path import DT_FLAGS_1, Place, SearchPath, machine_of, own_machine
 from cudaguard.elf.symbols import SharedObject, Wanted
 from cudaguard.files import os, own_errors, read_start
-from cudaguard.model import TYPE_CHECKING, NamedTuple, Record
+from cudaguard.model import TYPE_CHECKING, NamedTuple, Record, lazy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -224,10 +224,8 @@ class Load:
         self._given: dict[str, LoadedObject] = {}
         self._symbols: dict[int, SharedObject] = {}  # of what is mapped
         self._lacks: dict[tuple[int | LoadedObject, bytes], bool] = {}  # a version
-        program = self._program()
-        self._search, self._program_place = SearchPath(program), program[0]
         self._take_for_loaded(given)
-        self._root = LoadedObject(path, file, self._program_place, is_new=True)
+        self._root = LoadedObject(path, file, None, is_new=True)
 
     def open(self, path: str, loader: Place | None, *, is_new: bool) -> LoadedObject:
         """Return a library in a file; it stays open as long as the others."""
@@ -237,17 +235,15 @@ class Load:
         file = self._opened.enter_context(ElfFile(path, self._budget))
         return LoadedObject(path, file, loader, is_new=is_new)
 
-    def _program(self) -> tuple[Place, ...]:
-        """Return the program, and the library that Python is in if that is one of its own."""
-        exe = os.path.realpath("/proc/self/exe")
-        program = self.open(exe, None, is_new=False).place
+    @lazy
+    def _search(self) -> SearchPath:
+        """Looks in the folders of the program too, and of the library that Python is in."""
         library = self._resident.owner(self._resident.program, b"Py_Initialize")
-        if ".so" not in library:
-            return (program,)
-        return self.open(library, program, is_new=False).place, program
+        files = os.path.realpath("/proc/self/exe"), *([library] if ".so" in library else ())
+        return SearchPath(tuple(self.open(file, None, is_new=False).place for file in files))
 
     def _take_for_loaded(self, files: Iterable[str]) -> None:
-        waiting = [self.open(path, self._program_place, is_new=False) for path in files]
+        waiting = [self.open(path, None, is_new=False) for path in files]
         for one in waiting:
             for name in (one.file.soname, os.path.basename(one.path)):
                 if name:
@@ -277,14 +273,13 @@ class Load:
         new = [one for one in self.objects if one.is_new]
         versions = [lack for one in new for lack in self._missing_versions(one)]
         # Of a load that fails in any case the symbols tell how far off its libraries are.
+        symbols: list[Lack] = []
         try:
-            symbols = []
             if settled is None or not lacking:
                 symbols = self._missing_symbols(new, {} if settled is None else settled)
         except UnreadableError:
             if not lacking and not versions:
                 raise
-            symbols = []
         return Forecast(
             self._root.path,
             needed=needed,
@@ -337,7 +332,7 @@ class Load:
 
     def _missing_versions(self, one: LoadedObject) -> list[Lack]:
         found = []
-        for need in one.symbols.requirements():
+        for need in one.symbols.requirements:
             server = self.served.get(need.library.decode("utf-8", "replace"))
             if need.is_weak or server is None:
                 continue  # None: it is missing, or has come in by another name

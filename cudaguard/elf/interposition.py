@@ -11,13 +11,12 @@ Source: ``ld.so(8)``, ``dlopen(3)``; glibc's ``elf/dl-lookup.c`` and ``elf/dl-ob
 from __future__ import annotations
 
 import re
-from functools import cached_property
 
 from cudaguard.elf.process import Image, library_at
 from cudaguard.elf.reader import CXX_RUNTIME, ElfFile, gnu_hash
 from cudaguard.elf.symbols import SharedObject, Wanted
 from cudaguard.files import os, own_errors
-from cudaguard.model import TYPE_CHECKING, NamedTuple
+from cudaguard.model import TYPE_CHECKING, NamedTuple, lazy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, KeysView, Sequence
@@ -72,6 +71,12 @@ class Known(NamedTuple):
     # of one that interposes, and one that is used: symbols of the latter that both may have
     common: dict[tuple[str, str], list[tuple[int, bytes]]]
 
+    def codes_of(self, member: Member) -> KeysView[int]:
+        """Return the hashes of the names that a library defines."""
+        if member.file not in self.codes:
+            self.codes[member.file] = member.symbols.codes()
+        return self.codes[member.file]
+
 
 class Member(NamedTuple):
     """A library and its symbols."""
@@ -85,8 +90,8 @@ def members(memory: Memory, libraries: Iterable[Library]) -> list[Member]:
     return [Member(library.file, SharedObject(Image(memory, library))) for library in libraries]
 
 
-def load_of(path: str, resident: Resident, opened: ExitStack) -> tuple[list[Member], list[Member]]:
-    """Return what the load of a file would map, and what is mapped already that it would use.
+def load_of(path: str, resident: Resident, opened: ExitStack) -> tuple[list[Member], list[int]]:
+    """Return what the load of a file would map, and handles of what it would use of the mapped.
 
     Raises:
         OSError: A file cannot be read.
@@ -98,30 +103,12 @@ def load_of(path: str, resident: Resident, opened: ExitStack) -> tuple[list[Memb
     load = Load(path, opened.enter_context(ElfFile(path)), resident, opened)
     load.map_libraries()
     new = [Member(os.path.realpath(o.path), o.symbols) for o in load.objects if o.is_new]
-    return new, _with_needs(load.handles[1:], resident)
-
-
-def needs_of(library: Library, resident: Resident) -> list[Member]:
-    """Return a mapped library with what it needs, breadth first."""
-    handle = resident.handle(library.path)
-    return _with_needs([handle], resident) if handle else []
-
-
-def _with_needs(handles: Sequence[int], resident: Resident) -> list[Member]:
-    found: list[Member] = []
-    waiting = list(handles)
-    for handle in waiting:  # which grows
-        library = library_at(resident.memory, handle)[0]
-        image = Image(resident.memory, library)
-        found.append(Member(library.file, SharedObject(image)))
-        more = filter(None, map(resident.handle, image.needed))
-        waiting += [library for library in dict.fromkeys(more) if library not in waiting]
-    return found
+    return new, load.handles[1:]
 
 
 def binding_of(
     new: Sequence[Member],
-    used: Sequence[Member],  # what else they need
+    handles: Sequence[int],  # of mapped libraries that they need
     scope: Scope,  # the global scope
     resident: Resident,  # what is mapped
     known: Known,  # is added to
@@ -131,6 +118,21 @@ def binding_of(
     Raises:
         OSError: Something cannot be read, or makes no sense.
     """
+    unknown = [library for library in scope.interposers if library.file not in known.codes]
+    for one in members(resident.memory, unknown):
+        known.codes_of(one)
+    theirs = [known.codes[library.file] for library in scope.interposers]
+    if not any(one.symbols.is_met(theirs) for one in new):  # as most: they share no name
+        return Binding()
+    used: list[Member] = []
+    waiting = list(handles)
+    for handle in waiting:  # which grows: breadth first
+        library = library_at(resident.memory, handle)[0]
+        image = Image(resident.memory, library)
+        if all(library.file != one.file for one in new):
+            used.append(Member(library.file, SharedObject(image)))
+        more = filter(None, map(resident.handle, image.needed))
+        waiting += [library for library in dict.fromkeys(more) if library not in waiting]
     asked = _Asked(new, used, known)
     program, start, opened = (
         members(resident.memory, part) for part in (scope.program, scope.start, scope.opened)
@@ -159,9 +161,8 @@ class _Asked:
         self._new, self.own, self._known = new, (*new, *used), known
         # Of what is mapped already, the symbols that interposers have as well.
         self._shared: dict[str, set[int]] = {member.file: set() for member in used}
-        self._own: dict[str, frozenset[int]] = {}
 
-    @cached_property
+    @lazy
     def _undefined(self) -> dict[bytes, list[Wanted]]:
         found: dict[bytes, list[Wanted]] = {}
         for member in self._new:
@@ -169,13 +170,13 @@ class _Asked:
                 found.setdefault(name.name, []).append(name)
         return found
 
-    @cached_property
+    @lazy
     def _coded(self) -> list[tuple[int, bytes]]:
         return [(gnu_hash(text) | 1, text) for text in self._undefined]  # may be 100,000
 
     def taken_by(self, interposer: Member, first: Sequence[Member]) -> list[Interposed]:
         """Return the names of theirs that another library answers; none if they rely on it."""
-        theirs, defines = self._codes_of(interposer), interposer.symbols.defines
+        theirs, defines = self._known.codes_of(interposer), interposer.symbols.defines
         taken: dict[bytes, Interposed] = {}
         for owner in self.own:
             if all(_DISPATCHER in one.symbols.source.needed for one in (interposer, owner)):
@@ -201,8 +202,8 @@ class _Asked:
         pair, common = (interposer.file, owner.file), self._known.common
         if pair in common:
             return common[pair]
-        theirs, is_new = self._codes_of(interposer), owner in self._new
-        codes = theirs if is_new else theirs & self._codes_of(owner)
+        theirs, is_new = self._known.codes_of(interposer), owner in self._new
+        codes = theirs if is_new else theirs & self._known.codes_of(owner)
         found = [
             (index, text)
             for index, text, is_strong in (owner.symbols.named(codes) if codes else ())
@@ -229,10 +230,10 @@ class _Asked:
         meant = [member for member in meant if not is_cxx_runtime(member.file)]
         files = [one.file for one in self.own]
         for member in (*program, *c_library, *meant):
-            theirs = self._codes_of(member)
+            theirs = self._known.codes_of(member)
             # Of those that are asked before it; after it, none answers a name that it has.
             sooner = self.own[: files.index(member.file)] if member.file in files else self.own
-            both: set[int] = set().union(*(theirs & self._codes_of(one) for one in sooner))
+            both: set[int] = set().union(*(theirs & self._known.codes_of(one) for one in sooner))
             for name in self._among(both) if both else ():
                 mine = self.definer(name, self.own) if member.symbols.defines(name) else None
                 if mine is None or mine.file == member.file or name.name in _SAME_EVERYWHERE:
@@ -251,18 +252,13 @@ class _Asked:
     def definer(self, name: Wanted, members: Iterable[Member]) -> Member | None:
         """Return the first of some libraries that defines a name."""
         code = gnu_hash(name.name) | 1
-        may = (member for member in members if code in self._codes_of(member))
+        may = (member for member in members if code in self._known.codes_of(member))
         return next((member for member in may if member.symbols.defines(name)), None)
-
-    def _codes_of(self, member: Member) -> KeysView[int]:
-        if member.file not in self._known.codes:
-            self._known.codes[member.file] = member.symbols.codes()
-        return self._known.codes[member.file]
 
     def _by_name(self, text: bytes, owner: Member, index: int) -> Iterator[Wanted]:
         """Yield the name, if it is asked for: by others, or by the library that has it."""
         yield from self._undefined.get(text, ())
-        if owner in self._new and index in self._references(owner):
+        if owner in self._new and index in owner.symbols.references_to_itself:
             yield Wanted(text)
 
     def _undefined_among(self, codes: KeysView[int] | set[int]) -> Iterator[Wanted]:
@@ -276,13 +272,8 @@ class _Asked:
         yield from self._undefined_among(codes)
         for member in self._new:
             for index, text, _ in member.symbols.named(codes):
-                if index in self._references(member):
+                if index in member.symbols.references_to_itself:
                     yield Wanted(text)
-
-    def _references(self, member: Member) -> frozenset[int]:
-        if member.file not in self._own:
-            self._own[member.file] = member.symbols.references_to_itself()
-        return self._own[member.file]
 
 
 def is_cxx_runtime(file: str) -> bool:

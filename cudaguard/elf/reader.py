@@ -7,7 +7,7 @@ the GNU linker writes it.
 from __future__ import annotations
 
 from cudaguard.files import open_to_read, os, own_errors
-from cudaguard.model import TYPE_CHECKING, Record
+from cudaguard.model import TYPE_CHECKING, Record, lazy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,7 +113,6 @@ class ElfObject:
         self.budget = budget
         self.tags: dict[int, int] = {}
         self._starts: list[int] = []  # of the names of needed libraries
-        self._needed: tuple[str, ...] | None = None
         self._texts = (0, b"")  # some of the names, from a place on
 
     def some(self, address: int, length: int) -> bytes:
@@ -159,16 +158,14 @@ class ElfObject:
             name = self.some(strings + start, _NAME_LIMIT) if strings else b""
         return name.partition(b"\0")[0].decode("utf-8", "replace")
 
-    @property
+    @lazy
     def needed(self) -> tuple[str, ...]:
         """The libraries it needs (its DT_NEEDED entries), in order."""
-        if self._needed is None:
-            first = min(self._starts, default=0)
-            size = max(self._starts, default=0) - first + _NAME_LIMIT
-            if self._starts and size <= _START:  # they mostly stand together: one look
-                self._texts = first, self.some(self.address(DT_STRTAB) + first, size)
-            self._needed = tuple(filter(None, map(self._text, self._starts)))
-        return self._needed
+        first = min(self._starts, default=0)
+        size = max(self._starts, default=0) - first + _NAME_LIMIT
+        if self._starts and size <= _START:  # they mostly stand together: one look
+            self._texts = first, self.some(self.address(DT_STRTAB) + first, size)
+        return tuple(filter(None, map(self._text, self._starts)))
 
     @property
     def soname(self) -> str:

@@ -11,7 +11,7 @@ import ctypes
 from cudaguard.elf.process import Image, Memory, library_at
 from cudaguard.elf.symbols import SharedObject
 from cudaguard.files import os
-from cudaguard.model import TYPE_CHECKING
+from cudaguard.model import TYPE_CHECKING, lazy
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -63,7 +63,6 @@ class Resident:
             function.restype = ctypes.c_void_p
         self._place.restype = self._close.restype = ctypes.c_int
         self._handles: dict[str, int] = {}
-        self._memory: Memory | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -72,15 +71,13 @@ class Resident:
         for handle in filter(None, self._handles.values()):
             self._close(handle)
         self._forget_error()  # of what nobody has: the next caller may ask for his own
-        if self._memory is not None:
-            self._memory.__exit__(None, None, None)
+        if "memory" in vars(self):
+            self.memory.__exit__(None, None, None)
 
-    @property
+    @lazy
     def memory(self) -> Memory:
         """The memory of this process; who asks for addresses alone does without it."""
-        if self._memory is None:
-            self._memory = Memory()
-        return self._memory
+        return Memory()
 
     def handle(self, name: str) -> int:
         """Return the handle of a library that is mapped, by name or path; 0 if it is not."""

@@ -9,6 +9,8 @@ Base.
 
 from __future__ import annotations
 
+from itertools import repeat
+
 from cudaguard.elf.reader import (
     DT_GNU_HASH,
     DT_HASH,
@@ -26,10 +28,10 @@ from cudaguard.elf.reader import (
     old_hash,
     words,
 )
-from cudaguard.model import TYPE_CHECKING, NamedTuple
+from cudaguard.model import TYPE_CHECKING, NamedTuple, lazy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, KeysView
+    from collections.abc import Iterable, Iterator, KeysView
 
 _DT_PLTRELSZ, _DT_RELA, _DT_RELASZ, _DT_JMPREL = 2, 7, 8, 23
 _RELOCATION = 24  # bytes of an entry: where, which symbol and how, what is added
@@ -77,28 +79,20 @@ class SharedObject:
         self._symbols = source.address(DT_SYMTAB)
         self._strings = source.address(DT_STRTAB)
         self._versions = source.address(_DT_VERSYM)
-        self._hashes: GnuTable | OldTable | None = None
-        self._defined: dict[int, tuple[int, int]] | None = None
-        self._required: list[Requirement] | None = None
-        self._coded: list[int] | None = None
         self._texts = b""
 
     def names(self) -> list[bytes]:
         """Return the names of all its symbols, in their order."""
-        table = self._table() if self._symbols else None
-        self.requirements()  # which reads all names at once
-        entries = self._source.exactly(self._symbols, table.end() * SYMBOL if table else 0)
-        return [self._text(start) for start in memoryview(entries).cast("I")[:: SYMBOL // 4]]
+        count = self._table.end() if self._table else 0
+        entries = self._source.exactly(self._symbols, count * SYMBOL)
+        return self._texts_at(memoryview(entries).cast("I")[::6].tolist())
 
     # --- what it asks for -------------------------------------------------------------
 
+    @lazy
     def requirements(self) -> list[Requirement]:
-        """Return the versions that it needs of its libraries."""
-        if self._required is not None:
-            return self._required
-        exactly, size = self._source.exactly, self._source.value(DT_STRSZ)
-        if 0 < size <= _MOST_TEXT:  # all names at once: of such an object many are asked
-            self._texts = exactly(self._strings, size)
+        """The versions that it needs of its libraries."""
+        exactly = self._source.exactly
         found: list[Requirement] = []
         place = self._source.address(_DT_VERNEED)
         for _ in range(min(self._source.value(_DT_VERNEEDNUM), _MOST_VERSIONS)):
@@ -114,35 +108,39 @@ class SharedObject:
                 found.append(Requirement(mark, library, version, is_weak))
                 part += number(aux, 12, 4)
             place += number(entry, 12, 4)
-        self._required = found
         return found
 
     def wanted(self) -> list[Wanted]:
         """Return the symbols that somebody else must have, weak ones left out."""
-        hashes = self._table() if self._symbols else None
-        if hashes is None:
-            return []
+        table = self._asking()
+        n = len(table) // SYMBOL * 2
+        marks = memoryview(self._source.exactly(self._versions, n) if self._versions else bytes(n))
+        rows = zip(table.cast("I")[::6], table[4::24], table.cast("H")[3::12], marks.cast("H"))
+        asked = [
+            (start, info & 15 == _TLS, mark & 0x7FFF)
+            for start, info, section, mark in rows
+            if not section and info >> 4 in (_GLOBAL, _UNIQUE)
+        ]
+        names = self._texts_at([start for start, *_ in asked])
+        versions = {need.mark: need.version for need in self.requirements}
+        return [
+            Wanted(name, versions.get(mark, b""), is_tls)
+            for name, (_, is_tls, mark) in zip(names, asked)
+            if name
+        ]
+
+    def _asking(self) -> memoryview:
+        """Return the part of its table where all symbols are that somebody else must have."""
+        table = self._table
         # The newer kind of table is about the definitions only, which come last.
-        count = hashes.first if isinstance(hashes, GnuTable) else hashes.end()
+        count = table.first if isinstance(table, GnuTable) else table.end() if table else 0
         if count > _MOST_WANTED:
             raise UnreadableError("it has more symbols than there are")
-        exactly = self._source.exactly
-        table = exactly(self._symbols, count * SYMBOL)
-        versions = {need.mark: need.version for need in self.requirements()}
-        marks = memoryview(exactly(self._versions, 2 * count if self._versions else 0)).cast("H")
-        found = []
-        for index in range(1, count):
-            place = index * SYMBOL
-            # Neither defined here, nor local, nor weak.
-            if table[place + 6] | table[place + 7] or table[place + 4] >> 4 not in (1, _UNIQUE):
-                continue
-            if name := self._text(number(table, place, 4)):
-                version = versions.get(marks[index] & 0x7FFF, b"") if marks else b""
-                found.append(Wanted(name, version, table[place + 4] & 15 == _TLS))
-        return found
+        return memoryview(self._source.exactly(self._symbols, count * SYMBOL))
 
+    @lazy
     def references_to_itself(self) -> frozenset[int]:
-        """Return the symbols it has and still has the loader look up, as others may replace them.
+        """The symbols it has and still has the loader look up, as others may replace them.
 
         It does so unless it was linked with ``-Bsymbolic``.
         """
@@ -171,61 +169,67 @@ class SharedObject:
 
     # --- what it has ------------------------------------------------------------------
 
+    def is_met(self, codes: Iterable[KeysView[int]]) -> bool:
+        """Return True if it has, or asks for, a name with one of some hashes, as of `codes`."""
+        if not all(theirs.isdisjoint(self._codes) for theirs in codes):
+            return True
+        # Weak ones too: to look at the kind of each takes longer than a few that are too many.
+        names = self._texts_at(self._asking().cast("I")[::6].tolist())
+        asked = [gnu_hash(name) | 1 for name in names]
+        return not all(theirs.isdisjoint(asked) for theirs in codes)
+
     def codes(self) -> KeysView[int]:
         """Return the hashes of the names it defines, their lowest bits set."""
         # In a set the garbage collector would look at each of them (TensorFlow has 470,000).
-        return dict.fromkeys(self._codes(), True).keys()
+        return dict.fromkeys(self._codes, True).keys()
 
     def named(self, codes: KeysView[int] | set[int]) -> list[tuple[int, bytes, bool]]:
         """Return index, name, and if it is not weak, of what it defines under such hashes."""
-        found = self._codes()
-        if codes.isdisjoint(found):
+        if codes.isdisjoint(self._codes):
             return []
-        first = self._hashes.first if isinstance(self._hashes, GnuTable) else 1
-        indices = [index for index, code in enumerate(found, first) if code in codes]
-        self.requirements()  # which reads all names at once
+        first = self._table.first if isinstance(self._table, GnuTable) else 1
+        indices = [index for index, code in enumerate(self._codes, first) if code in codes]
         table = self._source.some(self._symbols, SYMBOL * (max(indices, default=0) + 1))
-        return [
-            (index, self._text(number(table, at, 4)), table[at + 4] >> 4 == _GLOBAL)
-            for index in indices
-            for at in (SYMBOL * index,)
+        places = [
+            at
+            for at in (SYMBOL * index for index in indices)
             if at + SYMBOL <= len(table)
             if table[at + 6] | table[at + 7]
             and table[at + 4] >> 4 in (_GLOBAL, _WEAK)
             and not table[at + 5] & 3
         ]
+        names = self._texts_at([number(table, at, 4) for at in places])
+        return [
+            (at // SYMBOL, name, table[at + 4] >> 4 == _GLOBAL) for at, name in zip(places, names)
+        ]
 
+    @lazy
     def _codes(self) -> list[int]:
-        """Return the hash of each symbol that may be defined, its lowest bit set."""
-        if self._coded is None:
-            table = self._table() if self._symbols else None
-            if isinstance(table, GnuTable):
-                self._coded = table.codes()
-            else:
-                self._coded = [gnu_hash(name) | 1 for name in self.names()[1:]]
-        return self._coded
+        """The hash of each symbol that may be defined, its lowest bit set."""
+        if isinstance(self._table, GnuTable):
+            return self._table.codes()
+        return [gnu_hash(name) | 1 for name in self.names()[1:]]
 
+    @lazy
     def _versions_by_index(self) -> dict[int, tuple[int, int]]:
-        """Return the versions that it defines: index -> (hash of the name, where that stands)."""
-        if self._defined is None:
-            found: dict[int, tuple[int, int]] = {}
-            count = min(self._source.value(_DT_VERDEFNUM), _MOST_VERSIONS)
-            data = self._source.some(self._source.address(_DT_VERDEF), count * _VERSION_PART)
-            place = 0
-            for _ in range(count):
-                aux = place + number(data, place + 12, 4)
-                if len(data) < max(place + 20, aux + 4):
-                    raise UnreadableError("its versions point outside of it")
-                if not number(data, place + 2, 2) & _IS_BASE:  # that is the library's own name
-                    index = number(data, place + 4, 2) & 0x7FFF
-                    found[index] = number(data, place + 8, 4), number(data, aux, 4)
-                place += number(data, place + 16, 4)
-            self._defined = found
-        return self._defined
+        """The versions that it defines: index -> (hash of the name, where that stands)."""
+        found: dict[int, tuple[int, int]] = {}
+        count = min(self._source.value(_DT_VERDEFNUM), _MOST_VERSIONS)
+        data = self._source.some(self._source.address(_DT_VERDEF), count * _VERSION_PART)
+        place = 0
+        for _ in range(count):
+            aux = place + number(data, place + 12, 4)
+            if len(data) < max(place + 20, aux + 4):
+                raise UnreadableError("its versions point outside of it")
+            if not number(data, place + 2, 2) & _IS_BASE:  # that is the library's own name
+                index = number(data, place + 4, 2) & 0x7FFF
+                found[index] = number(data, place + 8, 4), number(data, aux, 4)
+            place += number(data, place + 16, 4)
+        return found
 
     def versions(self) -> frozenset[int]:
         """Return the hashes of the versions that it defines."""
-        return frozenset(code for code, _ in self._versions_by_index().values())
+        return frozenset(code for code, _ in self._versions_by_index.values())
 
     def lacks_version(self, name: bytes) -> bool:
         """Return True if the loader would refuse an object that needs this version of the library.
@@ -237,7 +241,7 @@ class SharedObject:
         code = old_hash(name)
         return not any(
             other == code and self._text(start) == name
-            for other, start in self._versions_by_index().values()
+            for other, start in self._versions_by_index.values()
         )
 
     def defines(self, wanted: Wanted) -> bool:
@@ -247,7 +251,7 @@ class SharedObject:
 
     def taken_from(self, other: SharedObject) -> str:
         """Return a name that it looks up and would find in another object, if asked first."""
-        own = self.references_to_itself()
+        own = self.references_to_itself
         names = [n for i, n, _ in self.named(self.codes() & other.codes()) if i in own]
         names += [one.name for one in self.wanted() if other.defines(one)]
         return names[0].decode("utf-8", "replace") if names else ""
@@ -260,8 +264,7 @@ class SharedObject:
         )
 
     def _candidates(self, name: bytes) -> list[int]:
-        table = self._table() if self._symbols else None
-        return table.candidates(name) if table is not None else []
+        return self._table.candidates(name) if self._table else []
 
     def _fits(self, index: int, wanted: Wanted) -> bool:
         entry = self._entry(index)
@@ -282,29 +285,36 @@ class SharedObject:
         is_hidden, version = bool(mark & 0x8000), mark & 0x7FFF
         if not wanted.version:
             return version < 3 or not is_hidden  # the oldest version, or the default one
-        known = self._versions_by_index().get(version)
+        known = self._versions_by_index.get(version)
         own = self._text(known[1]) if known else b""
         return own == wanted.version or (not own and not is_hidden)
 
     def _entry(self, index: int) -> bytes:
         return self._source.exactly(self._symbols + index * SYMBOL, SYMBOL)
 
+    @lazy
     def _table(self) -> GnuTable | OldTable | None:
-        """Return its hash table, the newer kind if it has both; None if it has neither."""
-        if self._hashes is None:
-            gnu, old = self._source.address(DT_GNU_HASH), self._source.address(DT_HASH)
-            if gnu:
-                self._hashes = GnuTable(self._source.exactly, gnu, self._source.budget)
-            elif old:
-                self._hashes = OldTable(self._source.exactly, old, self._source.budget)
-        return self._hashes
+        """Its hash table, the newer kind if it has both; None if it has neither."""
+        read, budget = self._source.exactly, self._source.budget
+        gnu, old = self._source.address(DT_GNU_HASH), self._source.address(DT_HASH)
+        if self._symbols and gnu:
+            return GnuTable(read, gnu, budget)
+        return OldTable(read, old, budget) if self._symbols and old else None
+
+    def _texts_at(self, starts: list[int]) -> list[bytes]:
+        """Return the names that stand at some places."""
+        size = 0 if self._texts else self._source.value(DT_STRSZ)
+        if starts and 0 < size <= _MOST_TEXT:  # all at once: of such an object many are asked
+            self._texts = self._source.exactly(self._strings, size)
+        self._source.budget.spend(STEP * len(starts))
+        texts = self._texts
+        ends = [*map(texts.find, repeat(b"\0"), starts, map(_LONGEST_NAME.__add__, starts))]
+        if min(ends, default=0) < 0:  # too much to be read at once, or a long name
+            return [self._text(start) for start in starts]
+        self._source.budget.spend(sum(ends) - sum(starts))
+        return [texts[start:end] for start, end in zip(starts, ends)]
 
     def _text(self, start: int, limit: int = _LONGEST_NAME) -> bytes:
-        if self._texts:
-            end = self._texts.find(b"\0", start, start + limit)
-            if end >= 0:
-                self._source.budget.spend(STEP + end - start)
-                return self._texts[start:end]
         place = self._strings + start
         data = self._source.some(place, min(limit, 256))
         if b"\0" not in data and limit > 256:

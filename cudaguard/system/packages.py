@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import os
 import re
-from functools import cached_property
 
 from cudaguard.elf.forecast import wants_executable_stack
 from cudaguard.elf.reader import ElfFile
 from cudaguard.files import names_in, program_errors, standard_library, text_in
-from cudaguard.model import TYPE_CHECKING, NamedTuple
+from cudaguard.model import TYPE_CHECKING, NamedTuple, lazy
 from cudaguard.system import INSTALLED, LOCAL, STANDARD, origin_of_file
 from cudaguard.system.facts import Facts, bounded, fields_of, searched
 
@@ -260,12 +259,12 @@ class Site:
         self.environ = dict(os.environ)
         self.facts = Facts()
 
-    @cached_property
+    @lazy
     def installed(self) -> Installed:
         """Installed distributions, those hidden by others, and those that cannot be read."""
         return installed()
 
-    @cached_property
+    @lazy
     def versions(self) -> dict[str, str]:
         """The versions of what is installed, by the form of names that are compared."""
         return {dist.key: dist.version for dist in self.installed.found}
@@ -274,7 +273,7 @@ class Site:
         """Return the version of a distribution, None if it is not installed."""
         return self.versions.get(key_of(name))
 
-    @cached_property
+    @lazy
     def shared_files(self) -> list[SharedFile]:
         """The shared objects of all that is installed."""
         return shared_files(self.installed.found)

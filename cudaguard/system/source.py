@@ -10,10 +10,9 @@ import ast
 import operator
 import re
 import sys
-from functools import cached_property
 
 from cudaguard.files import LARGEST, os, own_errors, read_bytes, words_in
-from cudaguard.model import KW_ONLY, TYPE_CHECKING, NamedTuple, Record
+from cudaguard.model import KW_ONLY, TYPE_CHECKING, NamedTuple, Record, lazy
 from cudaguard.system import LOCAL, origin_of_file
 
 if TYPE_CHECKING:
@@ -132,7 +131,7 @@ class Code:
         self.is_outdated = False  # is it another one that is running?
         self._functions: list[tuple[ast.FunctionDef | ast.AsyncFunctionDef, Branch]] = []
 
-    @cached_property
+    @lazy
     def names(self) -> dict[str, str]:
         """Name -> module or function that was imported under it; empty if it is something else."""
         return dict(_bound(self._tree.body))

@@ -250,7 +250,7 @@ def everything(snapshot: Snapshot, library: Library) -> list[object]:
         lambda: SharedObject(read).names(),
         lambda: SharedObject(read).defines(Wanted(b"free")),
         lambda: SharedObject(read).codes(),
-        lambda: SharedObject(read).references_to_itself(),
+        lambda: SharedObject(read).references_to_itself,
         lambda: SharedObject(read).wanted(),
     ):
         try:

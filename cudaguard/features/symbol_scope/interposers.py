@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 from cudaguard.core.decide import applying
 from cudaguard.core.reports import LATER
-from cudaguard.elf.interposition import Binding, Known, binding_of, load_of, needs_of, open_deep
+from cudaguard.elf.interposition import Binding, Known, binding_of, load_of, members, open_deep
 from cudaguard.errors import ImportOrderError
 from cudaguard.features.symbol_scope.findings import (
     BY_FIX,
@@ -108,8 +108,8 @@ class ScopeJudge:
                 from cudaguard.elf.resident import Resident
 
                 resident = opened.enter_context(Resident())
-                new, used = load_of(os.path.abspath(path), resident, opened)
-                binding = binding_of(new, used, scope, resident, self._known)
+                new, handles = load_of(os.path.abspath(path), resident, opened)
+                binding = binding_of(new, handles, scope, resident, self._known)
             except own_errors(OSError, AttributeError, ImportError):  # the loader has its own words
                 return
         self.judged.update(member.file for member in new)
@@ -149,8 +149,9 @@ class ScopeJudge:
                 file = library.file
                 to = _to(file, scope, known)
                 try:
-                    if own := needs_of(library, resident) if to.interposers else []:
-                        found[file] = binding_of(own[:1], own[1:], to, resident, self._known)
+                    if handle := resident.handle(library.path) if to.interposers else 0:
+                        new = members(resident.memory, [library])
+                        found[file] = binding_of(new, [handle], to, resident, self._known)
                 except own_errors(OSError):  # unloaded meanwhile
                     continue
         for file, binding in found.items():
