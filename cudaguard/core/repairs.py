@@ -18,6 +18,7 @@ from cudaguard.files import fixed_part, matches, os
 from cudaguard.hooks.caller import UserLine, caller_frame, describe, frame_outside_of, module_of
 from cudaguard.hooks.dlopen import NOT_FOUND, RTLD_GLOBAL
 from cudaguard.hooks.loader import is_imported, is_under_way
+from cudaguard.kernel.loads import loader
 from cudaguard.model import KW_ONLY, TYPE_CHECKING, Record
 
 if TYPE_CHECKING:
@@ -285,6 +286,7 @@ class NativeRepairs:
     def __init__(self, repairs: Repairs) -> None:
         self._repairs = repairs
         self._of_no_concern: set[tuple[str, ...]] = set()  # what extensions need
+        self._looked_for: set[str] = set()  # libraries and packages: see `make_room`
         self._native: dict[str, tuple[tuple[RuleEntry, str, str], ...]] = {}
         self._starts: dict[str, tuple[str, ...]] = {}  # moment: fixed parts of the verbs' values
         self._first: list[tuple[RuleEntry, str, str]] | None = None  # what has not been needed yet
@@ -311,8 +313,11 @@ class NativeRepairs:
 
     def make_room(self, file: str, name: str, needed: tuple[str, ...]) -> None:
         """Have loaded first what would find no room for its thread-local variables later."""
-        for row, entry, _ in self._with_moment("crowding"):
-            self._repairs.do(entry, [row], name, file, needed, can_raise=True)
+        takes = {name.partition(".")[0]} if file in loader.crowding else set[str]()
+        if new := takes.union(needed) - loader.names.keys() - self._looked_for:
+            self._looked_for |= new
+            for row, entry, _ in self._with_moment("crowding"):
+                self._repairs.do(entry, [row], name, file, can_raise=True)
 
     def choose(self, file: str, name: str, needed: Iterable[str]) -> None:
         """Have the right one opened of several copies of what is about to be mapped.

@@ -43,7 +43,7 @@ VERBS = {
     'preload_hidden': {'before': 'cudaguard.features.import_order.newest:preload_hidden'},
     'fetch_installed': {'lacking': 'cudaguard.features.import_order.repair:load_installed'},
     'preload_needed': {'choosing': 'cudaguard.features.import_order.newest:preload_needed'},
-    'preload_static_tls': {'crowding': 'cudaguard.features.import_order.repair:preload_static_tls'},
+    'preload_static_tls': {'crowding': 'cudaguard.features.import_order.newest:preload_static_tls'},
     'set_env': {'before': 'cudaguard.features.cuda_init.repair:set_env'},
     'replace_module': {'before': 'cudaguard.features.cuda_init.repair:replace_module'},
     'normalize_argument': {'after': 'cudaguard.features.array_interface.repair:replace_attributes'},

@@ -20,7 +20,7 @@ from cudaguard.core.table import table
 from cudaguard.features import _index as index
 
 # Arguments of a repair, where it is not one.
-MORE = {"choosing": 2, "crowding": 2, "lacking": 2, "needing": 2, "opening": 3}
+MORE = {"choosing": 2, "lacking": 2, "needing": 2, "opening": 3}
 GUIDE = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
 MOMENTS, EVENTS = (re.findall(rf"\n\| `(\w+)` \| {kind} ", GUIDE) for kind in ("moment", "event"))
 REPAIRS = sorted(

@@ -1,8 +1,9 @@
-"""The newest copy of a library, opened before an older one: the environment's or the system's.
+"""A library that is opened before another one takes its place, or its room.
 
-Called where an extension in C++ comes and the environment has a copy, as conda's do, or a folder of
-its own has one, or a package that the program imports next. Before a package that was built with
-another compiler than the system's, as by Spack, it is the copy that its own libraries lead to.
+The newest copy, the environment's or the system's: where an extension in C++ comes and the
+environment has a copy, as conda's do, or a folder of its own has one, or a package that the program
+imports next. Before a package that was built with another compiler than the system's, as by Spack,
+it is the copy that its own libraries lead to.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.repairs import Done
-from cudaguard.files import names_in, os
+from cudaguard.files import bytes_in, names_in, os
 from cudaguard.hooks.caller import caller_frame, describe
 from cudaguard.kernel.loads import copies_in_packages, run_path
 from cudaguard.model import TYPE_CHECKING
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.core.repairs import Outcome, Request
+
+_BUNDLED = ".libs"  # where auditwheel puts what a wheel brings along
 
 
 def preload_newest(request: Request, soname: str = "") -> Iterator[Outcome]:
@@ -79,6 +82,43 @@ def preload_needed(request: Request, soname: str) -> Iterator[Outcome]:
             is_certain = not modules or upcoming(modules, request.name).certain
             for file in open_all(files)[0] if is_certain else ():
                 yield Done(file, f"loaded before {request.name}, as {client} needs this copy")
+
+
+def preload_static_tls(request: Request) -> Iterator[Outcome]:
+    """Open bundled libraries that want static TLS before a file that takes of it.
+
+    Only those of packages that the sources say the program imports as well: there they come
+    earlier, and nothing comes that would not.
+    """
+    if not request.permit.acts:  # nothing is known to fail yet
+        return
+    from cudaguard.elf.library_facts import static_tls_of
+    from cudaguard.system.preload import all_installed, not_mapped, open_all, with_new_needs
+
+    new = with_new_needs(request.path or "")
+    taking = [file for file in new if static_tls_of(file, or_takes=True)]
+    if all(os.path.dirname(file).endswith(_BUNDLED) and static_tls_of(file) for file in taking):
+        return  # libraries of the same kind may come in any order
+    from cudaguard.core.import_plan import upcoming
+
+    for pattern in request.values:
+        files = not_mapped(all_installed(f"*{_BUNDLED}/{pattern}"))
+        found = {file: _modules_of(file) for file in files if static_tls_of(file)}
+        plan = upcoming(frozenset().union(*found.values()), request.name)
+        later = plan.certain.union(plan.likely)
+        for file in open_all(file for file, modules in found.items() if later & modules)[0]:
+            yield Done(file, f"loaded before {request.name}")
+
+
+def _modules_of(file: str) -> frozenset[str]:
+    """Return the packages of the distribution that a library was bundled with."""
+    place, name = os.path.split(os.path.dirname(file)[: -len(_BUNDLED)])
+    infos = [entry for entry in names_in(place) if entry.endswith(".dist-info")]
+    own = [entry for entry in infos if entry.partition("-")[0].lower() == name.lower()]
+    record = bytes_in(f"{place}/{own[0]}/RECORD") if len(own) == 1 else b""
+    lines = record.decode("utf-8", "replace").splitlines() or [name]
+    first = (line.partition("/__init__.py,")[0] for line in lines)
+    return frozenset(module for module in first if module.isidentifier())
 
 
 def _in_next_packages(soname: str, watched: str) -> list[str]:

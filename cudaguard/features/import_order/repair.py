@@ -8,9 +8,7 @@ from opcode import EXTENDED_ARG, opmap
 
 from cudaguard.core.repairs import MISSED, Done, Refused, WouldDo
 from cudaguard.core.rule import actions_of
-from cudaguard.files import bytes_in, names_in, os
 from cudaguard.hooks.caller import caller_frame, is_between, is_outermost, module_of, own_blocks
-from cudaguard.kernel.loads import loader
 from cudaguard.model import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,9 +18,6 @@ if TYPE_CHECKING:
 
     from cudaguard.core.repairs import Outcome, Request
     from cudaguard.core.rule import Rule
-
-_BUNDLED = ".libs"  # where auditwheel puts what a wheel brings along
-_looked_for: set[str] = set()  # libraries and packages of which it is known if they take static TLS
 
 
 def preload(request: Request) -> Iterator[Outcome]:
@@ -103,46 +98,6 @@ def load_installed(request: Request, missing: str) -> Iterator[Outcome]:
     how = "" if missing or files else keep_apart(path, is_refused=True)
     if how:
         yield Done(request.name, f"{how}, which lacks what it needs")
-
-
-def preload_static_tls(request: Request, needed: tuple[str, ...]) -> Iterator[Outcome]:
-    """Open bundled libraries that want static TLS before a file that takes of it.
-
-    Only those of packages that the sources say the program imports as well: there they come
-    earlier, and nothing comes that would not.
-    """
-    path = request.path or ""
-    takes = {request.name.partition(".")[0]} if path in loader.crowding else set[str]()
-    new = takes.union(needed) - loader.names.keys() - _looked_for
-    if not (request.permit.acts and new):
-        return  # nothing is known to fail yet, or nothing comes that takes of it
-    _looked_for.update(new)
-    from cudaguard.elf.library_facts import static_tls_of
-    from cudaguard.system.preload import all_installed, not_mapped, open_all, with_new_needs
-
-    taking = [file for file in with_new_needs(path) if static_tls_of(file, or_takes=True)]
-    if all(os.path.dirname(file).endswith(_BUNDLED) and static_tls_of(file) for file in taking):
-        return  # libraries of the same kind may come in any order
-    from cudaguard.core.import_plan import upcoming
-
-    for pattern in request.values:
-        files = not_mapped(all_installed(f"*{_BUNDLED}/{pattern}"))
-        found = {file: _modules_of(file) for file in files if static_tls_of(file)}
-        plan = upcoming(frozenset().union(*found.values()), request.name)
-        later = plan.certain.union(plan.likely)
-        for file in open_all(file for file, modules in found.items() if later & modules)[0]:
-            yield Done(file, f"loaded before {request.name}")
-
-
-def _modules_of(file: str) -> frozenset[str]:
-    """Return the packages of the distribution that a library was bundled with."""
-    place, name = os.path.split(os.path.dirname(file)[: -len(_BUNDLED)])
-    infos = [entry for entry in names_in(place) if entry.endswith(".dist-info")]
-    own = [entry for entry in infos if entry.partition("-")[0].lower() == name.lower()]
-    record = bytes_in(f"{place}/{own[0]}/RECORD") if len(own) == 1 else b""
-    lines = record.decode("utf-8", "replace").splitlines() or [name]
-    first = (line.partition("/__init__.py,")[0] for line in lines)
-    return frozenset(module for module in first if module.isidentifier())
 
 
 def check_already_loaded(request: Request) -> Iterator[Outcome]:

@@ -247,7 +247,7 @@ REPAIRS = {
     "preload_hidden": {"before": "newest:preload_hidden"},
     "fetch_installed": {"lacking": "repair:load_installed"},
     "preload_needed": {"choosing": "newest:preload_needed"},
-    "preload_static_tls": {"crowding": "repair:preload_static_tls"},
+    "preload_static_tls": {"crowding": "newest:preload_static_tls"},
 }
 CATEGORY = "ImportOrderWarning"
 DETECTORS = {"newest:SearchPathDetector": ()}
