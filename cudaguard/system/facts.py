@@ -195,6 +195,18 @@ def requirement_met(requirement: str, version_of: Versions) -> bool:
     return not wanted.strip() or in_range(version, wanted)
 
 
+def unmet_by(package: str) -> tuple[str, str]:
+    """Return what a package requires and has in another version, and that version; or nothing."""
+    version_of = Facts().version
+    for text in requires_of(package):
+        asked, _, marker = map(str.strip, text.partition(";"))
+        name = required_name(asked)
+        is_meant = marker in ("", f'extra == "{name}"')  # tensorflow-cpu, in place of tensorflow
+        if is_meant and (has := version_of(name)) and not requirement_met(asked, version_of):
+            return asked, has
+    return "", ""
+
+
 def are_installed(dists: Mapping[str, str], version_of: Versions) -> bool:
     """Return True if all of these distributions are installed, in these versions."""
     found = ((version_of(dist), specifier) for dist, specifier in dists.items())

@@ -15,7 +15,7 @@ from cudaguard.files import os
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import name_owners as owners
 from cudaguard.system.extensions import built_for_python
-from cudaguard.system.facts import Packages
+from cudaguard.system.facts import Packages, unmet_by
 from cudaguard.system.preload import CUDA_FOLDERS, installed_files
 from cudaguard.system.torch_build import PYTHON_VERSION
 
@@ -196,6 +196,8 @@ def _judged(needer: str, name: str, version: str, owner: NameOwner) -> tuple[str
     package, (space, colons, _) = _PACKAGE.search(needer), words["symbol"].partition("::")
     if package and f"{len(package[1])}{package[1]}" in name:
         words["itself"] = package[1]
+    elif package and (unmet := unmet_by(package[1]))[0]:
+        words["unmet"], words["has"] = unmet
     elif owner != owners.NOBODY:
         words["title"] = owner.title
     elif needer and (_is_extension(needer) or "cuda" in name):

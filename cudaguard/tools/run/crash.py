@@ -31,27 +31,9 @@ from cudaguard.system.facts import Facts
 from cudaguard.system.processes import oom_kills, shell_status, signal_name
 from cudaguard.system.source import imports_of_file
 from cudaguard.tools.common import TIMEOUT, json_text, say, shareable
+from cudaguard.tools.run import story as stories
 from cudaguard.tools.run.launch import debugger, program_of
 from cudaguard.tools.run.record import faults_in, read_events
-from cudaguard.tools.run.story import (
-    AT_EXIT,
-    CRASHES,
-    FAULT_SIGNALS,
-    STACK,
-    Process,
-    Sources,
-    add_stacks,
-    died_of,
-    explaining,
-    fitting,
-    last_place,
-    likeliest,
-    process_name,
-    processes_of,
-    short,
-    shown_place,
-    story_of,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,7 +42,6 @@ if TYPE_CHECKING:
     from cudaguard.core.findings import Finding
     from cudaguard.tools.run.launch import Launch, Program
     from cudaguard.tools.run.record import FaultDump, Frames
-    from cudaguard.tools.run.story import Fit, NotFound
     from cudaguard.tools.run.supervise import ProgramEnd
 
 # --- The wording of how a program under ``cudaguard run`` has died --------------------------------
@@ -90,7 +71,7 @@ def write(document: dict[str, Any], page: Page) -> None:
     causes, ids, remedy = [], [rule["id"] for rule in document["rules"]], document["remedy"]
     for rule in document["rules"]:
         fits = "fits" if rule["is_certain"] else "may fit"
-        libraries = page.listed([short(file) for file in rule["libraries"]])
+        libraries = page.listed([stories.short(file) for file in rule["libraries"]])
         were = f"; in the global symbol scope were {libraries}" if libraries else ""
         causes.append(f"{rule['id']} {fits}: {rule['title'] or rule['why']}{were}")
     error = document["error"]["finding"] if document["error"] is not None else None
@@ -112,10 +93,10 @@ def write(document: dict[str, Any], page: Page) -> None:
         remedy = remedy or "see what it waits for; if it only needs longer, raise --timeout"
     library = document["library"]
     of = f" of {library['distribution']}" if library and library["distribution"] else ""
-    causes += [f"library: {short(library['file'])}{of}"] if library else []
+    causes += [f"library: {stories.short(library['file'])}{of}"] if library else []
     lacking = []
     for lost in document["not_found"]:
-        where = f", requested at {short(lost['where'])}" if lost["where"] else ""
+        where = f", requested at {stories.short(lost['where'])}" if lost["where"] else ""
         lacking.append(f"{lost['name']}{where}")
     causes += [f"not found: {page.listed(lacking)}"] if lacking else []
     page.items("because", (*causes, *document["hints"]), _INDENT)
@@ -129,19 +110,19 @@ def write(document: dict[str, Any], page: Page) -> None:
         page.add("", _INDENT, whole=f"C stack: {document['debugger']}")
     page.labeled("running", ", and in it ".join(map(_step, document["running"][-MOST:])), _INDENT)
     if document["error"] is None or not document["process"]["is_program"]:  # else it printed that
-        add_stacks(page, STACK, document)
+        stories.add_stacks(page, stories.STACK, document)
     page.items("C frame", document["c_stack"], _INDENT)
     others, more = page.cut(document["others"])
     for other in others:
-        add_stacks(page, f"{process_name(other)} was running", other)
+        stories.add_stacks(page, f"{stories.process_name(other)} was running", other)
     page.add(more, _INDENT)
     page.labeled("run", document["command"], _INDENT)
 
 
 def _step(step: dict[str, Any]) -> str:
     verb = "import" if step["kind"] == "import" else "load"
-    file = f" from {short(step['file'])}" if step["file"] not in ("", step["name"]) else ""
-    where = f" at {short(step['where'])}" if step["where"] else ""
+    file = f" from {stories.short(step['file'])}" if step["file"] not in ("", step["name"]) else ""
+    where = f" at {stories.short(step['where'])}" if step["where"] else ""
     return f"{verb} {step['name']}{file}{where}"
 
 
@@ -178,32 +159,32 @@ class Report:
         self._doing = doing
         self._faults = faults_in(folder) if dumps is None else dumps
         self._journal = read_events(os.path.join(folder, JOURNAL), _MOST) if folder else []
-        self._processes = processes_of(self._journal, self._faults)
+        self._processes = stories.processes_of(self._journal, self._faults)
         # The process that the report is about.
-        self._about = self._processes.get(ended.pid, Process(ended.pid))
+        self._about = self._processes.get(ended.pid, stories.Process(ended.pid))
         self._about = self._about._replace(signal=max(-ended.status, 0), asked=ended.sent)
         if ended.status > 0 and not ended.is_late:
-            self._about = explaining(self._processes, ended.pid)
+            self._about = stories.explaining(self._processes, ended.pid)
         self._is_program = self._about.pid == ended.pid
         # Python 3.9 does not tell the words of other processes.
         self._program = launch.program if self._is_program else program_of(self._about.program)
-        is_error = not ended.is_late and self._about.signal not in FAULT_SIGNALS
+        is_error = not ended.is_late and self._about.signal not in stories.FAULT_SIGNALS
         self._fault = None if is_error else self._fault_of(self._about.pid)
         thread = self._fault.thread if self._fault is not None and self._fault.what else 0
-        self._story = story_of(self._journal, self._about.pid, thread)
+        self._story = stories.story_of(self._journal, self._about.pid, thread)
         self._signal = self._about.signal if self._about.how else 0
         self._has_crashed = bool(self._signal) and not ended.is_late
         is_dead = ended.is_late or self._has_crashed or not self._is_program
         self._died_inside = is_dead or bool(self._story.error)
         frames = self._frames()
-        self._sources = Sources(self._program, frames, self._processes.values())
+        self._sources = stories.Sources(self._program, frames, self._processes.values())
         self._stack = self._sources.frames(frames)
         self._fits = self._rules_that_fit() if self._died_inside else ()
         self._order, self._switch = self._misplaced() if self._died_inside else ("", "")
-        self._place = last_place(self._story, frames) if self._died_inside else ""
+        self._place = stories.last_place(self._story, frames) if self._died_inside else ""
         self._waits: list[str] = []
         if ended.is_late and self._fault is not None:
-            self._waits, circle = waits_of(self._fault, shown_place)
+            self._waits, circle = waits_of(self._fault, stories.shown_place)
             which = f"{'between' if len(circle) > 1 else 'in'} {' and '.join(circle)}"
             self._place = f": deadlock {which}" if circle else self._place
 
@@ -247,9 +228,9 @@ class Report:
         """How a child of a launcher that is no Python died, by the launcher's exit status."""
         number = self._ended.status - 128
         is_known = self._launch.prefix or self._ended.pid in self._processes or self._about.how
-        if number not in CRASHES or is_known or self._ended.is_late:
+        if number not in stories.CRASHES or is_known or self._ended.is_late:
             return ""
-        return f": probably a process that it had started {died_of(number)}"
+        return f": probably a process that it had started {stories.died_of(number)}"
 
     def document(self, *, with_arguments: bool = True) -> dict[str, Any]:
         """Return the report as JSON-ready data, without the number of the schema.
@@ -259,7 +240,7 @@ class Report:
         launched, program, sources = self._launch.program, self._program, self._sources
         if not with_arguments:
             launched, program = launched.without_arguments(), program.without_arguments()
-            sources = Sources(program, self._frames(), shows_lines=False)
+            sources = stories.Sources(program, self._frames(), shows_lines=False)
         story, ended = self._story, self._ended
         name = signal_name(-ended.status) if ended.status < 0 else None
         how = {
@@ -342,14 +323,14 @@ class Report:
         name = "".join(words[1:2] if words[:1] == ("-m",) else words[:1]) or "-"
         program = "the program" if name.startswith("-") else os.path.basename(name)
         has_name = not self._is_program or self._about.rank is not None
-        who = process_name(self._about._asdict()) if has_name else program
+        who = stories.process_name(self._about._asdict()) if has_name else program
         if self._doing:
-            return f"{process_name(self._about._asdict())} {self._doing}{self._place}"
+            return f"{stories.process_name(self._about._asdict())} {self._doing}{self._place}"
         if self._ended.is_late:
             return f"{who} timed out after {self._ended.seconds:.3g} s{self._place}"
         number = self._ended.status
         if not self._about.how:
-            ended = died_of(-number) if number < 0 else f"ended with status {number}"
+            ended = stories.died_of(-number) if number < 0 else f"ended with status {number}"
             return f"{who} {ended}{self._killed}"
         then = "" if self._is_program else f"; {program} then ended with status {number}"
         return f"{who} {self._about.how}{self._place}{then}"
@@ -357,7 +338,7 @@ class Report:
     # --- where ----------------------------------------------------------------------
 
     @property
-    def _not_found(self) -> list[NotFound]:
+    def _not_found(self) -> list[stories.NotFound]:
         """Libraries that were not found, unless none of them explains the error or the signal."""
         error = self._story.error
         finding = None if error is None else error.finding
@@ -378,7 +359,7 @@ class Report:
 
     # --- why, and what then -----------------------------------------------------------
 
-    def _rules_that_fit(self) -> tuple[Fit, ...]:
+    def _rules_that_fit(self) -> tuple[stories.Fit, ...]:
         """Return the rules that may explain it, the likeliest."""
         from cudaguard.tools.doctor.checks import all_rules
 
@@ -387,9 +368,11 @@ class Report:
         said = imports_of_file(self._sources.script)
         early = [entry.module.partition(".")[0] for entry in said if entry.line <= line]
         story = self._story._replace(imported=tuple(dict.fromkeys((*early, *self._story.imported))))
-        found = fitting(all_rules().values(), story, repaired_by(active_rules(), story.mode))
+        found = stories.fitting(
+            all_rules().values(), story, repaired_by(active_rules(), story.mode)
+        )
         here = applying([fit.rule for fit in found], Facts())
-        return likeliest(fit for fit in found if fit.rule in here)
+        return stories.likeliest(fit for fit in found if fit.rule in here)
 
     def _misplaced(self) -> tuple[str, str]:
         """Return which imports are in an order that a rule forbids, and how to keep it."""
@@ -402,9 +385,9 @@ class Report:
         for pair in misplaced(Project((), rules).steps(script), rules) if script else ():
             is_here = pair.early in running or any(pair.early in parts for parts in files)
             if is_here and pair.needed not in self._story.imported:
-                moved, above = (f"{short(i.file)}:{i.line}" for i in (pair.first, pair.then))
+                late, early = (f"{stories.short(i.file)}:{i.line}" for i in (pair.first, pair.then))
                 order = f"{pair.early} must be imported after {pair.needed}: move the import at "
-                return f"{order}{moved} above {above}; ", f"export CUDAGUARD_RULES=+{pair.rule.id}"
+                return f"{order}{late} above {early}; ", f"export CUDAGUARD_RULES=+{pair.rule.id}"
         return "", ""
 
     def _next(self, program: Program) -> str:
@@ -418,7 +401,7 @@ class Report:
                 return named
         # A hang in no import is none of their order.
         is_other = self._ended.is_late and (not self._story.running or self._waits)
-        is_killed = self._has_crashed and self._signal not in FAULT_SIGNALS
+        is_killed = self._has_crashed and self._signal not in stories.FAULT_SIGNALS
         if not is_runnable or is_other or is_killed or not self._died_inside:
             return ""
         if not program.script and program.words[:1] != ("-m",):
@@ -440,7 +423,7 @@ class Report:
 
     def _debugger(self, program: Program) -> str:
         """Return what shows the C stack; empty if the process cannot be started again."""
-        is_native = self._has_crashed and self._signal in FAULT_SIGNALS
+        is_native = self._has_crashed and self._signal in stories.FAULT_SIGNALS
         is_there = os.name == "posix" and self._launch.prefix and self._is_program
         return debugger(program.words) if is_native and is_there and not self._fits else ""
 
@@ -455,7 +438,7 @@ class Report:
         """Return what forks that wait outside Python lack of their parent."""
         stuck: dict[str, list[str]] = {}
         for pid in sorted(self._faults) if self._ended.is_late else ():
-            dump, lacks = self._fault_of(pid), self._processes.get(pid, Process(pid)).lacks
+            dump, lacks = self._fault_of(pid), self._processes.get(pid, stories.Process(pid)).lacks
             if dump and lacks and dump.frames and origin_of_file(dump.frames[0][0]) != STANDARD:
                 stuck.setdefault(lacks, []).append(f"process {pid}")
         return [f"{listed(who)}: {lacks}" for lacks, who in stuck.items()]
@@ -463,8 +446,10 @@ class Report:
     def _hints(self) -> list[str]:
         hints = [*self._waits, *self._stuck_forks()]
         for process in self._processes.values() if self._killed else ():
-            last = "" if process.rank is None else story_of(self._journal, process.pid).last
-            hints += [f"{process_name(process._asdict())} was last seen{last}"] if last else []
+            last = "" if process.rank is None else stories.story_of(self._journal, process.pid).last
+            hints += (
+                [f"{stories.process_name(process._asdict())} was last seen{last}"] if last else []
+            )
         is_killed = self._has_crashed and self._signal == getattr(signal, "SIGKILL", -1)
         if is_killed or "SIGKILL" in self._killed:
             now, before = oom_kills(), self._kills_before
@@ -488,7 +473,7 @@ class Report:
             )
         elif self._has_crashed and self._fault is None and not self._missing:
             why = "the program's own code had ended, and a library crashed as it was cleaned up"
-            if not self._story.last.startswith(AT_EXIT):
+            if not self._story.last.startswith(stories.AT_EXIT):
                 why = "the program's own faulthandler (see above), a signal handler or exec hid it"
             hints.append(f"{signal_name(self._signal)} left no Python stack here: {why}")
         if self._missing:

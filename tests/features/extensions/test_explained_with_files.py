@@ -55,3 +55,12 @@ def test_copy_that_is_in_the_process_is_named(child, explained, is_loaded):
     assert id == "CG842"
     assert (f"in this process: {old}" in lines) is is_loaded
     assert "installed: site/nvidia/nvjitlink/lib/libnvJitLink.so.12" in lines
+
+
+@pytest.mark.parametrize(("has", "remedy"), [("2.19.0", "pip install 'flow<2.19'"), ("2.18", "")])
+def test_package_that_is_not_of_the_version_which_another_requires(child, explained, has, remedy):
+    for name, more in (("flow", f"Version: {has}"), ("flow_text", "Requires-Dist: flow<2.19")):
+        child.write(f"site/{name}-1.dist-info/METADATA", f"Name: {name}\n{more}\n")
+    text = "/env/site-packages/flow_text/_ops.so: undefined symbol: _ZN3tsl5mutexC1Ev"
+    id, *lines = explained(text)
+    assert (id, remedy in lines[-1], "flow<2.19" in lines[-1]) == ("CG871", True, bool(remedy))
