@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
 
 from cudaguard.elf.reader import STEP, ElfFile, UnreadableError, number
@@ -39,6 +38,8 @@ def _of_the_runtime() -> Callable[[str], str] | None:
         address = resident.address(resident.handle("libstdc++.so.6"), b"__cxa_demangle")
     if not address:
         return None
+    import ctypes  # which maps libraries: not for who reads files alone
+
     kinds = (ctypes.c_void_p, ctypes.c_char_p, *[ctypes.c_void_p] * 3)
     call = ctypes.PYFUNCTYPE(*kinds)(address)
     free = ctypes.pythonapi["free"]
