@@ -227,6 +227,5 @@ def has_all(file: str, other: str) -> bool:
 
 def led_to(soname: str, libraries: Iterable[str]) -> list[str]:
     """Return the files of that name that the loader would find for libraries which need it."""
-    needing = [library for library in libraries if soname in read_elf(library).needed]
-    found = [SearchPath().find(soname, read_place(library)) for library in needing]
+    found = [SearchPath().find(soname, read_place(library)) for library in libraries]
     return list(dict.fromkeys(map(os.path.realpath, filter(None, found))))

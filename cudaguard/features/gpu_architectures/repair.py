@@ -19,7 +19,7 @@ from cudaguard.elf.search_path import SearchPath, fits, read_place
 from cudaguard.features.gpu_architectures.policy import TARGETS, Nvrtc, Torch, can_compile, has_code
 from cudaguard.files import escape, names_in, os, own_errors
 from cudaguard.model import TYPE_CHECKING
-from cudaguard.system.preload import CUDA_FOLDERS, below, has_driver, is_mapped, open_all
+from cudaguard.system.preload import CUDA_FOLDERS, below, has_driver, is_mapped, open_all, soname_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +81,7 @@ def installed_copies(soname: str) -> list[Nvrtc]:
 
 def _copy(path: str) -> Nvrtc:
     path = os.path.realpath(path)
-    return Nvrtc(path, read_elf(path).soname or os.path.basename(path), _release(path))
+    return Nvrtc(path, soname_of(path), _release(path))
 
 
 def _release(path: str) -> tuple[int, int] | None:
