@@ -116,8 +116,9 @@ def judged(path: str) -> "tuple[str, tuple[str, ...] | None]":
         state = _stat(path)
         key = state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
         if key not in _known:
-            is_regular = state.st_mode & 0xF000 == 0x8000
-            _known[key] = _judge(path)[:2] if is_regular else ("", ())
+            if len(_known) > 255:  # they may come and go
+                _known.clear()
+            _known[key] = _judge(path)[:2] if state.st_mode & 0xF000 == 0x8000 else ("", ())
         return _known[key]
     except failures():  # the loader has its own words
         return "", ()
@@ -220,9 +221,8 @@ def _read(path: str, tag: int = _NEEDED) -> "tuple[bytes, list[str] | None]":
             tags, values, at = section[::16], memoryview(section).cast("Q"), 0
         address, size = values[at + 2 * tags.index(5) + 1], values[at + 2 * tags.index(10) + 1]
         places: Any = []
-        takes = start[18] == 183 or 0xF6 in tags  # AArch64, DT_TLSDESC_PLT; or DF_STATIC_TLS:
-        takes = takes or (30 in tags and values[at + 2 * tags.index(30) + 1] & 0x10)
-        if takes and 7 in kinds:  # PT_TLS
+        flag = values[at + 2 * tags.index(30) + 1] & 0x10 if 30 in tags else 0  # DF_STATIC_TLS
+        if 7 in kinds and (flag or start[18] == 183 or 0xF6 in tags):  # AArch64; descriptors
             loader.crowding.add(path)
         tag = _OLD_RUN_PATH if tag == _RUN_PATH and tag not in tags else tag
         number = -1
