@@ -47,19 +47,6 @@ def not_mapped(files: Iterable[str]) -> tuple[str, ...]:
     return tuple(file for file in files if not is_mapped(soname_of(file)))
 
 
-def with_new_needs(file: str) -> list[str]:
-    """Return a file that is about to be mapped, and what it needs that is not there yet."""
-    from cudaguard.elf.search_path import SearchPath, read_place
-    from cudaguard.kernel.loads import loader  # which is asked without ctypes
-
-    search, files = SearchPath(), [file]
-    for one in files:  # which grows
-        new = [name for name in read_elf(one).needed if name not in loader.names]
-        place = read_place(one) if new else None
-        files += {search.find(name, place) for name in new} - {"", *files}
-    return files
-
-
 def soname_of(file: str) -> str:
     """Return the name by which a library is asked for."""
     return read_elf(file).soname or os.path.basename(file)

@@ -13,7 +13,7 @@ import sys
 from cudaguard.core.repairs import Done
 from cudaguard.files import bytes_in, names_in, os
 from cudaguard.hooks.caller import caller_frame, describe
-from cudaguard.kernel.loads import copies_in_packages, run_path
+from cudaguard.kernel.loads import copies_in_packages, loader, run_path
 from cudaguard.model import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -93,9 +93,9 @@ def preload_static_tls(request: Request) -> Iterator[Outcome]:
     if not request.permit.acts:  # nothing is known to fail yet
         return
     from cudaguard.elf.library_facts import static_tls_of
-    from cudaguard.system.preload import all_installed, not_mapped, open_all, with_new_needs
+    from cudaguard.system.preload import all_installed, not_mapped, open_all
 
-    new = with_new_needs(request.path or "")
+    new = _with_new_needs(request.path or "")
     taking = [file for file in new if static_tls_of(file, or_takes=True)]
     if all(os.path.dirname(file).endswith(_BUNDLED) and static_tls_of(file) for file in taking):
         return  # libraries of the same kind may come in any order
@@ -119,6 +119,19 @@ def _modules_of(file: str) -> frozenset[str]:
     lines = record.decode("utf-8", "replace").splitlines() or [name]
     first = (line.partition("/__init__.py,")[0] for line in lines)
     return frozenset(module for module in first if module.isidentifier())
+
+
+def _with_new_needs(file: str) -> list[str]:
+    """Return a file that is about to be mapped, and what it needs that is not there yet."""
+    from cudaguard.elf.reader import read_elf
+    from cudaguard.elf.search_path import SearchPath, read_place
+
+    search, files = SearchPath(), [file]
+    for one in files:  # which grows; the kernel is asked, as it does without ctypes
+        new = [name for name in read_elf(one).needed if name not in loader.names]
+        place = read_place(one) if new else None
+        files += {search.find(name, place) for name in new} - {"", *files}
+    return files
 
 
 def _in_next_packages(soname: str, watched: str) -> list[str]:
