@@ -62,10 +62,12 @@ else:
     class lazy:  # noqa: N801  # as property
         """As `functools.cached_property`, whose lock a forked child may find taken (until 3.12)."""
 
+        # Not by __set_name__: before 3.12 Python makes a RuntimeError of what ends that.
         def __init__(self, read):
             self._read = read
 
         def __get__(self, owner, _):
+            # Threads that come here at once get the same one.
             return vars(owner).setdefault(self._read.__name__, self._read(owner))
 
     def dataclass_transform(**_):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.journal import Journal
-from cudaguard.core.registry import Registry, made_once
+from cudaguard.core.registry import Registry
 from cudaguard.core.reports import Reporter
 from cudaguard.core.rule import permit_for
 from cudaguard.core.table import table
@@ -21,7 +21,7 @@ from cudaguard.hooks.dlopen import NOT_FOUND, RTLD_GLOBAL, RTLD_NOLOAD, LibraryL
 from cudaguard.hooks.extensions import ExtensionLoads
 from cudaguard.hooks.loader import stand_before
 from cudaguard.hooks.own_imports import is_put_off
-from cudaguard.model import TYPE_CHECKING
+from cudaguard.model import TYPE_CHECKING, lazy
 from cudaguard.system import peek
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Dispatch:
         """Return a part if it was made, else None."""
         return vars(self).get(name)
 
-    @made_once
+    @lazy
     def repairs(self) -> Repairs:
         """The caller of the repairs."""
         from cudaguard.core.repairs import Repairs
@@ -87,40 +87,40 @@ class Dispatch:
         made.registry = self.registry
         return made
 
-    @made_once
+    @lazy
     def native(self) -> NativeRepairs:
         """The caller of those where something is mapped."""
         from cudaguard.core.repairs import NativeRepairs
 
         return NativeRepairs(self.repairs)
 
-    @made_once
+    @lazy
     def replacements(self) -> Replacements:
         """Attributes that are replaced for rules."""
         from cudaguard.core.replace import Replacements
 
         return Replacements(self.reporter)
 
-    @made_once
+    @lazy
     def detection(self) -> Detection:
         """The detectors."""
         from cudaguard.core.detection import Detection
 
         return Detection(self, table)
 
-    @made_once
+    @lazy
     def ctypes(self) -> LibraryLoads:
         """The loads by ctypes."""
         return LibraryLoads(self)
 
-    @made_once
+    @lazy
     def end(self) -> LastError:
         """The look at the error that ends the program."""
         from cudaguard.hooks.last_error import LastError
 
         return LastError(self.error_leaves)
 
-    @made_once
+    @lazy
     def recording(self) -> Recording:
         """Events that only a journal which is written to a file gets."""
         from cudaguard.core.record import Recording

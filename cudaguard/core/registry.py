@@ -21,21 +21,7 @@ if TYPE_CHECKING:
     from cudaguard import config
     from cudaguard.core.rule import Rule
 
-    made_once = property
     Sourced = tuple["RuleEntry", str]  # a rule and where it comes from
-else:
-
-    class made_once:  # noqa: N801  # used as `property` is
-        """An attribute that is made, and its module imported, when it is first asked for."""
-
-        def __init__(self, make):
-            # Not by __set_name__: before 3.12 Python makes a RuntimeError of what ends that.
-            self.make, self.name = make, make.__name__
-
-        def __get__(self, it, owner=None):
-            # Threads that come here at once get the same one.
-            return it.__dict__.setdefault(self.name, self.make(it))
-
 
 BUILT_IN = "built-in"
 _MACHINE = os.uname().machine if hasattr(os, "uname") else ""

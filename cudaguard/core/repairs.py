@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 
-from cudaguard.core.registry import Registry, made_once
+from cudaguard.core.registry import Registry
 from cudaguard.core.reports import LATER
 from cudaguard.core.rule import permit_for
 from cudaguard.errors import ImportOrderError
@@ -19,7 +19,7 @@ from cudaguard.hooks.caller import UserLine, caller_frame, describe, frame_outsi
 from cudaguard.hooks.dlopen import NOT_FOUND, RTLD_GLOBAL
 from cudaguard.hooks.loader import is_imported, is_under_way
 from cudaguard.kernel.loads import loader
-from cudaguard.model import KW_ONLY, TYPE_CHECKING, Record
+from cudaguard.model import KW_ONLY, TYPE_CHECKING, Record, lazy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -118,7 +118,7 @@ class Request:
         """The module of the code behind this."""
         return module_of(caller_frame())
 
-    @made_once
+    @lazy
     def frame(self) -> UserLine | None:
         """The user's line, where a package did it: without its variables."""
         frame = frame_outside_of(self.entry.watch[0].partition(".")[0])

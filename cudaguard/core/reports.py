@@ -14,7 +14,7 @@ from cudaguard.errors import ImportOrderError
 from cudaguard.files import is_refused, os, program_errors
 from cudaguard.hooks.caller import caller_frame, describe
 from cudaguard.hooks.own_imports import RefusedImportError
-from cudaguard.model import TYPE_CHECKING, Record
+from cudaguard.model import TYPE_CHECKING, Record, lazy
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -188,16 +188,12 @@ class Reporter:
         """Repairs, each once."""
         return tuple(self._repairs.copy())  # in one step, also without the GIL
 
-    @property
+    @lazy
     def channel(self) -> Channel:
         """The findings of this process."""
-        made: Channel | None = vars(self).get("_channel")
-        if made is None:
-            from cudaguard.core.reporter import Channel
+        from cudaguard.core.reporter import Channel
 
-            # Threads that come here at once get the same one: what it is told must not be lost.
-            made = vars(self).setdefault("_channel", Channel(self.home))
-        return made
+        return Channel(self.home)
 
     def raise_deferred(self, name: str, path: str | None) -> None:
         """Raise what `strict` could not raise where it was found.
