@@ -285,6 +285,7 @@ class Dispatch:
         needed, runtime, is_truncated, copies = self._looked_into(spec.origin)
         if is_truncated:
             self.detection.publish("truncated", spec.origin, spec.name)
+        self._make_room(spec.origin, spec.name, needed)
         self.native.mapping(spec, needed, self.flags.masked_for)
         if self.journal.is_written:
             self.recording.begins(spec.origin, spec.name)
@@ -293,6 +294,11 @@ class Dispatch:
         if self.is_looking:
             self.detection.publish("mapping", copies[0][0] if copies else spec.origin, spec.name)
         return copies[0] if copies else None
+
+    def _make_room(self, file: str, name: str, needed: tuple[str, ...]) -> None:
+        loader = self.kernel.of_loads().loader
+        own = {name.partition(".")[0]} if file in loader.crowding else set[str]()
+        self.native.make_room(file, name, own.union(needed) - loader.names.keys())
 
     def _looked_into(self, file: str) -> tuple[tuple[str, ...], tuple[str, ...], bool, list[Any]]:
         """Return what a library needs, of what runtime it is, if it is cut short, and copies."""
@@ -322,7 +328,7 @@ class Dispatch:
                 self.detection.publish("truncated", library, None)
             elif why and not mode & RTLD_NOLOAD:
                 needed, _, _, copies = self._looked_into(library)
-                self.native.make_room(library, os.path.basename(library), needed)
+                self._make_room(library, os.path.basename(library), needed)
                 self.native.choose(library, os.path.basename(library), needed)
         elif self.is_installed and not mode & RTLD_NOLOAD:
             self.native.choose("", library, (library,))

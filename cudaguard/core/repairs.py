@@ -18,7 +18,6 @@ from cudaguard.files import fixed_part, matches, os
 from cudaguard.hooks.caller import UserLine, caller_frame, describe, frame_outside_of, module_of
 from cudaguard.hooks.dlopen import NOT_FOUND, RTLD_GLOBAL
 from cudaguard.hooks.loader import is_imported, is_under_way
-from cudaguard.kernel.loads import loader
 from cudaguard.model import KW_ONLY, TYPE_CHECKING, Record, lazy
 
 if TYPE_CHECKING:
@@ -293,7 +292,6 @@ class NativeRepairs:
 
     def mapping(self, spec: ModuleSpec, needed: tuple[str, ...], masked_for: str) -> None:
         """Have done what is to be done before an extension is mapped."""
-        self.make_room(spec.origin or "", spec.name, needed)
         if needed not in self._of_no_concern:
             self.provide(spec, needed)
             self.choose(spec.origin or "", spec.name, needed)
@@ -311,11 +309,13 @@ class NativeRepairs:
             if _covers(row, masked_for):
                 self._map(entry, row, spec)
 
-    def make_room(self, file: str, name: str, needed: tuple[str, ...]) -> None:
-        """Have loaded first what would find no room for its thread-local variables later."""
-        takes = {name.partition(".")[0]} if file in loader.crowding else set[str]()
-        if new := takes.union(needed) - loader.names.keys() - self._looked_for:
-            self._looked_for |= new
+    def make_room(self, file: str, name: str, takes: set[str]) -> None:
+        """Have loaded first what would find no room for its thread-local variables later.
+
+        `takes`: the package of the file and the libraries it brings, as far as they may take some.
+        """
+        if not takes <= self._looked_for:
+            self._looked_for |= takes
             for row, entry, _ in self._with_moment("crowding"):
                 self._repairs.do(entry, [row], name, file, can_raise=True)
 

@@ -157,8 +157,8 @@ def _judged(files: Mapping[str, bool], gpus: list[Pair], *, gpu_code: bool) -> l
         lacking = [device for device, answer in zip(gpus, answers) if answer.ok is False]
         said = check.replace(path=os.path.abspath(path), ok=None if is_open else check.ok)
         remedy = build_remedy("it", lacking) if lacking else ""
-        more = given, files[path], architectures, answers, remedy, is_open
-        results.append(Result(path, said, *more))
+        of_gpus = architectures, answers, remedy
+        results.append(Result(path, said, given, files[path], *of_gpus, is_open))
     return results
 
 

@@ -196,10 +196,10 @@ def _judged(needer: str, name: str, version: str, owner: NameOwner) -> tuple[str
     package, (space, colons, _) = _PACKAGE.search(needer), words["symbol"].partition("::")
     if package and f"{len(package[1])}{package[1]}" in name:
         words["itself"] = package[1]
-    elif package and (unmet := unmet_by(package[1]))[0]:
-        words["unmet"], words["has"] = unmet
     elif owner != owners.NOBODY:
         words["title"] = owner.title
+    elif package and (unmet := unmet_by(package[1]))[0]:
+        words["unmet"], words["has"] = unmet
     elif needer and (_is_extension(needer) or "cuda" in name):
         words["object"] = name
     elif "cuda" not in name:

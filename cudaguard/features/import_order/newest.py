@@ -87,8 +87,8 @@ def preload_needed(request: Request, soname: str) -> Iterator[Outcome]:
 def preload_static_tls(request: Request) -> Iterator[Outcome]:
     """Open bundled libraries that want static TLS before a file that takes of it.
 
-    Only those of packages that the sources say the program imports as well: there they come
-    earlier, and nothing comes that would not.
+    Only those of packages that the sources say the program imports later, or may import: in a
+    function, or under a condition. One that it does not import takes room for nothing.
     """
     if not request.permit.acts:  # nothing is known to fail yet
         return

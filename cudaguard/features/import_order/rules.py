@@ -208,10 +208,10 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         id="CG068",
-        title="an OpenMP library is loaded after the room for thread-local variables is used up",
+        title="a bundled library is loaded after the room for thread-local variables is used up",
         watch=("torch", "tensorflow", "cv2", "mxnet", "sklearn", "xgboost", "lightgbm"),
         when={"platform": "linux"},
-        # Only for packages that are imported later, and only before what takes of the room.
+        # Only before what takes of the room, for packages that are, or may be, imported later.
         actions=({"preload_static_tls": "lib*.so*"},),
         why="The room for thread-local variables is small, and wheels have their own libgomp that "
         "needs some. On AArch64 nearly all libraries take of it. The package imported last fails "
@@ -220,7 +220,7 @@ RULES: tuple[Rule, ...] = (
             "dmlc/xgboost/issues/8488 opencv/opencv/issues/14884 "
             "scikit-learn/scikit-learn/issues/17231"
         ),
-        verified="2026-11-23: compiled stand-ins on x86-64; the libgomp of scikit-learn 1.5.2",
+        verified="2026-11-28: stand-ins on x86-64 and emulated AArch64; scikit-learn 1.5.2's libgomp",
     ),
 )
 

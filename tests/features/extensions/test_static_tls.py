@@ -74,7 +74,7 @@ def test_error_that_ends_the_program_is_explained(crowded, mode):
     assert done.returncode == 1
     assert done.stderr.count("ExtensionWarning: [CG821] late.so was not loaded: early.so") == 1
     assert "late.so: needs 1100 bytes of static TLS" in done.stderr
-    assert "early.so: 1100 bytes of static TLS" in done.stderr, done.stderr
+    assert "early.so: 1100 bytes of static TLS" in done.stderr
     assert "run: GLIBC_TUNABLES=glibc.rtld.optional_static_tls=4096 python" in done.stderr
     assert "cannot allocate memory in static TLS block" in done.stderr.partition("Extension")[0]
 
