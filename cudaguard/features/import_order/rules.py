@@ -220,7 +220,7 @@ RULES: tuple[Rule, ...] = (
             "dmlc/xgboost/issues/8488 opencv/opencv/issues/14884 "
             "scikit-learn/scikit-learn/issues/17231"
         ),
-        verified="2026-11-28: stand-ins on x86-64 and emulated AArch64; scikit-learn 1.5.2's libgomp",
+        verified="2026-11-28: stand-ins, also on AArch64 (emulated); scikit-learn 1.5.2's libgomp",
     ),
 )
 
