@@ -13,6 +13,7 @@ from cudaguard.errors import CudaGuardError, CudaGuardWarning
 from cudaguard.files import is_refusal, must_propagate, program_errors, standard_library
 from cudaguard.hooks import own_imports
 from cudaguard.hooks.caller import of_import_system
+from cudaguard.model import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,24 +96,16 @@ def print_instead(warning: BaseException) -> None:
 # --- Callbacks around an import -------------------------------------------------------------------
 
 
-class ImportCallbacks:
+class ImportCallbacks(Record):
     """Callbacks around the import of one module."""
 
-    __slots__ = ("after", "around", "before")
-
-    def __init__(
-        self,
-        # called with the spec before the module is created or mapped
-        before: tuple[Callable[[ModuleSpec], None], ...] = (),
-        # called with the spec just before module code runs or a library is mapped; returns None or
-        # a function that is called with the exception (or None) after it
-        around: tuple[Callable[[ModuleSpec], Close | None], ...] = (),
-        # called with the spec and the module once the import has succeeded
-        after: tuple[Callable[[ModuleSpec, ModuleType], None], ...] = (),
-    ) -> None:
-        self.before = before
-        self.around = around
-        self.after = after
+    # called with the spec before the module is created or mapped
+    before: tuple[Callable[[ModuleSpec], None], ...] = ()
+    # called with the spec just before module code runs or a library is mapped; returns None or
+    # a function that is called with the exception (or None) after it
+    around: tuple[Callable[[ModuleSpec], Close | None], ...] = ()
+    # called with the spec and the module once the import has succeeded
+    after: tuple[Callable[[ModuleSpec, ModuleType], None], ...] = ()
 
 
 NOTHING = ImportCallbacks()

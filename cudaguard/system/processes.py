@@ -85,6 +85,7 @@ def handles(pid: int, number: int) -> bool:
     return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
 
+FAULT_SIGNALS = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP")
 # Exit statuses of Windows with which crashed processes end -> what they mean.
 _CRASHES = packaged_text(os.path.join(os.path.dirname(__file__), "windows_crashes.txt"))
 CRASHES_OF_WINDOWS = {int(one[:10], 16): one[11:] for one in _CRASHES.splitlines()[1:]}

@@ -15,7 +15,6 @@ from time import monotonic, sleep
 from cudaguard.core.record import DUMP_SIGNAL, FAULTS
 from cudaguard.files import read_start
 from cudaguard.files.layout import Page
-from cudaguard.files.text import printable_data
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.processes import descendants, handles, state
 from cudaguard.tools import common
@@ -86,9 +85,8 @@ def execute(args: Namespace) -> int:
     document = {**report.document(with_arguments=not is_json), "tool": "attach"}
     document["hints"] += _awaited(about)
     document["ended"] = {**document["ended"], "kind": "running", "status": None}
-    page = Page(sys.stdout, verbose=args.verbose)
-    write(printable_data(document), page)
-    common.show(common.json_text(common.shareable(document)) if is_json else str(page))
+    text = common.laid_out(document, write, sys.stdout, verbose=args.verbose)
+    common.show(common.json_text(common.shareable(document)) if is_json else text)
     return common.OK
 
 

@@ -14,13 +14,15 @@ from io import TextIOWrapper
 
 from cudaguard.files import open_to_write, words_in, write_text
 from cudaguard.files.layout import Document, Page, columns_of, is_terminal
-from cudaguard.files.text import printable
+from cudaguard.files.text import printable, printable_data
 from cudaguard.model import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from typing import Any, TextIO
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import Any, TextIO, TypeVar
+
+    T = TypeVar("T")
 
 
 class Scratch:
@@ -185,6 +187,15 @@ def json_text(document: Mapping[str, Any]) -> str:
     head = {"schema": SCHEMA, "tool": document["tool"], "version": __version__}
     text = json.dumps({**head, **document}, indent=2)
     return text.replace("##", "\\u0023#")  # Azure takes ##vso[ for a command in the middle of JSON
+
+
+def laid_out(
+    document: T, write: Callable[[T, Page], None], stream: TextIO | None = None, *, verbose: bool
+) -> str:
+    """Return a document in words, as a command writes them on a page."""
+    page = Page(stream, verbose=verbose)
+    write(printable_data(document), page)
+    return str(page)
 
 
 def show(text: str) -> None:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from cudaguard.core.rule import Rule
 
-_SLOTS = frozenset({"FILE", "SCRIPT"})
 _ID = re.compile(r"[A-Za-z][A-Za-z-]{0,40}\d[\w-]{0,10}")
 _FILE = re.compile(r"[\w./~-]{0,200}\.(?:log|txt|out|err)")  # what can be nothing else
 

@@ -18,7 +18,6 @@ from cudaguard.features.cuda_init.findings import CONTEXT, INITIALIZED
 from cudaguard.features.symbol_scope.findings import INTERPOSED
 from cudaguard.files import write_text
 from cudaguard.files.layout import MOST, Page
-from cudaguard.files.text import printable_data
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.facts import Facts
 from cudaguard.system.processes import shell_status, signal_name
@@ -81,16 +80,13 @@ def execute(args: Namespace) -> int:
         document = document_of(found, ended, kept.folder, with_arguments=is_whole)
         shared = common.shareable(document)
         if not args.output:
-            page = Page(sys.stderr, verbose=args.verbose)
-            write(printable_data(document), page)
-            common.say(f"{page}\n", sys.stderr)
+            text = common.laid_out(document, write, sys.stderr, verbose=args.verbose)
+            common.say(f"{text}\n", sys.stderr)
         for path in args.output:
             text = common.json_text(shared)
             suffix = "json" if path.lower().endswith(".json") else "text"
             if (args.format or suffix) == "text":
-                page = Page(verbose=args.verbose)
-                write(printable_data(shared), page)
-                text = str(page)
+                text = common.laid_out(shared, write, verbose=args.verbose)
             write_text(path, f"{text}\n")
 
     return run_recorded("trace", found.command, environment, kept, tell, timeout=args.timeout)

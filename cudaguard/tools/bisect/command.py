@@ -17,12 +17,11 @@ from zipfile import is_zipfile
 from cudaguard.core.findings import counted, listed
 from cudaguard.core.rule_check import toml_text
 from cudaguard.files import text_in, write_text
-from cudaguard.files.layout import Page
-from cudaguard.files.text import printable_data
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import LOCAL, STANDARD
 from cudaguard.system.child import run_command, telling_lines
 from cudaguard.system.packages import origin_of, packages_distributions
+from cudaguard.system.processes import FAULT_SIGNALS
 from cudaguard.system.source import imports_of_file
 from cudaguard.tools import common
 from cudaguard.tools.bisect import search
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
+    from cudaguard.files.layout import Page
     from cudaguard.system.child import Failure
     from cudaguard.tools.bisect.search import Answer, Names
 
@@ -95,12 +95,8 @@ def execute(args: Namespace) -> int:
             common.save("bisect", path, for_others["rule"]["toml"], os.O_CREAT | os.O_EXCL)
         else:
             common.note("bisect", f"{path} is not written: there is no rule to write")
-    if args.format == "json":
-        common.show(common.json_text(for_others))
-    else:
-        page = Page(sys.stdout, verbose=args.verbose)
-        write(printable_data(document), page)
-        common.show(str(page))
+    text = common.laid_out(document, write, sys.stdout, verbose=args.verbose)
+    common.show(common.json_text(for_others) if args.format == "json" else text)
     if document["guard"] and document["guard"]["rules"]:
         return common.FOUND  # by a rule, if not by an order
     return STATUS.get(document["verdict"], common.FOUND)
@@ -274,14 +270,12 @@ def _is(names: Sequence[str]) -> str:
 # --- What is run, and how it failed ---------------------------------------------------------------
 
 RUNNER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_bisect", "runner.py")
-# Damaged memory ends in one of these or another, by chance.
-_CRASHES = frozenset(("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP"))
 
 
 def is_like(first: Failure, second: Failure) -> bool:
     """Return True if that is the same failure, as far as can be told from outside."""
-    if first.kind == second.kind == "signal":
-        return first == second or {first.text, second.text} <= _CRASHES
+    if first.kind == second.kind == "signal":  # damaged memory ends in one or another, by chance
+        return first == second or {first.text, second.text}.issubset(FAULT_SIGNALS)
     return first.kind == second.kind and _essence(first.text) == _essence(second.text)
 
 

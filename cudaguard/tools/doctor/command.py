@@ -21,7 +21,7 @@ from cudaguard.core.findings import counted
 from cudaguard.elf.search_path import SearchPath
 from cudaguard.files import text_in
 from cudaguard.files.layout import COLOR, Page
-from cudaguard.files.text import printable_data, printable_lines
+from cudaguard.files.text import printable_lines
 from cudaguard.model import SEVERITIES, TYPE_CHECKING
 from cudaguard.system.machine import kinds_of_machine
 from cudaguard.system.packages import Site, documents
@@ -179,14 +179,10 @@ def write(
     went_well = True
     if args.bundle:
         whole = common.shareable({**report, "inventory": inventory})
-        text = bundle(printable_data(whole), common.json_text(whole))
+        text = bundle(whole, common.json_text(whole))
         went_well = common.save("doctor", common.name_with_host(args.bundle), text)
-    if args.format == "json":
-        common.show(common.json_text(common.shareable(report)))
-    else:
-        page = Page(sys.stdout, verbose=args.verbose)
-        lay_out(printable_data(report), page)
-        common.show(str(page))
+    text = common.laid_out(report, lay_out, sys.stdout, verbose=args.verbose)
+    common.show(common.json_text(common.shareable(report)) if args.format == "json" else text)
     return went_well
 
 
@@ -210,9 +206,7 @@ def document(
 
 def bundle(report: Part, json_text: str) -> str:
     """Return the report as Markdown, to be put into an issue."""
-    page = Page(verbose=True)
-    lay_out(report, page)
-    text = _fenced(str(page), "text")
+    text = _fenced(common.laid_out(report, lay_out, verbose=True), "text")
     data = _fenced(json_text, "json")
     return (
         f"# cudaguard doctor\n\n{text}\n\n## The report as JSON, and what is installed\n\n{data}\n"

@@ -24,13 +24,12 @@ from cudaguard.elf.library_facts import distributions_of
 from cudaguard.features.symbol_scope.findings import INTERPOSED
 from cudaguard.files import read_bytes, write_text
 from cudaguard.files.layout import MOST, Page
-from cudaguard.files.text import printable_data
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import STANDARD, origin_of_file
 from cudaguard.system.facts import Facts
 from cudaguard.system.processes import oom_kills, shell_status, signal_name
 from cudaguard.system.source import imports_of_file
-from cudaguard.tools.common import TIMEOUT, json_text, say, shareable
+from cudaguard.tools.common import TIMEOUT, json_text, laid_out, say, shareable
 from cudaguard.tools.run import story as stories
 from cudaguard.tools.run.launch import debugger, program_of
 from cudaguard.tools.run.record import faults_in, read_events
@@ -168,7 +167,7 @@ class Report:
         self._is_program = self._about.pid == ended.pid
         # Python 3.9 does not tell the words of other processes.
         self._program = launch.program if self._is_program else program_of(self._about.program)
-        is_error = not ended.is_late and self._about.signal not in stories.FAULT_SIGNALS
+        is_error = not ended.is_late and self._about.signal not in stories.FAULT_NUMBERS
         self._fault = None if is_error else self._fault_of(self._about.pid)
         thread = self._fault.thread if self._fault is not None and self._fault.what else 0
         self._story = stories.story_of(self._journal, self._about.pid, thread)
@@ -197,9 +196,8 @@ class Report:
         """
         document = self.document()
         if self._has_report:
-            page = Page(sys.stderr, verbose=verbose)
-            write(printable_data(document), page)
-            say(f"\n{page}\n", sys.stderr)
+            text = laid_out(document, write, sys.stderr, verbose=verbose)
+            say(f"\n{text}\n", sys.stderr)
         if path:
             document = document if with_arguments else self.document(with_arguments=False)
             write_text(path, json_text(shareable(document)) + "\n")
@@ -401,7 +399,7 @@ class Report:
                 return named
         # A hang in no import is none of their order.
         is_other = self._ended.is_late and (not self._story.running or self._waits)
-        is_killed = self._has_crashed and self._signal not in stories.FAULT_SIGNALS
+        is_killed = self._has_crashed and self._signal not in stories.FAULT_NUMBERS
         if not is_runnable or is_other or is_killed or not self._died_inside:
             return ""
         if not program.script and program.words[:1] != ("-m",):
@@ -423,7 +421,7 @@ class Report:
 
     def _debugger(self, program: Program) -> str:
         """Return what shows the C stack; empty if the process cannot be started again."""
-        is_native = self._has_crashed and self._signal in stories.FAULT_SIGNALS
+        is_native = self._has_crashed and self._signal in stories.FAULT_NUMBERS
         is_there = os.name == "posix" and self._launch.prefix and self._is_program
         return debugger(program.words) if is_native and is_there and not self._fits else ""
 

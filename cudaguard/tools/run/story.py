@@ -17,7 +17,7 @@ from typing import NamedTuple
 from cudaguard.core.rule import INSTALL, actions_of, install_call, values_of
 from cudaguard.files import matches, text_in
 from cudaguard.model import TYPE_CHECKING
-from cudaguard.system.processes import CRASHES_OF_WINDOWS, signal_name
+from cudaguard.system.processes import CRASHES_OF_WINDOWS, FAULT_SIGNALS, signal_name
 from cudaguard.tools.run.launch import program_of
 from cudaguard.tools.run.record import OVER
 
@@ -44,12 +44,10 @@ _OF_OTHERS = (
 )
 # Of these nobody dies who was asked to end; SIGKILL is among them as it can be no wish of ours.
 CRASHES = frozenset(CRASHES_OF_WINDOWS).union(
-    getattr(signal, name)
-    for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP", "SIGKILL")
-    if hasattr(signal, name)
+    getattr(signal, name) for name in (*FAULT_SIGNALS, "SIGKILL") if hasattr(signal, name)
 )
 _SIGKILL: int = getattr(signal, "SIGKILL", 0)
-FAULT_SIGNALS = CRASHES - {_SIGKILL}
+FAULT_NUMBERS = CRASHES - {_SIGKILL}
 AT_EXIT = " at exit"  # when the program's own code had ended
 
 
@@ -90,7 +88,7 @@ class Process(NamedTuple):
 
 def died_of(number: int) -> str:
     """Return how a signal ends a process."""
-    return f"{'crashed' if number in FAULT_SIGNALS else 'was killed'} ({signal_name(number)})"
+    return f"{'crashed' if number in FAULT_NUMBERS else 'was killed'} ({signal_name(number)})"
 
 
 def add_event(found: dict[int, Process], line: Line) -> None:
@@ -146,7 +144,7 @@ def processes_of(
             known = found.get(pid) or Process(pid)
             meant = fatal[-1].what.replace("-", " ")
             # On Windows it may go on: it is written before the program gets to handle the fault.
-            signals = FAULT_SIGNALS.difference(CRASHES_OF_WINDOWS)
+            signals = FAULT_NUMBERS.difference(CRASHES_OF_WINDOWS)
             number = next((number for number in signals if signal.strsignal(number) == meant), 0)
             found[pid] = known._replace(died=fatal[-1].time, signal=known.signal or number)
     return found

@@ -39,8 +39,6 @@ IS_SUPPORTED = IS_WINDOWS or (sys.platform == "linux" and hasattr(signal, "sigti
 GRACE = 5.0  # seconds from SIGTERM to SIGKILL
 _LONGEST = 1.0  # seconds of one wait
 _DUMPING = 0.5  # seconds that a process gets to write down where it is
-# Faults of the parent itself; blocked, they would kill it without a word.
-_OWN_FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")
 # Of <linux/pidfd.h>: what is wanted; at the end, the status as `waitpid` has it.
 _PIDFD_OPEN, _GET_INFO, _EXIT, _INFO = 434, 0xC040FF0B, 8, struct.Struct("Q52xi")
 _MOST_WATCHED = 400  # processes: each takes two descriptors
@@ -172,7 +170,8 @@ class Supervisor:
         self._command, self._watch = list(command), watch
         self._timeout = timeout
         self._record = record
-        own = {getattr(signal, name) for name in _OWN_FAULTS}
+        # Faults of the parent itself; blocked, they would kill it without a word.
+        own = {getattr(signal, name) for name in processes.FAULT_SIGNALS} - {signal.SIGABRT}
         self._signals = set(signal.valid_signals()) - own - {signal.SIGKILL, signal.SIGSTOP}
         self._mask: set[int] = set()  # of signals that were blocked before
         self._on_child = signal.getsignal(signal.SIGCHLD)
