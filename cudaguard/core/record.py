@@ -193,8 +193,8 @@ class _Children:
 
     def _note_end(self, pid: int, status: int, *_: object) -> None:
         if pid and status and not os.WIFSTOPPED(status) and not os.WIFCONTINUED(status):
-            details = {"signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0}
-            self._journal.note("child", str(pid), details=details)
+            number, code = (os.WTERMSIG(status), 0) if os.WIFSIGNALED(status) else (0, status >> 8)
+            self._journal.note("child", str(pid), details={"signal": number, "status": code})
         elif pid and not status:
             os.unlink(self._path_of_faults(pid))
 

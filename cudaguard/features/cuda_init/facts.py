@@ -107,7 +107,8 @@ READ_AT: dict[str, tuple[Moment, ...]] = {
     "MUJOCO_GL": (_MUJOCO,),
 }
 # Whose variables are looked at from their import on.
-READERS = frozenset({"jax", "tensorflow", "cupy"})
+CALLERS = ("cuda.bindings.driver", "cuda.bindings.runtime", "pycuda.driver")  # of the driver
+READERS = frozenset({"jax", "tensorflow", "cupy", *CALLERS})
 
 # --- Who expects that nobody has used CUDA --------------------------------------------------------
 
@@ -214,4 +215,5 @@ INITIALIZERS: tuple[str, ...] = (
     "torch_sparse", "torchaudio", "torchvision", "triton", "unsloth", "warp",
     # Parts that are imported for themselves, after their package.
     "transformer_engine.jax", "transformer_engine.pytorch",
+    *CALLERS,
 )  # fmt: skip

@@ -190,6 +190,28 @@ RULES: tuple[Rule, ...] = (
         verified="2026-11-20: onnxruntime-gpu 1.19.2, 1.20.2, 1.22.0, 1.23.2 (loading, no GPU)",
     ),
     Rule(
+        id="CG072",
+        title="ctranslate2 finds neither cuBLAS nor the parts of cuDNN that pip installed",
+        watch=("ctranslate2",),
+        when={"platform": "linux"},
+        actions=tuple(
+            {"preload": f"lib{name}"}
+            for name in (
+                *("cublas.so.12", "cudnn_ops_infer.so.8", "cudnn_cnn_infer.so.8"),  # 4.0 to 4.4
+                *("cudnn_graph.so.9", "cudnn_ops.so.9", "cudnn_cnn.so.9", "cudnn_adv.so.9"),
+            )
+        ),
+        why="ctranslate2 opens cuBLAS by its name, and the copy of cuDNN that it contains has no "
+        "parts: neither searches the nvidia-* packages. Its first computation on a GPU ends with "
+        "'Library libcublas.so.12 is not found or cannot be loaded' or aborts with 'Unable to load "
+        "any of {libcudnn_ops.so...}', unless torch has opened them before.",
+        links=github(
+            "OpenNMT/CTranslate2/issues/1315 SYSTRAN/faster-whisper/issues/1017 "
+            "MahmoudAshraf97/whisper-diarization/issues/259"
+        ),
+        verified="2026-11-28: ctranslate2 4.5.0 with nvidia-cudnn-cu12 9.1.0.70 (no GPU)",
+    ),
+    Rule(
         id="CG035",
         title="torch takes parts of another cuDNN from LD_LIBRARY_PATH",
         watch=("torch",),

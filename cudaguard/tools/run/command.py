@@ -177,7 +177,7 @@ class Deaths:
         if not process.how or is_asked or process.pid in self._dead:
             return
         self._dead.add(process.pid)
-        how = process.how.split()[-1].strip("()")  # the signal, or the error
+        how = process.how.split(" ", 2)[-1].strip("()")  # the signal, the error, or the status
         self._count[how] = self._count.get(how, 0) + 1
         if self._reported < _MOST_REPORTED and process.pid != about:
             self._reported += 1

@@ -460,7 +460,8 @@ class Report:
         elif self._story.forked:
             hints.append(
                 "a forked process cannot use CUDA that its parent has initialized: if this one "
-                "did, start workers with spawn (CG818), or initialize CUDA later"
+                "did, initialize CUDA in the workers alone (gunicorn without --preload), or start "
+                "them with spawn (CG818)"
             )
         elif self._has_crashed and self._about.lacks:
             hints.append(f"it was {self._about.lacks}")

@@ -68,6 +68,9 @@ class Process(NamedTuple):
     asked: frozenset[int] = frozenset()  # the signals that processes of this run have sent to it
     parent: int = 0  # which has started it; 0 if that is not known
     left: int = 0  # native threads of its parent that it has not, as it is a fork
+    has_cuda: bool = False  # True if it has initialized CUDA
+    inherits: bool = False  # True for a fork of one that had: it cannot use CUDA
+    status: int = 0  # exit status of such a fork, which may have caught the error (gunicorn)
 
     @property
     def how(self) -> str:
@@ -76,7 +79,9 @@ class Process(NamedTuple):
             # A library may end a fork that lacks its threads by SIGTERM (numba's OpenMP).
             is_crash = self.signal in CRASHES or (self.signal == signal.SIGTERM and self.left > 0)
             return died_of(self.signal) if is_crash and self.signal not in self.asked else ""
-        return "" if self.error is None else f"ended with {self.error.text.partition(':')[0]}"
+        if self.error is None:
+            return f"ended with status {self.status}" if self.status else ""
+        return f"ended with {self.error.text.partition(':')[0]}"
 
     @property
     def lacks(self) -> str:
@@ -102,11 +107,14 @@ def add_event(found: dict[int, Process], line: Line) -> None:
         known = Process(line.pid, asked=asked, parent=starter)
         if parent:
             known = known._replace(program=parent.program, left=line.number("left"))
+            known = known._replace(inherits=parent.has_cuda or parent.inherits)
         else:
             words, ranks = line.texts("program"), line.number("ranks")
             known = known._replace(program=words, rank=line.rank, ranks=ranks)
     elif line.kind == "error":
         known = known._replace(error=line.raised(), died=line.time)
+    elif line.kind == "cuda" and line.text("kind") == "initialized":
+        known = known._replace(has_cuda=True)
     elif line.kind == "end":  # its own code: to be killed after that is no death to tell
         known = known._replace(asked=known.asked | {_SIGKILL})
     found[line.pid] = known
@@ -116,7 +124,7 @@ def add_event(found: dict[int, Process], line: Line) -> None:
             is_kill = number == _SIGKILL and line.pid != known.parent
             if (is_kill or number == signal.SIGTERM) and _is_aftermath(known, found):
                 known = known._replace(asked=known.asked | {number})
-            known = known._replace(signal=number)
+            known = known._replace(signal=number, status=known.inherits * line.number("status"))
             known = known._replace(died=known.died or (line.time if known.how else 0.0))
         elif line.other != line.pid and not known.died:  # else it was no wish of its parent's
             known = known._replace(asked=known.asked | {number})

@@ -172,3 +172,23 @@ def test_forked_worker_that_dies_is_told_with_where_cuda_was_initialized(launch,
     assert "a forked process cannot use CUDA that its parent has initialized" in done.stderr
     done = launch(WORKER.format(then="").replace("os.abort()", "pass"))
     assert (done.returncode, done.stderr) == (0, "")
+
+
+BINDINGS = """
+import ctypes
+c = ctypes.CDLL(None)
+c.dlopen.restype, c.dlsym.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_char_p)
+c.dlsym.restype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
+init = lambda: c.dlsym(c.dlopen(b"libcuda.so.1", 2), b"cuInit")(0)
+"""
+SERVER = "import os, {0} as cuda\n{1}\nif not os.fork():\n    os._exit({2})\nos.wait()\n"
+
+
+@pytest.mark.parametrize(("call", "status"), [("cuda.init()", 3), ("cuda.init()", 0), ("", 3)])
+def test_fork_that_caught_the_error_of_cuda_which_a_call_had_brought(launch, program, call, status):
+    """gunicorn --preload: the worker logs its error and exits."""
+    program.module("cuda.bindings.driver", BINDINGS)
+    done = launch(SERVER.format("cuda.bindings.driver", call, status))
+    said = "ended with status 3 after it was forked, at script.py:3; forked after CUDA was init"
+    assert (said in done.stderr) == bool(call and status)
+    assert done.stderr or not (call and status)

@@ -571,6 +571,16 @@ def test_onnxruntime_for_which_nothing_is_opened(runner, onnxruntime, dist, vers
     assert runner.lines(prelude, GUARD, session, MAPPED)[-1] == ""
 
 
+def test_parts_of_cudnn_that_ctranslate2_opens_by_their_names(runner):
+    runner.put("nvidia/cudnn/lib/libcudnn_ops.so.9", "int part;")
+    code = "import ctypes\nfinds = lambda: ctypes.CDLL(None).dlopen(b'libcudnn_ops.so.9', 2) != 0"
+    runner.child.write("site/ctranslate2.py", code)
+    asked = "import ctranslate2; print(ctranslate2.finds())"
+    assert runner.lines(asked) == ["False"]
+    for file, is_found in (("driver", "True"), ("/nowhere", "False")):
+        assert runner.lines(HAS_DRIVER.format(files=(file,)), GUARD, asked) == [is_found]
+
+
 @pytest.mark.parametrize("when", ["late", "mode"])
 def test_told_where_it_is_not_repaired(scene, when):
     code = {"late": ("import taker", install()), "mode": (install(mode="warn"), "import taker")}[
