@@ -6,7 +6,7 @@ import re
 import shlex
 from functools import partial
 
-from cudaguard.core.known_errors import Explainer, known_in
+from cudaguard.core.known_errors import NUMBERS, Explainer, known_in
 from cudaguard.elf.forecast import forecast
 from cudaguard.elf.library_facts import in_short
 from cudaguard.elf.process import mapped_files
@@ -72,6 +72,18 @@ def of_machine(known: KnownError, match: re.Match[str]) -> Finding | None:
         return of_passed_over("CG753", known, match)
     is_other = "no such" in match[0].lower() and not _is_here(match, "file")
     return None if is_other else known.with_words(file=match.groupdict().get("file") or "A library")
+
+
+def of_version(known: KnownError, match: re.Match[str]) -> Finding:
+    """Return which version a file lacks, and of glibc, which no newer libstdc++ brings, the last.
+
+    Where the file is here; the loader names the first one alone.
+    """
+    said = {name: word for name, word in match.groupdict().items() if word}
+    lacks = forecast(said["file"]).versions if os.path.isabs(said.get("file", "")) else ()
+    of_glibc = [lack.name for lack in lacks if lack.name.startswith("GLIBC_")]
+    last = max(of_glibc, key=lambda name: [*map(int, NUMBERS.findall(name))], default="")
+    return known.with_words(**said, **({"glibc": last} if last else {}))
 
 
 def of_passed_over(id: str, known: KnownError, match: re.Match[str]) -> Finding | None:
@@ -228,5 +240,6 @@ KNOWN = known_in(
     **{id: partial(of_library, id) for id in ("CG867", "CG882", "CG868", "CG702")},
     **{id: partial(of_symbol, id) for id in IDS},
     CG753=of_machine,
+    CG870=of_version,
 )
 EXPLAINER = Explainer(KNOWN, with_files, ("CG868", OLDER_COPY))
