@@ -38,7 +38,7 @@ from cudaguard.core.known_errors import (
 )
 from cudaguard.core.table import table
 from cudaguard.errors import CudaGuardError
-from cudaguard.files import own_errors, program_errors, text_of
+from cudaguard.files import os, own_errors, program_errors, text_of
 from cudaguard.hooks.barrier import ask
 from cudaguard.hooks.caller import caller_frame, entries_of
 from cudaguard.model import TYPE_CHECKING, NamedTuple
@@ -85,7 +85,9 @@ def in_this_process(finding: Finding) -> tuple[Finding | None, bool]:
     for explainer in explainers():
         if finding.id in explainer.ids:
             return explainer.in_process(finding), explainer.is_found
-    return finding, False
+    names = finding.command.split() if finding.command.startswith("unset ") else ()
+    here = (f"in this process: {name}={os.environ[name]}" for name in names if name in os.environ)
+    return finding.replace(evidence=(*finding.evidence, *here)), False
 
 
 def explain_text(text: str, *, is_guarded: bool = False) -> Finding | None:
@@ -169,6 +171,7 @@ def record_end(reporter: Reporter, error: BaseException) -> None:
         details: dict[str, Any] = {"stack": _stack(error)}
         warned = _told(reporter, error)
         finding = warned or explain_error(error, is_guarded=True)
+        finding = finding and (warned or in_this_process(finding)[0] or finding)
         if finding is not None and finding.id not in reporter.silenced:
             details["finding"] = finding.to_dict()
             is_said = (warned and reporter.is_heard()) or reporter.explained == id(error)

@@ -72,12 +72,13 @@ class SearchPath:
     """Finds libraries as the loader of this process would.
 
     `program` is that, and the Python library if it is one of its own: what they say counts for
-    everything that they load (DT_RPATH).
+    everything that they load (DT_RPATH). Without the variable it is as if ``LD_LIBRARY_PATH`` were
+    not set.
     """
 
-    def __init__(self, program: tuple[Place, ...] = ()) -> None:
+    def __init__(self, program: tuple[Place, ...] = (), *, has_variable: bool = True) -> None:
         self._program = program
-        self._variable = library_path()
+        self._variable = library_path() if has_variable else ()
 
     def find(self, name: str, place: Place | None = None) -> str:
         """Return the file that an object, or who names no folders (None), would load; else ""."""

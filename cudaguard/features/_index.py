@@ -78,7 +78,7 @@ DETECTORS = (
     ('cudaguard.features.duplicate_libraries.soname_conflicts:SonameDetector', ('closer_look',)),
     ('cudaguard.features.cuda_init.detector:CudaDetector', ('begin', 'before_load', 'around_import', 'mapped', 'loaded', 'ctypes_comes', 'error_passes', 'forget', 'imported:accelerate.launchers', 'imported:lightning.fabric.strategies.launchers.multiprocessing', 'imported:lightning_fabric.strategies.launchers.multiprocessing', 'imported:distributed.comm.ucx', 'imported:distributed_ucxx.ucxx', 'imported:torch.cuda.memory')),
     ('cudaguard.features.gpu_architectures.detector:ArchitectureDetector', ('begin', 'mapped', 'cuda_initialized', 'forget', 'imported:torch')),
-    ('cudaguard.features.extensions.detector:ExtensionDetector', ('truncated', 'error_leaves', 'ended', 'first_import', 'thread_changed', 'load_failed', 'refused', 'error_passes', 'goes_on', 'forget')),
+    ('cudaguard.features.extensions.detector:ExtensionDetector', ('around_import', 'truncated', 'error_leaves', 'ended', 'first_import', 'thread_changed', 'load_failed', 'refused', 'error_passes', 'goes_on', 'forget')),
 )
 
 PREREQUISITES = {

@@ -115,7 +115,7 @@ class _Mapping:
     def may_try_again(self, error: ImportError) -> bool:
         """Return True if what was missing has come meanwhile, or a copy that has it."""
         self.let_go()
-        file = "" if self._is_pythons else self.host.bring_missing(self.spec, error)
+        file = self.host.bring_missing(self.spec, error)
         if file and file != self.spec.origin:
             self.copy = file, lambda _: None
         return bool(file)
@@ -206,11 +206,9 @@ class ExtensionLoads:
         if type(name) is not str or type(file) is not str:
             return None
         is_pythons = LIB_DYNLOAD in file
-        if is_pythons and (is_refused or self.pythons_own is NOTHING):
-            return None
         mapping = _Mapping(self.host, spec, is_pythons=is_pythons)
         try:
-            if is_pythons:
+            if is_pythons and not is_refused:
                 mapping.closes = open_each(self.host, self.pythons_own, spec)
             elif not is_refused:
                 mapping.begin(watched_name(name))

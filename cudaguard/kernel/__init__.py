@@ -327,7 +327,7 @@ def _patch_extensions() -> None:
 def _why_extension(spec: "ModuleSpec", is_refused: bool = False) -> str:
     """Return what concerns the guard in an extension to be mapped, or just refused, in words."""
     name, file = getattr(spec, "name", None), getattr(spec, "origin", None)
-    if type(name) is not str or type(file) is not str or LIB_DYNLOAD in file:
+    if type(name) is not str or type(file) is not str or (LIB_DYNLOAD in file and not is_refused):
         return ""
     why = "" if is_refused else (kernel.loads or kernel.of_loads()).why_extension(spec, name, file)
     return f"extension {name}, which was refused" if is_refused else why

@@ -155,7 +155,8 @@ def _copies_of(name: str, needed_by: str) -> list[str]:
     own = (*place.runpath, *place.rpath) if place else ()
     folders = [os.path.dirname(needed_by), *own, *library_path()]
     folders += [f"{sys.prefix}/lib", f"{sys.base_prefix}/lib"]
-    files = [f"{folder}/{name}" for folder in folders] + [SearchPath().find(name)]
+    found = (SearchPath(has_variable=is_set).find(name) for is_set in (True, False))
+    files = [*(f"{folder}/{name}" for folder in folders), *found]
     files += below(os.path.join(CUDA_FOLDERS, escape(name)))
     return list(dict.fromkeys(os.path.realpath(file) for file in files if os.path.exists(file)))
 

@@ -118,6 +118,7 @@ class CudaDetector:
                 self._torch_is_there()
             elif spec.name in facts.READERS:
                 self._listen()
+                self._latch()
             if after.current != NOWHERE:
                 self._look_at_current(spec.name, after)
 

@@ -78,13 +78,11 @@ _JAX = Moment(
     "jax._src.xla_bridge",
     lambda bridge: not {"cuda", "gpu", "rocm"}.isdisjoint(peek(bridge, "_backends") or ()),
 )
-_JAX_IMPORT = Moment("jax is imported", "jax")
 _TENSORFLOW = Moment(
     "TensorFlow is initialized",
     "tensorflow.python.eager.context",
     lambda eager: peek(peek(eager, "_context"), "_initialized") is True,
 )
-_CUPY = Moment("cupy is imported", "cupy")
 _LATER = ("dm_control._render", "gymnasium.envs.mujoco.mujoco_rendering")  # read it
 _MUJOCO = Moment("mujoco is imported", "mujoco", lambda _: sys.modules.keys().isdisjoint(_LATER))
 _ALLOCATOR = (_BACKEND, _TORCH_CUDA)
@@ -94,6 +92,7 @@ _ALLOCATOR = (_BACKEND, _TORCH_CUDA)
 READ_AT: dict[str, tuple[Moment, ...]] = {
     "CUDA_VISIBLE_DEVICES": (CUDA_INIT,),
     "CUDA_DEVICE_ORDER": (CUDA_INIT,),
+    "CUDA_LAUNCH_BLOCKING": (CUDA_INIT,),
     "PYTORCH_CUDA_ALLOC_CONF": _ALLOCATOR,
     "PYTORCH_ALLOC_CONF": _ALLOCATOR,
     "PYTORCH_NO_CUDA_MEMORY_CACHING": (_TORCH_CUDA,),
@@ -101,14 +100,21 @@ READ_AT: dict[str, tuple[Moment, ...]] = {
     "XLA_PYTHON_CLIENT_PREALLOCATE": (_JAX,),
     "XLA_PYTHON_CLIENT_MEM_FRACTION": (_JAX,),
     "XLA_PYTHON_CLIENT_ALLOCATOR": (_JAX,),
-    "JAX_PLATFORMS": (_JAX_IMPORT,),
+    "XLA_FLAGS": (_JAX,),
     "TF_FORCE_GPU_ALLOW_GROWTH": (_TENSORFLOW,),
-    "CUPY_CUDA_ARRAY_INTERFACE_SYNC": (_CUPY,),
     "MUJOCO_GL": (_MUJOCO,),
+    **{
+        variable: (Moment(f"{module} is imported", module),)
+        for module, variable in (
+            *(("jax", "JAX_PLATFORMS"), ("jax", "JAX_ENABLE_X64"), ("dgl", "DGLBACKEND")),
+            *(("cupy", "CUPY_CUDA_ARRAY_INTERFACE_SYNC"), ("triton", "TRITON_INTERPRET")),
+            *(("numba.cuda", "NUMBA_ENABLE_CUDASIM"), ("torch.jit", "PYTORCH_JIT")),
+        )
+    },
 }
 # Whose variables are looked at from their import on.
 CALLERS = ("cuda.bindings.driver", "cuda.bindings.runtime", "pycuda.driver")  # of the driver
-READERS = frozenset({"jax", "tensorflow", "cupy", *CALLERS})
+READERS = frozenset({"jax", "tensorflow", "cupy", "triton", "numba.cuda", "dgl", *CALLERS})
 
 # --- Who expects that nobody has used CUDA --------------------------------------------------------
 

@@ -22,13 +22,16 @@ from cudaguard.hooks.caller import (
     frame_outside_of,
     module_of,
 )
+from cudaguard.kernel import has_ctypes
 from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system import peek
+from cudaguard.system.processes import signal_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from importlib.machinery import ModuleSpec
     from types import FrameType
+    from typing import Any
 
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.core.findings import Finding
@@ -93,11 +96,41 @@ class ExtensionDetector:
             raise error
 
     def thread_changed(self, name: str, how: str) -> None:
-        """Tell of a load that has changed how this thread computes, or where it may run."""
-        from cudaguard.features.extensions.findings import changed_thread
+        """Undo what a load has changed of how this thread computes; tell where it may run now."""
+        is_undone = how == "flushes" and self._may_undo() and keeps_subnormals()
+        undone = "subnormal numbers are kept as before" if is_undone else ""
+        self._tell_change(name, how, undone)
+
+    def around_import(self, spec: ModuleSpec) -> Callable[[BaseException | None], None]:
+        """Note who handles signals for the program; return what looks who is in its place."""
+        before = _handlers(may_ask=self._may_undo())
+
+        def close(_: BaseException | None) -> None:
+            after = _handlers(may_ask=False) if before else {}
+            for number, (handler, function) in before.items():
+                now, other = after.get(number, (None, function))
+                if now is handler and other != function:  # not by way of Python
+                    name = signal_name(number)
+                    is_undone = self._may_undo() and _set_again(number, handler)
+                    undone = f"the program's handler of {name} is back" if is_undone else ""
+                    self._tell_change(spec.name, "handles", undone, name)
+
+        return close
+
+    def _may_undo(self) -> bool:
+        from cudaguard.features.extensions.findings import THREAD
+
+        return self._core.permit().acts and THREAD.id not in self._core.reporter.silenced
+
+    def _tell_change(self, name: str, how: str, undone: str, about: str = "") -> None:
+        from cudaguard.features.extensions import findings
 
         frame = caller_frame()
-        self._core.reporter.found(changed_thread(name, how, describe(frame)), frame)
+        if undone:
+            self._core.reporter.repaired(findings.THREAD.id, how, name, undone, frame=frame)
+        else:
+            finding = findings.changed_thread(name, how, describe(frame), about)
+            self._core.reporter.found(finding, frame)
 
     def load_failed(self, error: Exception, library: str) -> None:
         """Look why a library was refused, and keep the reason.
@@ -247,3 +280,51 @@ class ExtensionDetector:
 
 def _refusal(message: str, path: str, name: str | None, frame: FrameType | None) -> Refusal:
     return Refusal(message, path, name, frame and UserLine(frame))
+
+
+# --- What a load may change in the process --------------------------------------------------------
+
+# Machine -> the word of `fenv_t` that says it, and its bits: MXCSR's DAZ and FTZ, FPCR's FZ.
+_FLUSHING = {"x86_64": (7, 0x8040), "aarch64": (0, 1 << 24)}
+
+
+def keeps_subnormals() -> bool:
+    """Have this thread compute with subnormal numbers again; return False if that is impossible."""
+    import ctypes
+
+    machine = os.uname().machine if sys.platform.startswith("linux") else ""
+    word, bits = _FLUSHING.get(machine, (0, 0))
+    if bits:
+        own, state = ctypes.CDLL(None), (ctypes.c_uint32 * 64)()
+        own.fegetenv(state)
+        state[word] &= ~bits
+        own.fesetenv(state)
+    return bool(bits)
+
+
+def _handlers(*, may_ask: bool) -> dict[int, tuple[Any, int]]:
+    """Return signal -> the program's handler, and the address of what the system calls.
+
+    Empty where there are none but Python's own, or if ctypes is not there and may not be imported.
+    """
+    signal = sys.modules.get("signal") if sys.platform.startswith("linux") else None
+    given = {n: signal.getsignal(n) for n in signal.valid_signals()} if signal is not None else {}
+    usual = peek(signal, "default_int_handler")
+    found = {n: one for n, one in given.items() if callable(one) and one is not usual}
+    is_there = has_ctypes() or (may_ask and "ctypes" not in sys.modules)  # else it is half done
+    if not found or not is_there:
+        return {}
+    import ctypes
+
+    action, ask = (ctypes.c_void_p * 64)(), ctypes.CDLL(None).sigaction
+    return {n: (one, action[0] or 0) for n, one in found.items() if not ask(n, None, action)}
+
+
+def _set_again(number: int, handler: Any) -> bool:
+    from signal import signal
+
+    try:
+        signal(number, handler)
+    except ValueError:  # only the main thread may
+        return False
+    return True

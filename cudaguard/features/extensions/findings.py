@@ -52,7 +52,7 @@ NO_ROOM = Kind(
 
 THREAD = Kind(
     "CG827",
-    "a library changes the thread that loads it",
+    "an import changes its thread, or takes a signal",
     "ExtensionWarning",
     page="howto/extensions.md",
 )
@@ -70,6 +70,12 @@ _CHANGES = {
             "package, which was linked with -ffast-math or -Ofast by a GCC before 13"
         ),
         "https://github.com/OpenNMT/CTranslate2/issues/1018",
+    ),
+    "handles": (
+        "{} takes {about} from the handler that this program has set.",
+        "That handler is not called: no checkpoint is saved, or the program does not end in order.",
+        "import it before the program calls signal.signal, or call that again after the import",
+        "https://github.com/PaddlePaddle/Paddle/issues/57534",
     ),
     "pins": (
         "{} pins this thread to fewer CPU cores.",
@@ -119,12 +125,15 @@ def _in_short(text: str) -> str:
     return " ".join([*lines[:2], "...", lines[-1]] if len(lines) > 3 else lines)
 
 
-def changed_thread(name: str, how: str, where: str) -> Finding:
-    """A load has changed the state of its thread; `how`, and where the load was asked for."""
+def changed_thread(name: str, how: str, where: str, about: str = "") -> Finding:
+    """An import has changed its thread, or the process: `how`, and where it was asked for.
+
+    `about` is the signal that it handles now.
+    """
     what, consequence, remedy, link = _CHANGES[how]
     place = f"loaded at {where}" if where else ""
     return THREAD.found(
-        what.format(name), place, consequence=consequence, remedy=remedy, links=(link,)
+        what.format(name, about=about), place, consequence=consequence, remedy=remedy, links=(link,)
     )
 
 

@@ -80,6 +80,8 @@ def write(document: dict[str, Any], page: Page) -> None:
     name = document["error"]["text"].partition(":")[0] if error else ""
     if error is not None and not hasattr(errors, name):
         causes.append(f"[{error['id']}] {error['what']}")
+        if not document["error"]["is_said"]:  # the first evidence is the error itself
+            causes += (_IN_PACKAGES.sub(r"\1", item) for item in error["evidence"][1:])
         remedy = remedy or ("" if document["error"]["is_said"] else error["remedy"])
     said = error["id"] if error is not None else ""
     told = [f for f in document["findings"] if f["severity"] != "info" and f["id"] != said]
@@ -96,7 +98,10 @@ def write(document: dict[str, Any], page: Page) -> None:
     lacking = []
     for lost in document["not_found"]:
         where = f", requested at {stories.short(lost['where'])}" if lost["where"] else ""
-        lacking.append(f"{lost['name']}{where}")
+        here = f", installed as {lost['installed']}" if lost["installed"] else ""
+        lacking.append(f"{lost['name']}{where}{here}")
+        by_path = f"call ctypes.CDLL({lost['installed']!r}) before, or add its folder to "
+        remedy = remedy or (f"{by_path}LD_LIBRARY_PATH" if here else "")
     causes += [f"not found: {page.listed(lacking)}"] if lacking else []
     page.items("because", (*causes, *document["hints"]), _INDENT)
     found = [f for f in document["findings"] if (f["id"], f["severity"]) == (INTERPOSED.id, "info")]
@@ -219,7 +224,8 @@ class Report:
             return not self._is_program
         # Is there more to say of the error than the program's own output says?
         has_more = not error.is_said or self._not_found or self._fits
-        return bool((error.finding is not None and has_more) or self._order)
+        is_there = error.finding is None and any(lost.installed for lost in self._not_found)
+        return bool((error.finding is not None and has_more) or self._order or is_there)
 
     @property
     def _killed(self) -> str:
@@ -342,7 +348,12 @@ class Report:
         finding = None if error is None else error.finding
         is_other = finding is not None and finding.id in _NOT_OF_FILES
         is_other = is_other or self._signal == getattr(signal, "SIGKILL", -1)  # no want of a file
-        return [] if is_other else list(self._story.not_found)
+        if is_other or not self._story.not_found:
+            return []
+        from cudaguard.system.preload import unfound
+
+        lost = ((one, one.name if os.sep not in one.name else "") for one in self._story.not_found)
+        return [one._replace(installed=next(iter(unfound(name)), "")) for one, name in lost]
 
     def _fault_of(self, pid: int) -> FaultDump | None:
         """Return what a process has written down last: when it died, or when it was asked."""

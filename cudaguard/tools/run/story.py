@@ -204,6 +204,7 @@ class NotFound(NamedTuple):
 
     name: str  # what the loader did not find: the library, or one that it needs
     where: str  # file:line of the code that asked for it
+    installed: str = ""  # a copy of it where the loader does not look; empty for none
 
 
 class Story(NamedTuple):
