@@ -108,6 +108,14 @@ class Driver:
             found.append((major.value, minor.value))
         return tuple(found)
 
+    def cuda_version(self) -> str:
+        """Return the last CUDA that the driver can do, ``12.4``; empty if it does not say."""
+        import ctypes
+
+        number = ctypes.c_int()
+        found = self.state().is_mapped and not self.call("cuDriverGetVersion", ctypes.byref(number))
+        return f"{number.value // 1000}.{number.value % 1000 // 10}" if found else ""
+
     def has_other_context(self) -> bool:
         """Return True if a context that is not the primary one of its device is current here.
 

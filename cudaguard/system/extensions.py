@@ -14,7 +14,7 @@ from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system import name_owners
 from cudaguard.system.facts import PAIRS, Facts, Packages, fitting_release, requires_of
 from cudaguard.system.newer_copies import brings_newer
-from cudaguard.system.preload import soname_of
+from cudaguard.system.preload import listed_as, soname_of
 from cudaguard.system.runtimes import stem_of
 from cudaguard.system.torch_build import PYTHON_VERSION, extensions_of, home_of, look_around
 
@@ -251,6 +251,11 @@ def _library_missing(case: _Case) -> tuple[str, str]:
         )
         if name.startswith(_OF_DRIVER):
             remedy = "install the NVIDIA driver, or start a container with --gpus all"
+        elif other := next(listed_as(f"{name.partition('.so.')[0]}.so."), ""):
+            owner = "".join(distributions_of([other]).get(other, [])[:1])
+            message += f"; {owner} has {os.path.basename(other)}"
+            built = Packages().of(lack.needed_by) or "it"
+            remedy = f"install the {owner.partition(' ')[0]} that {built} was built with"
         elif package:
             what = f"FFmpeg with {name}" if package == name_owners.FFMPEG else "it"
             remedy = f"install {what}: apt-get install {package}"

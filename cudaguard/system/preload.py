@@ -106,14 +106,18 @@ def _installed_copy(name: str, asking: str) -> dict[str, str]:
 
 def _recorded(name: str) -> Iterator[str]:
     """Yield the file of that name that a distribution has, unless several have one."""
-    found = set()
+    found = {*listed_as(f"{name},")}
+    yield from found if len(found) == 1 else ()
+
+
+def listed_as(beginning: str) -> Iterator[str]:
+    """Yield a file of each distribution that has one whose name so begins; none in its `.libs`."""
     for folder, info in metadata_folders():
         record = bytes_in(f"{folder}/{info}/RECORD")
-        place = record.find(f"/{name},".encode())
-        path = os.fsdecode(record[record.rfind(b"\n", 0, place) + 1 : max(place, 0)])
-        if place >= 0 and not path.endswith(".libs"):  # what a wheel has bundled for itself
-            found.add(os.path.realpath(f"{folder}/{path}/{name}"))
-    yield from found if len(found) == 1 else ()
+        if (place := record.find(f"/{beginning}".encode())) >= 0:
+            line = record[record.rfind(b"\n", 0, place) + 1 : record.find(b",", place)]
+            if b".libs/" not in line:  # what a wheel has bundled for itself
+                yield os.path.realpath(f"{folder}/{os.fsdecode(line)}")
 
 
 def metadata_folders(folders: Iterable[str] | None = None) -> Iterator[tuple[str, str]]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 from functools import partial
+from glob import glob
 
 from cudaguard.core.known_errors import NUMBERS, Explainer, known_in
 from cudaguard.elf.forecast import forecast
 from cudaguard.elf.library_facts import in_short
 from cudaguard.elf.process import mapped_files
 from cudaguard.features.extensions import findings
-from cudaguard.files import os
+from cudaguard.files import escape, os
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import name_owners as owners
 from cudaguard.system.extensions import built_for_python
@@ -108,11 +109,16 @@ def _is_here(match: re.Match[str], group: str) -> bool:
     return "/" in path and os.path.isfile(path)
 
 
+_VERSIONED = re.compile(r"(/[^\s'\"]{1,300}?)[\d.]*\d\.so\b")  # a file that is not there
 _SONAME = re.compile(r"\blib[\w+-]{1,60}\.so(?:\.\d+)*")
 
 
 def with_files(finding: Finding) -> Finding:
     """Return what a message means, with the files here that it is about."""
+    if path := _VERSIONED.search("".join(finding.evidence[:1])):
+        beside = [os.path.basename(file) for file in sorted(glob(f"{escape(path[1])}*.so"))]
+        there = (f"in that folder: {', '.join(beside)}",) if beside else ()
+        return finding.replace(evidence=(*finding.evidence, *there))
     if not (sonames := _SONAME.findall(finding.what)):
         return finding
     soname = sonames[-1]
@@ -242,4 +248,4 @@ KNOWN = known_in(
     CG753=of_machine,
     CG870=of_version,
 )
-EXPLAINER = Explainer(KNOWN, with_files, ("CG868", OLDER_COPY))
+EXPLAINER = Explainer(KNOWN, with_files, ("CG706", "CG868", OLDER_COPY))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from cudaguard.core.checks import Check, Skipped
 from cudaguard.core.known_errors import Explainer, known_in
+from cudaguard.elf.process import mapped_files
 from cudaguard.features.gpu_architectures import findings as wording
 from cudaguard.features.gpu_architectures.detector import code_of, look_at_torch
 from cudaguard.features.gpu_architectures.policy import code_for, dotted
 from cudaguard.features.gpu_architectures.repair import mapped_copies
-from cudaguard.files import own_errors
+from cudaguard.files import os, own_errors
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.child import try_imports
 from cudaguard.system.driver import Driver
@@ -120,6 +121,8 @@ GPU_CODE = Check(
 
 def with_facts(finding: Finding) -> Finding:
     """Return what a message of NVRTC or of CUDA means, with what is true of this process."""
+    if finding.id in _OF_DRIVER:
+        return _with_driver(finding)
     try:
         devices = Driver().capabilities()
         here = next(look_at_torch(), None)
@@ -135,5 +138,18 @@ def with_facts(finding: Finding) -> Finding:
     return finding.replace(evidence=(*finding.evidence, *facts))
 
 
-_IDS = wording.LACKS_CODE.id, wording.LACKS_COMPILER.id
+def _with_driver(finding: Finding) -> Finding:
+    """Return what is said of the driver, with the library and the version that this process has."""
+    files = [file for file in mapped_files() if os.path.basename(file).startswith("libcuda.so")]
+    if stub := next((file for file in files if "/stubs/" in file), ""):
+        what = "The CUDA toolkit's stub library was loaded in place of the driver."
+        cure = f"take {os.path.dirname(stub)} out of LD_LIBRARY_PATH"
+        return finding.replace(what=what, evidence=(*finding.evidence[:1], stub), remedy=cure)
+    version = Driver().cuda_version() if files else ""
+    known = (f"the driver here is for CUDA {version} and older",) if version else ()
+    return finding.replace(evidence=(*finding.evidence, *known))
+
+
+_OF_DRIVER = "CG715", "CG769"
+_IDS = wording.LACKS_CODE.id, wording.LACKS_COMPILER.id, *_OF_DRIVER
 EXPLAINER = Explainer(known_in(__file__, vars(wording)), with_facts, _IDS)

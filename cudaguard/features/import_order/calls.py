@@ -1,7 +1,6 @@
-"""Looks at the calls of a function of a watched module, until one has been what was waited for.
+"""Looks at the first call of a function that belongs before an import: what is set up then stays.
 
-The call is made as ever, and what it raises is its own. For a call that belongs before an import
-only the first one counts: what a library has set up by then it keeps.
+The call is made as ever, and what it raises is its own.
 """
 
 from __future__ import annotations
@@ -24,31 +23,22 @@ if TYPE_CHECKING:
 
     from cudaguard.core.repairs import Request
 
-    # Of the arguments of a call: True if it was the one.
-    CallCheck = Callable[[tuple[Any, ...], Mapping[str, Any]], bool]
 
-
-def watch_calls(request: Request, function: str, check: CallCheck) -> None:
-    """Have the calls of a function looked at, where it is there.
-
-    `check` is called before each call, up to the one for which it returns True.
-    """
+def _watch_calls(request: Request, function: str, look: Callable[[], object]) -> None:
+    """Have a function looked at before its first call, where it is there."""
     owner, name = _place(request.name, function)
     if owner is None:
         return
     original = getattr(owner, name)
-    is_pythons = isinstance(original, FunctionType)
     is_awaited = [True]
 
-    def before(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        if not (is_awaited and request.permit.looks):
-            return
-        is_awaited.clear()  # a call that the look itself makes is not looked at
-        what = "looking at a call"
-        if not ask(request.reporter, what, check, args, kwargs, default=True, prints=True):
-            is_awaited.append(True)
+    def before(*_: object) -> None:
+        if is_awaited and request.permit.looks:
+            is_awaited.clear()  # a call that the look itself makes is not looked at
+            ask(request.reporter, "looking at a call", look, prints=True)
 
     called = preceded(original, before)
+    is_pythons = isinstance(original, FunctionType)
     ours = called if is_pythons else FunctionStandIn(original, called)
     place = f"{request.name}.{function} ({request.rule.id})"
     request.replacements.put(request, place, owner, name, lambda *_: ours)
@@ -67,9 +57,6 @@ def _place(module: str, path: str) -> tuple[Any, str]:
     return (owner, name) if callable(found) else (None, "")
 
 
-# --- check_call: calls that belong before an import -----------------------------------------------
-
-
 def check_calls(request: Request) -> None:
     """Have the calls that a rule names looked at, where they are there."""
     is_meant = {"": True}  # by pattern of files: is there one of their names elsewhere?
@@ -80,7 +67,7 @@ def check_calls(request: Request) -> None:
             there = (os.path.exists(f"{f or '.'}/{top}") for f in sys.path for top in tops)
             is_meant[pattern] = any(there) and _is_doubled(pattern)
         if is_meant[pattern]:
-            watch_calls(request, action["check_call"], functools.partial(_tell, request, action))
+            _watch_calls(request, action["check_call"], functools.partial(_tell, request, action))
 
 
 def _is_doubled(pattern: str) -> bool:
@@ -93,8 +80,8 @@ def _is_doubled(pattern: str) -> bool:
     return any(os.path.basename(file) in names and file not in own for file in others)
 
 
-def _tell(request: Request, action: Mapping[str, Any], *_: object) -> bool:
-    """Tell of a call, if one of the modules that it belongs before is there; it was the one."""
+def _tell(request: Request, action: Mapping[str, Any]) -> None:
+    """Tell of a call, if one of the modules that it belongs before is there."""
     before = [name for name in texts_of(action["before"]) if name in sys.modules]
     pattern = action.get("sharing")
     taken: list[str] = []  # in the process, with names of other files, which the pattern finds
@@ -122,4 +109,3 @@ def _tell(request: Request, action: Mapping[str, Any], *_: object) -> bool:
             request.rule, call, before, describe(frame), [*dict.fromkeys(users)], taken
         )
         request.tell(WouldDo(finding), frame)
-    return True

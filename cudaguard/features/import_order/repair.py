@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from functools import lru_cache, partial
+from functools import lru_cache
 from opcode import EXTENDED_ARG, opmap
 
 from cudaguard.core.repairs import MISSED, Done, Refused, WouldDo
@@ -12,17 +12,16 @@ from cudaguard.hooks.caller import caller_frame, is_between, is_outermost, modul
 from cudaguard.model import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from types import CodeType, FrameType
     from typing import Any
 
     from cudaguard.core.repairs import Outcome, Request
-    from cudaguard.core.rule import Rule
 
 
 def preload(request: Request) -> Iterator[Outcome]:
     """Open what a rule wants opened before a module; only tell of it if that is not permitted."""
-    files = [file for action in _at_import(request.rule) for file in _wanted(action)]
+    files = [file for action in actions_of(request.rule, "preload") for file in _wanted(action)]
     yield from opened_first(request, tuple(dict.fromkeys(files)))
 
 
@@ -44,36 +43,6 @@ def opened_first(request: Request, files: tuple[str, ...]) -> Iterator[Outcome]:
         from cudaguard.core.findings import not_preloaded
 
         yield Refused(not_preloaded(request.rule, request.name, error), cause=error)
-
-
-def preload_at_call(request: Request) -> None:
-    """Open what a library needs once the program makes the call that loads that library."""
-    from cudaguard.features.import_order import calls
-
-    for action in actions_of(request.rule, "preload"):
-        if "at" in action:
-            calls.watch_calls(request, action["at"], partial(_open_at_call, request, action))
-
-
-def _open_at_call(
-    request: Request, action: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> bool:
-    name = action.get("naming")
-    if name is not None and not _names((*args, *kwargs.values()), name):
-        return False
-    for outcome in opened_first(request, _wanted(action)):
-        request.tell(outcome)
-    return True
-
-
-def _names(values: Iterable[Any], name: str, deepest: int = 3) -> bool:
-    """Return True if a name is among some values, or in the lists and tuples among them."""
-    for value in values:
-        if type(value) is str and value == name:
-            return True
-        if type(value) in (list, tuple) and deepest and _names(value, name, deepest - 1):
-            return True
-    return False
 
 
 def load_installed(request: Request, missing: str) -> Iterator[Outcome]:
@@ -104,16 +73,12 @@ def check_already_loaded(request: Request) -> Iterator[Outcome]:
     """Yield MISSED if a library that the rule wants first is not the one in the process."""
     from cudaguard.system.preload import installed_files, is_mapped
 
-    actions = _at_import(request.rule)
+    actions = actions_of(request.rule, "preload")
     named = (action["preload"] for action in actions if names_file(action))
     files = [file for pattern in named for file in installed_files(pattern)]
     needs = (action for action in actions if not names_file(action))
     if any(not is_mapped(file) for file in files) or any(map(_wanted, needs)):
         yield MISSED  # type: ignore[misc]  # a word of this moment alone
-
-
-def _at_import(rule: Rule) -> list[Mapping[str, Any]]:
-    return [action for action in actions_of(rule, "preload") if "at" not in action]
 
 
 def names_file(action: Mapping[str, Any]) -> bool:

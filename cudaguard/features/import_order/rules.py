@@ -168,15 +168,11 @@ RULES: tuple[Rule, ...] = (
         watch=("onnxruntime",),
         dist=("onnxruntime-gpu>=1.16",),
         when={"platform": "linux"},
-        # At the call, as it moves sessions from the CPU to the GPU: only those for which the
-        # program asks that. Only with a driver: 1.19 to 1.22 crash where the provider loads and
-        # there is none.
+        # Only with a driver: 1.19 to 1.22 crash where the provider loads and there is none.
         actions=(
             {
                 "preload": "onnxruntime/capi/libonnxruntime_providers_cuda.so",
                 "dependencies": True,
-                "at": "InferenceSession",
-                "naming": "CUDAExecutionProvider",
             },
         ),
         why="onnxruntime-gpu does not search the nvidia-* packages for cuBLAS and cuDNN. It logs "
@@ -251,13 +247,9 @@ VERBS = (
       "Import the watched module before any extension that needs such a library.",
       {"needing": "repair:import_provider"}),
     Verb("preload", "library", "nvidia/nccl/lib/libnccl.so.2",
-      "Load an installed library, or what it needs, before the watched module is imported or at "
-      "a call.",
-      {"before": "repair:preload", "late": "repair:check_already_loaded",
-       "after": "repair:preload_at_call"},
-      (Parameter("dependencies", "switch", True, False),
-       Parameter("at", "function", "InferenceSession", False),
-       Parameter("naming", "text", "CUDAExecutionProvider", False))),
+      "Load an installed library, or what it needs, before the watched module is imported.",
+      {"before": "repair:preload", "late": "repair:check_already_loaded"},
+      (Parameter("dependencies", "switch", True, False),)),
     Verb("check_call", "function", "SimulationApp",
       "Tell if a function, or a class, is first called after the import of one of some modules.",
       {"after": "calls:check_calls"},

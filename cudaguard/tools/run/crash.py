@@ -35,7 +35,7 @@ from cudaguard.tools.run.launch import debugger, program_of
 from cudaguard.tools.run.record import faults_in, read_events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from cudaguard.core.findings import Finding
@@ -61,6 +61,19 @@ def guard_will_do(rule: str, call: str) -> str:
     if rule in call:
         return f"put {first} first; {rule} is off by default, as it changes more than the fault"
     return f"run it in mode fix, or put {first} first: {rule} repairs it"
+
+
+def _lost(libraries: Sequence[Mapping[str, str]], page: Page) -> tuple[list[str], str]:
+    """Return the libraries that were not found, in words, and what to do if one is installed."""
+    said, cure = [], ""
+    for lost in libraries:
+        where = f", requested at {stories.short(lost['where'])}" if lost["where"] else ""
+        here = f", installed as {lost['installed']}" if lost["installed"] else ""
+        said.append(f"{lost['name']}{where}{here}")
+        if here:
+            cure = f"call ctypes.CDLL({lost['installed']!r}) before, or add its folder to "
+            cure += "LD_LIBRARY_PATH"
+    return [f"not found: {page.listed(said)}"] if said else [], cure
 
 
 def write(document: dict[str, Any], page: Page) -> None:
@@ -95,14 +108,8 @@ def write(document: dict[str, Any], page: Page) -> None:
     library = document["library"]
     of = f" of {library['distribution']}" if library and library["distribution"] else ""
     causes += [f"library: {stories.short(library['file'])}{of}"] if library else []
-    lacking = []
-    for lost in document["not_found"]:
-        where = f", requested at {stories.short(lost['where'])}" if lost["where"] else ""
-        here = f", installed as {lost['installed']}" if lost["installed"] else ""
-        lacking.append(f"{lost['name']}{where}{here}")
-        by_path = f"call ctypes.CDLL({lost['installed']!r}) before, or add its folder to "
-        remedy = remedy or (f"{by_path}LD_LIBRARY_PATH" if here else "")
-    causes += [f"not found: {page.listed(lacking)}"] if lacking else []
+    lost, cure = _lost(document["not_found"], page)
+    causes, remedy = causes + lost, remedy or cure
     page.items("because", (*causes, *document["hints"]), _INDENT)
     found = [f for f in document["findings"] if (f["id"], f["severity"]) == (INTERPOSED.id, "info")]
     rows = dict.fromkeys(row for f in reversed(found) for row in (f["what"], *f["evidence"]))
