@@ -179,12 +179,12 @@ CASES = {
         (), ("lacking", "load_failed"),
     ),
     "extension that changes the arithmetic": Case(
-        "arithmetic changed by what is mapped by flushing", "import flushing", ("CG827",),
+        "arithmetic changed by what is mapped by flushing", "import flushing", (),
         ("thread_changed",),
     ),
     "library that changes the arithmetic": Case(
         "arithmetic changed by what is loaded by ctypes as ./libflush.so",
-        "ctypes.CDLL('./libflush.so')", ("CG827",), ("thread_changed",),
+        "ctypes.CDLL('./libflush.so')", (), ("thread_changed",),
     ),
     "library that lies where nobody looks any more": Case(
         "liblate.so.1, which was refused to ctypes",

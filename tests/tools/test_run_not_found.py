@@ -25,16 +25,17 @@ KNOWN = "NameError(\"name 'ncclGetVersion' is not defined\")"
 def ended(child):
     """Run a program that tries libraries and ends with an error: what is said, and the document."""
 
-    def run(*names: str, error: str = KNOWN, mode: str = "observe"):
+    def run(*names: str, error: str = KNOWN, mode: str = "observe", env: dict | None = None):
         program = child.write("program.py", PROGRAM.format(names=repr(names)[1:-1], error=error))
         report = child.folder / "report.json"
         done = child.command(
             *(sys.executable, "-m", "cudaguard", "run", "--mode", mode, "--report", report),
-            program, check=False,
+            program, check=False, env=env,
         )  # fmt: skip
         assert done.returncode == 1
         said = done.stderr.rpartition("cudaguard run: ")[2]
-        return said, json.loads(report.read_text())["not_found"], program
+        lost = json.loads(report.read_text())["not_found"]
+        return said, [(one["name"], one["where"], one["installed"]) for one in lost], program
 
     return run
 
@@ -43,12 +44,21 @@ def ended(child):
 def test_it_is_named_with_the_line_that_asked_for_it(ended, mode):
     said, lacking, program = ended("libnccl.so.9", "/nowhere/libcudart.so.12", mode=mode)
     line = f"{program}:5"
-    assert lacking == [
-        {"name": "libnccl.so.9", "where": line},
-        {"name": "/nowhere/libcudart.so.12", "where": line},
-    ]
+    assert lacking == [("libnccl.so.9", line, ""), ("/nowhere/libcudart.so.12", line, "")]
     assert f"  not found: libnccl.so.9, requested at {line}, /nowhere/libcudart.so.12" in said
     assert "[CG713]" in said
+
+
+def test_copy_that_is_installed_is_named_for_an_error_that_says_nothing_of_it(ended, child):
+    """As nutils of MKL, which pip puts where the loader does not look."""
+    child.write("lib/own-1.0.dist-info/RECORD", "own/libown.so.2,,\n")
+    copy, error = child.write("lib/own/libown.so.2", ""), "ValueError('no solver')"
+    said, _, program = ended("libown.so.2", error=error)
+    assert "requested at" not in said  # `lib` is on nobody's path
+    said, lacking, _ = ended("libown.so.2", error=error, env={"PYTHONPATH": "lib"})
+    assert lacking == [("libown.so.2", f"{program}:5", str(copy))]
+    assert f"libown.so.2, requested at {program}:5, installed as {copy}" in said
+    assert f"fix: call ctypes.CDLL('{copy}') before, or add its folder to LD_LIBRARY_PATH" in said
 
 
 def test_what_came_in_another_version_is_not_lacking(ended):

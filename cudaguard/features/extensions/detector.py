@@ -25,7 +25,6 @@ from cudaguard.hooks.caller import (
 from cudaguard.kernel import has_ctypes
 from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system import peek
-from cudaguard.system.processes import signal_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,6 +109,8 @@ class ExtensionDetector:
             for number, (handler, function) in before.items():
                 now, other = after.get(number, (None, function))
                 if now is handler and other != function:  # not by way of Python
+                    from cudaguard.system.processes import signal_name
+
                     name = signal_name(number)
                     is_undone = self._may_undo() and _set_again(number, handler)
                     undone = f"the program's handler of {name} is back" if is_undone else ""

@@ -14,24 +14,56 @@ BEGIN = """
 __attribute__((constructor)) static void begin(void) { _mm_setcsr(_mm_getcsr() | 0x8040); }
 """
 PROGRAM = """
-import cudaguard, sys
+import cudaguard, sys, ctypes
 cudaguard.install({mode!r}).mode
+ctypes.CDLL(None).fesetround(0x400)  # down: what else the thread has set stays
 tiny, half = sys.float_info.min, 0.5
 import fast
-print(tiny * half == 0.0)
-import ctypes
-ctypes.CDLL(None).fesetenv(ctypes.c_void_p(-1))  # as the remedy says
-print(tiny * half == 0.0)
+print(tiny * half == 0.0, ctypes.CDLL(None).fegetround() == 0x400)
+if sys.argv[1:]:
+    ctypes.CDLL(None).fesetenv(ctypes.c_void_p(-1))  # as the remedy says
+    print(tiny * half == 0.0)
 """
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the stand-in is for x86-64")
 @pytest.mark.parametrize("mode", ["fix", "warn", "observe", "off"])
-def test_library_that_flushes_subnormal_numbers_is_named(build, child, mode):
+def test_library_that_flushes_subnormal_numbers(build, child, mode):
     build.module("fast", body=BEGIN)
     done = child.python(PROGRAM.format(mode=mode))
-    assert done.stdout.split() == ["True", "False"]  # it is told, and left to the program
-    assert ("CG827] fast switches" in done.stderr) == (mode in ("fix", "warn"))
+    assert done.stdout.split() == [str(mode != "fix"), "True"]
+    assert ("CG827] fast switches" in done.stderr) == (mode == "warn")
+    silenced = child.python(PROGRAM.format(mode=mode), "x", env={"CUDAGUARD_RULES": "-CG827"})
+    assert (silenced.stdout.split(), silenced.stderr) == (["True", "True", "False"], "")
+
+
+HANDLER = """
+import ctypes, os, signal, sys, threading
+signal.signal(signal.SIGTERM, lambda *_: print("saved"))
+signal.signal(signal.SIGUSR1, lambda *_: print("seen"))
+import cudaguard
+cudaguard.install({mode!r})
+from paddle import here
+os.kill(os.getpid(), signal.SIGUSR1)
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+TAKES = """
+#include <signal.h>
+#include <unistd.h>
+static void theirs(int number) { (void)!write(1, "theirs\\n", 7); }
+__attribute__((constructor)) static void begin(void) { signal(SIGTERM, theirs); }
+"""
+
+
+@pytest.mark.parametrize("mode", ["fix", "warn", "off"])
+def test_import_that_takes_a_signal_from_the_handler_of_the_program(build, child, mode):
+    build.module("taking", body=TAKES)
+    child.write("paddle/__init__.py", "import taking as here, signal\n")
+    done = child.python(HANDLER.format(mode=mode), flags=("-u",))
+    assert done.stdout.split() == ["seen", "saved" if mode == "fix" else "theirs"]
+    said = "[CG827] paddle takes SIGTERM from the handler that this program has set."
+    assert (said in done.stderr) == (mode == "warn")
+    assert done.stderr or mode != "warn"
 
 
 PINNED = """
