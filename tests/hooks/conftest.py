@@ -185,21 +185,25 @@ class Compiler:
             built.parent.mkdir(exist_ok=True)
             text = built.parent / "source.c"
             text.write_text(source)
-            command = [self.command, "-shared", "-fPIC", "-O0", "-o", built, text, *flags]
+            start = [self.command, "-shared", "-fPIC", "-O0", f"-I{sysconfig.get_path('include')}"]
+            command = [*start, "-o", built, text, *flags]
             subprocess.run(command, check=True, timeout=120, capture_output=True)
         return built
 
+    def put(self, target: Path, source: str, *flags: str) -> Path:
+        """Compile a library into a folder of a test's own; returns its file there."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return Path(shutil.copy(self.library(target.name, source, *flags), target))
+
     def extension(self, name: str, *defines: str) -> Path:
         """Compile an extension module."""
-        include = sysconfig.get_path("include")
-        flags = [f"-I{include}", f"-DNAME={name}", *(f"-D{define}" for define in defines)]
+        flags = [f"-DNAME={name}", *(f"-D{define}" for define in defines)]
         return self.library(name + sysconfig.get_config_var("EXT_SUFFIX"), EXTENSION, *flags)
 
     def asking(self, name: str, function: str, *flags: str) -> Path:
         """Compile an extension whose `ask` returns what a function of a library returns."""
         source = ASKING.replace("NAME", name).replace("FUNCTION", function)
-        include = f"-I{sysconfig.get_path('include')}"
-        return self.library(name + sysconfig.get_config_var("EXT_SUFFIX"), source, include, *flags)
+        return self.library(name + sysconfig.get_config_var("EXT_SUFFIX"), source, *flags)
 
 
 def _content(path: str) -> bytes:
