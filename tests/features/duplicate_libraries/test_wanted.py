@@ -31,9 +31,7 @@ class Scene:
         self.child, self.compiler, self.folder = child, compiler, child.folder
 
     def install(self, name, version, requires=(), code=""):
-        lines = "".join(f"Requires-Dist: {one}\n" for one in requires)
-        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{lines}"
-        self.child.write(f"{name.replace('-', '_')}-{version}.dist-info/METADATA", text)
+        self.child.distribution(name, version, requires)
         self.child.write(f"{name.replace('-', '_')}/__init__.py", code)
 
     def cudnn(self, folder, version):

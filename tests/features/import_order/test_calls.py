@@ -28,8 +28,7 @@ def installed(child):
     """Makes a distribution of a name and a version."""
 
     def installed(name, version, **files):
-        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        child.write(f"{name.replace('-', '_')}-{version}.dist-info/METADATA", text)
+        child.distribution(name, version)
         for path, source in files.items():
             child.write(f"{path.replace('__', '/')}.py", source)
 
