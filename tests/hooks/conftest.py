@@ -221,6 +221,17 @@ def compiler(tmp_path_factory) -> Compiler:
     return Compiler(command, tmp_path_factory.mktemp("compiled"))
 
 
+@pytest.fixture(scope="session")
+def cxx(tmp_path_factory) -> Compiler:
+    """The C++ compiler of this machine, with a static C++ runtime."""
+    if (command := shutil.which("g++")) is None:
+        pytest.skip("there is no C++ compiler")
+    archive = [command, "-print-file-name=libstdc++.a"]
+    if os.sep not in subprocess.run(archive, check=True, capture_output=True, text=True).stdout:
+        pytest.skip("there is no static libstdc++")
+    return Compiler(command, tmp_path_factory.mktemp("compiled"))
+
+
 @pytest.fixture(params=["single", "multi"])
 def phase(request) -> tuple[str, ...]:
     """Both ways in which an extension module comes to life."""
