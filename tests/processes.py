@@ -107,9 +107,10 @@ class Child:
         path.write_text(textwrap.dedent(text), encoding="utf-8")
         return path
 
-    def distribution(self, name: str, version: str = "1.0") -> None:
+    def distribution(self, name: str, version: str = "1.0", requires: Sequence[str] = ()) -> None:
         """Write the metadata of a distribution, which has no files."""
         text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        text += "".join(f"Requires-Dist: {one}\n" for one in requires)
         self.write(f"{name.replace('-', '_')}-{version}.dist-info/METADATA", text)
 
     def command(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from _thread import _local
 
+from cudaguard.core import findings
 from cudaguard.core.decide import applies, plan
 from cudaguard.core.reports import LATER, PREREQUISITE
 from cudaguard.core.rule import permit_for
@@ -134,8 +135,6 @@ class Prerequisites:
             ImportOrderError: in `strict`, where the order cannot be kept.
         """
         frame, reporter = caller_frame(), self._reporter
-        if plan.problems or plan.reported:
-            from cudaguard.core import findings
         for problem in plan.problems:
             stop = ImportOrderError("; ".join(plan.problems), name=spec.name, path=spec.origin)
             is_last = problem is plan.problems[-1]
@@ -161,8 +160,6 @@ class Prerequisites:
         """Import a module that must come before another one, and tell what becomes of it."""
         target, reporter, outcome = spec.name, self._reporter, import_first(need)
         if isinstance(outcome, BaseException):
-            from cudaguard.core import findings
-
             finding = findings.prerequisite_failed(rule, need, target, outcome)
             stop = ImportOrderError(finding.as_error(), name=target, path=spec.origin)
             stop.__cause__ = outcome
@@ -174,8 +171,6 @@ class Prerequisites:
         self, rule: Rule, need: str, target: str, frame: FrameType | None, follows: str = ""
     ) -> None:
         if need not in self._words and need not in sys.modules and is_installed(need):
-            from cudaguard.core import findings
-
             finding = findings.out_of_order(rule, need, target, describe(frame), follows)
             self._reporter.found(finding, frame)
 
@@ -221,8 +216,6 @@ def _tell_late(core: Any, name: str, entry: RuleEntry, *, is_missed: bool, at_st
     rule = entry.rule
     if not applies(rule, Facts()):
         return
-    from cudaguard.core import findings
-
     if is_report_only:  # it would have changed nothing to come earlier
         core.reporter.found(findings.known_fault(rule, name, "", Facts()))
         return
@@ -245,6 +238,4 @@ def record_bypassed(core: Any) -> None:
         is_namespace = peek(module, "__path__") is not None and peek(module, "__file__") is None
         known = name in core.seen or name in core.early
         if not known and is_imported(name) and not is_namespace:
-            from cudaguard.core import findings
-
             core.reporter.found(findings.past_the_guard(name))

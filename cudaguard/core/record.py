@@ -359,7 +359,6 @@ class Recording:
 
     def look_until_the_end(self, also: Callable[[], None]) -> None:
         """Look now, and once more when the process ends, after `also`, who else has to look."""
-        from atexit import register
 
         def end() -> None:
             also()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cudaguard.core.rule import Rule
 from cudaguard.core.table import RESERVED_PREFIX, table
 from cudaguard.errors import RuleError
-from cudaguard.files.text import close_match
+from cudaguard.files.text import RULE_LINE, close_match
 from cudaguard.kernel import distributions, start_of
 from cudaguard.model import GRADES, TYPE_CHECKING, Record, plain
 
@@ -206,8 +206,6 @@ def _toml_key(key: object) -> str:
 
 def rule_to_save(package: str, action: Mapping[str, Any], why: str) -> str:
     """Return the advice to save a rule about a package, with the text of that rule."""
-    from cudaguard.files.text import RULE_LINE
-
     lines = (
         "save this rule as cudaguard.toml and set CUDAGUARD_CONFIG=cudaguard.toml:",
         "[[rules]]",

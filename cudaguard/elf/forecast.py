@@ -173,9 +173,9 @@ def wants_executable_stack(segments: Iterable[tuple[int, ...]]) -> bool:
     return next((bool(flags & 1) for kind, flags, *_ in segments if kind == PT_GNU_STACK), True)
 
 
-def refuses_executable_stacks(libc: str = "") -> bool:
+def refuses_executable_stacks() -> bool:
     """Return True if dlopen() makes no stack executable, as of glibc 2.41 (its NEWS)."""
-    release = (libc or os.confstr("CS_GNU_LIBC_VERSION") or "").partition("glibc ")[2].split(".")
+    release = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition("glibc ")[2].split(".")
     is_new = len(release) > 1 and tuple(map(int, release[:2])) >= (2, 41)
     return is_new and "rtld.execstack=2" not in os.environ.get("GLIBC_TUNABLES", "")
 

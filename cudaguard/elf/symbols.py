@@ -75,7 +75,7 @@ class SharedObject:
     """
 
     def __init__(self, source: ElfObject) -> None:
-        self.source = self._source = source
+        self.source = source
         self._symbols = source.address(DT_SYMTAB)
         self._strings = source.address(DT_STRTAB)
         self._versions = source.address(_DT_VERSYM)
@@ -84,7 +84,7 @@ class SharedObject:
     def names(self) -> list[bytes]:
         """Return the names of all its symbols, in their order."""
         count = self._table.end() if self._table else 0
-        entries = self._source.exactly(self._symbols, count * SYMBOL)
+        entries = self.source.exactly(self._symbols, count * SYMBOL)
         return self._texts_at(memoryview(entries).cast("I")[::6].tolist())
 
     # --- what it asks for -------------------------------------------------------------
@@ -92,10 +92,10 @@ class SharedObject:
     @lazy
     def requirements(self) -> list[Requirement]:
         """The versions that it needs of its libraries."""
-        exactly = self._source.exactly
+        exactly = self.source.exactly
         found: list[Requirement] = []
-        place = self._source.address(_DT_VERNEED)
-        for _ in range(min(self._source.value(_DT_VERNEEDNUM), _MOST_VERSIONS)):
+        place = self.source.address(_DT_VERNEED)
+        for _ in range(min(self.source.value(_DT_VERNEEDNUM), _MOST_VERSIONS)):
             entry = exactly(place, 16)
             library = self._text(number(entry, 4, 4))
             part = place + number(entry, 8, 4)
@@ -114,7 +114,7 @@ class SharedObject:
         """Return the symbols that somebody else must have, weak ones left out."""
         table = self._asking()
         n = len(table) // SYMBOL * 2
-        marks = memoryview(self._source.exactly(self._versions, n) if self._versions else bytes(n))
+        marks = memoryview(self.source.exactly(self._versions, n) if self._versions else bytes(n))
         rows = zip(table.cast("I")[::6], table[4::24], table.cast("H")[3::12], marks.cast("H"))
         asked = [
             (start, info & 15 == _TLS, mark & 0x7FFF)
@@ -136,7 +136,7 @@ class SharedObject:
         count = table.first if isinstance(table, GnuTable) else table.end() if table else 0
         if count > _MOST_WANTED:
             raise UnreadableError("it has more symbols than there are")
-        return memoryview(self._source.exactly(self._symbols, count * SYMBOL))
+        return memoryview(self.source.exactly(self._symbols, count * SYMBOL))
 
     @lazy
     def references_to_itself(self) -> frozenset[int]:
@@ -144,26 +144,26 @@ class SharedObject:
 
         It does so unless it was linked with ``-Bsymbolic``.
         """
-        flags = self._source.value(_DT_FLAGS)
-        if not self._symbols or _DT_SYMBOLIC in self._source.tags or flags & 2:
+        flags = self.source.value(_DT_FLAGS)
+        if not self._symbols or _DT_SYMBOLIC in self.source.tags or flags & 2:
             return frozenset()
         return frozenset(info >> 32 for info, _ in self.relocations())
 
     def words_of(self, indices: set[int]) -> list[int]:
         """Return the addresses that the loader has found for symbols, of a mapped object."""
-        base, read = self._source.base, self._source.exactly
+        base, read = self.source.base, self.source.exactly
         places = [place for info, place in self.relocations() if info >> 32 in indices]
         return [number(read(base + place, 8), 0, 8) for place in places]
 
     def relocations(self) -> Iterator[tuple[int, int]]:
         """Yield what is relocated, a symbol above its kind, and the place where that belongs."""
-        value, address = self._source.value, self._source.address
+        value, address = self.source.value, self.source.address
         relative = value(_DT_RELACOUNT) * _RELOCATION  # these come first, and name no symbols
         for start, size in (
             (address(_DT_RELA) + relative, value(_DT_RELASZ) - relative),
             (address(_DT_JMPREL), value(_DT_PLTRELSZ)),
         ):
-            data = self._source.some(start, min(size, _MOST_BYTES)) if size > 0 else b""
+            data = self.source.some(start, min(size, _MOST_BYTES)) if size > 0 else b""
             numbers = words(data, _RELOCATION)
             yield from zip(numbers[1::3], numbers[::3])
 
@@ -189,7 +189,7 @@ class SharedObject:
             return []
         first = self._table.first if isinstance(self._table, GnuTable) else 1
         indices = [index for index, code in enumerate(self._codes, first) if code in codes]
-        table = self._source.some(self._symbols, SYMBOL * (max(indices, default=0) + 1))
+        table = self.source.some(self._symbols, SYMBOL * (max(indices, default=0) + 1))
         places = [
             at
             for at in (SYMBOL * index for index in indices)
@@ -214,8 +214,8 @@ class SharedObject:
     def _versions_by_index(self) -> dict[int, tuple[int, int]]:
         """The versions that it defines: index -> (hash of the name, where that stands)."""
         found: dict[int, tuple[int, int]] = {}
-        count = min(self._source.value(_DT_VERDEFNUM), _MOST_VERSIONS)
-        data = self._source.some(self._source.address(_DT_VERDEF), count * _VERSION_PART)
+        count = min(self.source.value(_DT_VERDEFNUM), _MOST_VERSIONS)
+        data = self.source.some(self.source.address(_DT_VERDEF), count * _VERSION_PART)
         place = 0
         for _ in range(count):
             aux = place + number(data, place + 12, 4)
@@ -236,7 +236,7 @@ class SharedObject:
 
         A library that defines no versions at all is let pass.
         """
-        if not self._source.address(_DT_VERDEF):
+        if not self.source.address(_DT_VERDEF):
             return False
         code = old_hash(name)
         return not any(
@@ -281,7 +281,7 @@ class SharedObject:
             return False
         if not self._versions:
             return True
-        mark = number(self._source.exactly(self._versions + 2 * index, 2), 0, 2)
+        mark = number(self.source.exactly(self._versions + 2 * index, 2), 0, 2)
         is_hidden, version = bool(mark & 0x8000), mark & 0x7FFF
         if not wanted.version:
             return version < 3 or not is_hidden  # the oldest version, or the default one
@@ -290,33 +290,33 @@ class SharedObject:
         return own == wanted.version or (not own and not is_hidden)
 
     def _entry(self, index: int) -> bytes:
-        return self._source.exactly(self._symbols + index * SYMBOL, SYMBOL)
+        return self.source.exactly(self._symbols + index * SYMBOL, SYMBOL)
 
     @lazy
     def _table(self) -> GnuTable | OldTable | None:
         """Its hash table, the newer kind if it has both; None if it has neither."""
-        read, budget = self._source.exactly, self._source.budget
-        gnu, old = self._source.address(DT_GNU_HASH), self._source.address(DT_HASH)
+        read, budget = self.source.exactly, self.source.budget
+        gnu, old = self.source.address(DT_GNU_HASH), self.source.address(DT_HASH)
         if self._symbols and gnu:
             return GnuTable(read, gnu, budget)
         return OldTable(read, old, budget) if self._symbols and old else None
 
     def _texts_at(self, starts: list[int]) -> list[bytes]:
         """Return the names that stand at some places."""
-        size = 0 if self._texts else self._source.value(DT_STRSZ)
+        size = 0 if self._texts else self.source.value(DT_STRSZ)
         if starts and 0 < size <= _MOST_TEXT:  # all at once: of such an object many are asked
-            self._texts = self._source.exactly(self._strings, size)
-        self._source.budget.spend(STEP * len(starts))
+            self._texts = self.source.exactly(self._strings, size)
+        self.source.budget.spend(STEP * len(starts))
         texts = self._texts
         ends = [*map(texts.find, repeat(b"\0"), starts, map(_LONGEST_NAME.__add__, starts))]
         if min(ends, default=0) < 0:  # too much to be read at once, or a long name
             return [self._text(start) for start in starts]
-        self._source.budget.spend(sum(ends) - sum(starts))
+        self.source.budget.spend(sum(ends) - sum(starts))
         return [texts[start:end] for start, end in zip(starts, ends)]
 
     def _text(self, start: int, limit: int = _LONGEST_NAME) -> bytes:
         place = self._strings + start
-        data = self._source.some(place, min(limit, 256))
+        data = self.source.some(place, min(limit, 256))
         if b"\0" not in data and limit > 256:
-            data = self._source.some(place, limit)
+            data = self.source.some(place, limit)
         return data.partition(b"\0")[0]

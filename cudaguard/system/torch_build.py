@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import sys
-from glob import glob
+from itertools import islice
 from mmap import ACCESS_READ, mmap
 
 from cudaguard.elf.forecast import Surroundings
 from cudaguard.elf.reader import ElfFile
 from cudaguard.elf.symbols import SharedObject, Wanted
-from cudaguard.files import escape, names_in, open_to_read, os, own_errors, program_errors, text_in
+from cudaguard.files import names_in, open_to_read, os, own_errors, program_errors, text_in
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import peek
+from cudaguard.system.preload import CUDA_FOLDERS, below
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -75,11 +76,9 @@ def extensions_of(module: str) -> list[str]:
     first = os.path.join(folder, "lib", "libtorch_global_deps.so")
     if not os.path.exists(first):
         return found
-    places = [os.path.join(escape(entry), "nvidia") for entry in sys.path]
     asked = _OPENED_FIRST.findall(text_in(folder, "__init__.py"))
-    parts = [[file for at in places for file in glob(os.path.join(at, part, "lib", name))[:1]]
-             for part, name in asked]  # fmt: skip
-    return [first, *(file for files in parts for file in files[:1]), *found]
+    parts = (below(os.path.join("nvidia", part, "lib", name)) for part, name in asked)
+    return [first, *(file for files in parts for file in islice(files, 1)), *found]
 
 
 def look_around(given: Iterable[str] = ()) -> Surroundings:
@@ -139,9 +138,7 @@ def home_of(library: str) -> str:
     since the process was started.
     """
     folders = [f for f in os.environ.get("LD_LIBRARY_PATH", "").split(":") if f]
-    folders.append(os.path.join(folder_of("torch"), "lib"))
-    for entry in sys.path:
-        folders += sorted(glob(os.path.join(escape(entry), "nvidia", "*", "lib")))
+    folders += (os.path.join(folder_of("torch"), "lib"), *below(CUDA_FOLDERS))
     return next(filter(os.path.exists, (os.path.join(folder, library) for folder in folders)), "")
 
 

@@ -8,12 +8,19 @@ a GPU that is named.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
+from functools import partial
 from typing import NamedTuple
 
+from cudaguard.elf.library_facts import GpuCode, distributions_of, gpu_code
+from cudaguard.features.extensions import checks as extensions
+from cudaguard.features.gpu_architectures.findings import build_remedy, in_words
+from cudaguard.features.gpu_architectures.policy import architecture, code_for, device_of
 from cudaguard.files.layout import Page
 from cudaguard.files.text import printable
 from cudaguard.model import TYPE_CHECKING
+from cudaguard.system.packages import Site, installed, key_of, listed_files
 from cudaguard.tools.common import FOUND, OK, UsageError, add_format, json_text, show
 
 if TYPE_CHECKING:
@@ -83,8 +90,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace) -> int:
     """Check, print, and return the exit status."""
-    from cudaguard.features.gpu_architectures.policy import device_of
-
     gpus = []
     for name in args.gpu:
         if (device := device_of(name)) is None:
@@ -111,8 +116,6 @@ def execute(args: Namespace) -> int:
         page = Page(sys.stdout, verbose=args.verbose)
         _write(results, page)
         if page.is_cut:
-            import shlex
-
             command, *rest = args.given
             page.labeled("run", shlex.join(("cudaguard", command, "--verbose", *rest)), 0)
         show(str(page))
@@ -124,13 +127,6 @@ def _judged(files: Mapping[str, bool], gpus: list[Pair], *, gpu_code: bool) -> l
 
     With `gpu_code`, a library is reported for its GPU code alone.
     """
-    from functools import partial
-
-    from cudaguard.elf.library_facts import distributions_of
-    from cudaguard.features.extensions import checks as extensions
-    from cudaguard.features.gpu_architectures.findings import build_remedy
-    from cudaguard.system.packages import Site
-
     site, owners = Site(), distributions_of(files)
 
     def judged(
@@ -164,10 +160,6 @@ def _judged(files: Mapping[str, bool], gpus: list[Pair], *, gpu_code: bool) -> l
 
 def _on_gpus(path: str, gpus: list[Pair]) -> tuple[tuple[str, ...], tuple[OnGpu, ...]]:
     """Return what a file has code for, and what becomes of it on the GPUs."""
-    from cudaguard.elf.library_facts import GpuCode, gpu_code
-    from cudaguard.features.gpu_architectures.findings import in_words
-    from cudaguard.features.gpu_architectures.policy import architecture, code_for
-
     try:
         code = gpu_code(path)
     except (OSError, OverflowError, ValueError) as error:
@@ -189,9 +181,6 @@ def _files_of(what: str) -> list[tuple[str, bool]]:
 
     A path wins over a name. A `UsageError` says that it stands for nothing.
     """
-    from cudaguard.features.extensions.checks import is_extension, is_library
-    from cudaguard.system.packages import installed, key_of, listed_files
-
     if not what:  # as of a shell's variable that is not set
         raise UsageError("PATH: got an empty text")
     if os.path.isdir(what):
@@ -210,7 +199,7 @@ def _files_of(what: str) -> list[tuple[str, bool]]:
     return [
         (path, False)
         for path in sorted(found)
-        if bundled not in path and (is_extension(path) or is_library(path))
+        if bundled not in path and (extensions.is_extension(path) or extensions.is_library(path))
     ]
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 
 from cudaguard.model import TYPE_CHECKING
-from cudaguard.system.child import WITHOUT_FOLDER
+from cudaguard.system.child import WITHOUT_FOLDER, run_command
 from cudaguard.tools.common import USAGE, add_verbose, note
 
 if TYPE_CHECKING:
@@ -71,8 +71,6 @@ def execute(args: Namespace) -> int:
 
 def _show(title: str, guard: Sequence[str] = ()) -> str:
     """Run the program, print what it printed, and return that."""
-    from cudaguard.system.child import run_command
-
     program = WITHOUT_FOLDER + _PROGRAM
     code = f"from cudaguard.tools.main import main\nsys.exit(main({[*guard, program]!r}))"
     # Each run has the guard state of its title, whatever ours is.

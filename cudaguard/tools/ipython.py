@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import sys
 
+from cudaguard import install
+from cudaguard.api import leave, status, uninstall
+from cudaguard.core.lifecycle import activation
+from cudaguard.files.text import printable_lines
 from cudaguard.model import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,11 +22,6 @@ _START_AGAIN = (
 
 def load_ipython_extension(ipython: Any) -> None:
     """Install the guard for the rest of the session, and say what is too late for it."""
-    from cudaguard import install
-    from cudaguard.api import status
-    from cudaguard.core.lifecycle import activation
-    from cudaguard.files.text import printable_lines
-
     reporter = activation.core.reporter
     before = reporter.lasting
     lines = [f"cudaguard is on in this session, mode {install().mode}."]
@@ -39,8 +38,6 @@ def load_ipython_extension(ipython: Any) -> None:
 
 def unload_ipython_extension(ipython: Any) -> None:
     """Uninstall the guard."""
-    from cudaguard.api import uninstall
-
     uninstall()
     ipython.magics_manager.magics["line"].pop("cudaguard", None)
     ipython.events.unregister("post_run_cell", look_at_error)
@@ -48,14 +45,9 @@ def unload_ipython_extension(ipython: Any) -> None:
 
 def look_at_error(cell: Any) -> None:
     """Say why the loader has refused a library whose error has ended a cell; nothing else does."""
-    from cudaguard.api import leave
-
     leave(cell.error_in_exec, lambda: None)
 
 
 def show_status(_: str) -> None:  # a magic gets what follows it
     """Show the mode of cudaguard, what it has changed and what it has found."""
-    from cudaguard.api import status
-    from cudaguard.files.text import printable_lines
-
     print(printable_lines(str(status())))

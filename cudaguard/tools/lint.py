@@ -13,15 +13,21 @@ import warnings
 from glob import escape, glob
 from typing import NamedTuple
 
+from cudaguard.api import active_rules
+from cudaguard.config import read_environment
+from cudaguard.core.decide import may_apply
 from cudaguard.core.findings import counted
 from cudaguard.core.import_plan import ImportGraph
+from cudaguard.core.settings import checked_file
 from cudaguard.files import text_in
 from cudaguard.files.layout import Page
+from cudaguard.files.text import printable_data
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.facts import Facts
 from cudaguard.system.packages import key_of
 from cudaguard.system.source import Effect, Import, Source, module_of_file, read, syntax_problem
 from cudaguard.tools.common import BROKEN, FOUND, OK, UsageError, add_format, json_text, note, show
+from cudaguard.tools.explain import RULES
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -55,8 +61,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace) -> int:
     """Read, print what was found, and return the exit status."""
-    from cudaguard.files.text import printable_data
-
     for path in args.path:
         if not os.path.exists(path):
             raise UsageError(f"{path}: there is no such file or folder")
@@ -130,12 +134,6 @@ class Versions(Facts):
 
 def _rules(facts: Facts) -> list[Rule]:
     """Return the rules whose order is checked; raises what is wrong with the configuration file."""
-    from cudaguard.api import active_rules
-    from cudaguard.config import read_environment
-    from cudaguard.core.decide import may_apply
-    from cudaguard.core.settings import checked_file
-    from cudaguard.tools.explain import RULES
-
     said, _ = read_environment(os.environ)
     switches = {**(checked_file(said.config).switches if said.config else {}), **said.switches}
     active = active_rules()

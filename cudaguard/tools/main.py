@@ -11,7 +11,10 @@ import shlex
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 
+import cudaguard
+from cudaguard.core.table import table
 from cudaguard.errors import ConfigError, RuleError
+from cudaguard.features import _index
 from cudaguard.files import packaged_text
 from cudaguard.files.text import close_match
 from cudaguard.model import TYPE_CHECKING
@@ -128,10 +131,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str], own: list[str]) -> int:
-    import cudaguard
-    from cudaguard.core.table import table
-    from cudaguard.features import _index
-
     table.use(_index)
     parser = Parser(prog=PROGRAM, description=SUMMARY, epilog=examples_of(PROGRAM))
     parser.add_argument("--version", action="version", version=f"cudaguard {cudaguard.__version__}")

@@ -6,11 +6,19 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 
+from cudaguard.core.decide import plan
 from cudaguard.core.findings import counted
+from cudaguard.core.registry import Registry, built_in, entry_of
+from cudaguard.core.rule_check import rules_from_tables
+from cudaguard.core.settings import checked_file
+from cudaguard.core.table import table
+from cudaguard.errors import ConfigError, RuleError
 from cudaguard.files.layout import Page
 from cudaguard.files.text import printable
 from cudaguard.model import TYPE_CHECKING
+from cudaguard.system.facts import Facts
 from cudaguard.tools.common import FOUND, OK, add_format, json_text, note, show
 
 if TYPE_CHECKING:
@@ -57,11 +65,6 @@ def execute(args: Namespace) -> int:
 
 
 def _check_all(args: Namespace) -> int:
-    from cudaguard.core.rule_check import rules_from_tables
-    from cudaguard.core.settings import checked_file
-    from cudaguard.core.table import table
-    from cudaguard.errors import ConfigError, RuleError
-
     results = []
     for file in args.file:
         rules: Sequence[Rule] = ()
@@ -85,12 +88,6 @@ def _check_all(args: Namespace) -> int:
 
 def _disagreements(rules: Sequence[Rule], switches: Mapping[str, bool]) -> list[str]:
     """Return what cannot be followed: ids that stand there twice, orders that contradict."""
-    from collections import Counter
-
-    from cudaguard.core.decide import plan
-    from cudaguard.core.registry import Registry, built_in, entry_of
-    from cudaguard.system.facts import Facts
-
     problems = [
         f"rule {id!r} stands there {count} times, and only the last one counts: give each an id "
         "of its own"

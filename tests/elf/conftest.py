@@ -3,3 +3,4 @@
 from __future__ import annotations
 
 from ..hooks.conftest import compiler as compiler
+from ..hooks.conftest import cxx as cxx

@@ -19,7 +19,6 @@ pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux") or sys.byteorder != "little" or sys.maxsize < 2**32,
     reason="the reader is for 64-bit little-endian ELF files",
 )
-needs_cxx = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
 
 
 @pytest.mark.skipif(shutil.which("readelf") is None, reason="binutils are not installed")
@@ -72,29 +71,15 @@ STATIC = ("-static-libstdc++", "-static-libgcc")
 NUMPUT = "_ZNSt7num_putIcSt19ostreambuf_iteratorIcSt11char_traitsIcEEE2idE"
 
 
-@pytest.fixture(scope="module")
-def cxx(tmp_path_factory):
+@pytest.fixture(scope="session")
+def formats(cxx):
     """Returns a C++ library linked with some flags."""
-    folder = tmp_path_factory.mktemp("runtime")
-    (folder / "formats.cpp").write_text(FORMATS_NUMBERS, encoding="utf-8")
-
-    def cxx(*flags):
-        built = folder / ("-".join(["formats", *flags]).replace(",", "") + ".so")
-        if not built.exists():
-            command = ["g++", "-shared", "-fPIC", "-o", built, "formats.cpp", *flags]
-            done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
-            if "cannot find -lstdc++" in done.stderr:
-                pytest.skip("there is no static libstdc++")
-            assert done.returncode == 0, done.stderr
-        return built
-
-    return cxx
+    return lambda *flags: cxx.library("formats.so", FORMATS_NUMBERS, *flags)
 
 
-@needs_cxx
 @pytest.mark.parametrize("hashes", ["gnu", "both"])
-def test_runtime_of_its_own_that_everybody_sees(cxx, hashes):
-    library = cxx(*STATIC, f"-Wl,--hash-style={hashes}")
+def test_runtime_of_its_own_that_everybody_sees(formats, hashes):
+    library = formats(*STATIC, f"-Wl,--hash-style={hashes}")
     assert "libstdc++.so.6" not in read_elf(str(library)).needed
     names = read_elf(str(library)).runtime
     assert NUMPUT in names
@@ -102,10 +87,9 @@ def test_runtime_of_its_own_that_everybody_sees(cxx, hashes):
     assert all(name.startswith("_ZNSt") and name.endswith("2idE") for name in names)
 
 
-@needs_cxx
 @pytest.mark.skipif(shutil.which("readelf") is None, reason="binutils are not installed")
-def test_exported_runtime_agrees_with_readelf(cxx):
-    library = cxx(*STATIC)
+def test_exported_runtime_agrees_with_readelf(formats):
+    library = formats(*STATIC)
     command = ["readelf", "--dyn-syms", "--wide", library]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     rows = [line.split() for line in told.splitlines() if " UNIQUE " in line]
@@ -114,7 +98,6 @@ def test_exported_runtime_agrees_with_readelf(cxx):
     assert len(rows) > len(ids)  # there are unique objects of other names
 
 
-@needs_cxx
 @pytest.mark.parametrize(
     "flags",
     [
@@ -125,24 +108,23 @@ def test_exported_runtime_agrees_with_readelf(cxx):
     ],
     ids=" ".join,
 )
-def test_runtime_that_is_shared_or_hidden(cxx, flags):
-    assert read_elf(str(cxx(*flags))).runtime == ()
+def test_runtime_that_is_shared_or_hidden(formats, flags):
+    assert read_elf(str(formats(*flags))).runtime == ()
 
 
-@needs_cxx
-def test_truncated_file_never_raises(cxx, tmp_path):
-    whole = cxx(*STATIC).read_bytes()
+def test_truncated_file_never_raises(formats, tmp_path):
+    library = formats(*STATIC)
+    whole = library.read_bytes()
     short = tmp_path / "short.so"
     for length in [*range(256), *range(256, 4096, 61), *range(4096, len(whole), len(whole) // 150)]:
         short.write_bytes(whole[:length])
-        assert read_elf(str(short)) in (Elf(), Elf(is_truncated=True), read_elf(str(cxx(*STATIC))))
+        assert read_elf(str(short)) in (Elf(), Elf(is_truncated=True), read_elf(str(library)))
 
 
-@needs_cxx
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
-def test_damaged_files_never_raise(cxx, tmp_path_factory, data):
-    content = bytearray(cxx(*STATIC).read_bytes())
+def test_damaged_files_never_raise(formats, tmp_path_factory, data):
+    content = bytearray(formats(*STATIC).read_bytes())
     size = len(content)
     dynamic, hashes = _places(content)
     for _ in range(data.draw(st.integers(1, 6))):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..hooks.conftest import compiler as compiler
+from ..hooks.conftest import cxx as cxx
 from ..hooks.conftest import native as native
 from ..hooks.conftest import pair as pair
 from ..hooks.conftest import phase as phase

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import Any, NamedTuple
 
 import pytest
 
-from ..conftest import clean_environment
+from ..conftest import ROOT
 from ..features.cuda_init.conftest import gpus as gpus
 from ..features.cuda_init.program import SCENE, Ran, RealGPUs, RealProgram
+from ..processes import Child
 
 # What programs of this folder can use besides. torch is not imported by it.
 WITH_TORCH = '''
@@ -65,16 +64,7 @@ class RealTorch(NamedTuple):
 @pytest.fixture(scope="session")
 def torch(gpus: RealGPUs) -> RealTorch:
     """What torch is there; one that is there and cannot use the GPU is an error."""
-    command = [sys.executable, "-c", LOOK_AT_TORCH]
-    done = subprocess.run(
-        command,
-        env=clean_environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = Child(ROOT).python(LOOK_AT_TORCH, timeout=300, check=False)
     if "No module named 'torch'" in done.stderr:
         pytest.skip("torch is not installed")
     assert done.returncode == 0, f"torch cannot use the GPU:\n{done.stdout}\n{done.stderr}"

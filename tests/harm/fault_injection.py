@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import concurrent.futures
-import os
 import random
 import shutil
 import subprocess
@@ -18,6 +17,8 @@ import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
+
+from ..processes import Child
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LIMIT = 60  # seconds for one program; it takes half a second
@@ -98,21 +99,10 @@ class Laboratory:
 
     def run(self, program: str, mode: str = "fix", **variables: str) -> End:
         """Run a program in a mode of the guard."""
-        ours = ("CUDAGUARD", "PYTHON", "COV_", "LOCAL_RANK")
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
-        environment.update(variables, GUARD_MODE=mode, PYTHONPATH=str(self.folder / "guard"))
-        command = [sys.executable, f"program_{program}.py"]
+        env = {**variables, "GUARD_MODE": mode, "PYTHONPATH": str(self.folder / "guard")}
+        command = (sys.executable, f"program_{program}.py")
         try:
-            done = subprocess.run(
-                command,
-                env=environment,
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=LIMIT,
-                check=False,
-            )
+            done = Child(self.folder).command(*command, env=env, timeout=LIMIT, check=False)
         except subprocess.TimeoutExpired:
             return End("hangs", "", "")
         return End(done.returncode, done.stdout, done.stderr)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-import shutil
 
 import pytest
 
@@ -109,8 +108,8 @@ for moment in {moments}:
 
 def test_guard_that_was_stopped_goes_on_looking(native, compiler):
     """At whatever moment of a look a limit ends a load, the next one is looked at as ever."""
-    shutil.copy(compiler.library("libtaker.so", TAKER), native.child.folder)
-    shutil.copy(compiler.library("libuser.so", USER), native.child.folder)
+    compiler.put(native.child.folder / "libtaker.so", TAKER)
+    compiler.put(native.child.folder / "libuser.so", USER)
     library = str(native.extension("one"))
     (total,) = native.bare(STOPPED.format(library=library, moments=[])).lines
     moments = random.Random(2).sample(range(1, int(total) + 1), 25)

@@ -185,21 +185,25 @@ class Compiler:
             built.parent.mkdir(exist_ok=True)
             text = built.parent / "source.c"
             text.write_text(source)
-            command = [self.command, "-shared", "-fPIC", "-O0", "-o", built, text, *flags]
+            start = [self.command, "-shared", "-fPIC", "-O0", f"-I{sysconfig.get_path('include')}"]
+            command = [*start, "-o", built, text, *flags]
             subprocess.run(command, check=True, timeout=120, capture_output=True)
         return built
 
+    def put(self, target: Path, source: str, *flags: str) -> Path:
+        """Compile a library into a folder of a test's own; returns its file there."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return Path(shutil.copy(self.library(target.name, source, *flags), target))
+
     def extension(self, name: str, *defines: str) -> Path:
         """Compile an extension module."""
-        include = sysconfig.get_path("include")
-        flags = [f"-I{include}", f"-DNAME={name}", *(f"-D{define}" for define in defines)]
+        flags = [f"-DNAME={name}", *(f"-D{define}" for define in defines)]
         return self.library(name + sysconfig.get_config_var("EXT_SUFFIX"), EXTENSION, *flags)
 
     def asking(self, name: str, function: str, *flags: str) -> Path:
         """Compile an extension whose `ask` returns what a function of a library returns."""
         source = ASKING.replace("NAME", name).replace("FUNCTION", function)
-        include = f"-I{sysconfig.get_path('include')}"
-        return self.library(name + sysconfig.get_config_var("EXT_SUFFIX"), source, include, *flags)
+        return self.library(name + sysconfig.get_config_var("EXT_SUFFIX"), source, *flags)
 
 
 def _content(path: str) -> bytes:
@@ -214,6 +218,17 @@ def compiler(tmp_path_factory) -> Compiler:
         pytest.skip("there is no C compiler (cc)")
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
         pytest.skip("this Python came without its C headers")
+    return Compiler(command, tmp_path_factory.mktemp("compiled"))
+
+
+@pytest.fixture(scope="session")
+def cxx(tmp_path_factory) -> Compiler:
+    """The C++ compiler of this machine, with a static C++ runtime."""
+    if (command := shutil.which("g++")) is None:
+        pytest.skip("there is no C++ compiler")
+    archive = [command, "-print-file-name=libstdc++.a"]
+    if os.sep not in subprocess.run(archive, check=True, capture_output=True, text=True).stdout:
+        pytest.skip("there is no static libstdc++")
     return Compiler(command, tmp_path_factory.mktemp("compiled"))
 
 

@@ -29,7 +29,7 @@ ASK = "import ctypes; print(ctypes.CDLL('./libvictim.so').ask())"
 def libraries(pair, compiler):
     """The two libraries in the children's folder."""
     for name, source in (("libpolluter.so", POLLUTER), ("libvictim.so", VICTIM)):
-        shutil.copy(compiler.library(name, source), pair.child.folder)
+        compiler.put(pair.child.folder / name, source)
     return pair
 
 

@@ -38,14 +38,10 @@ print(second.answer(), bool(loud.seen), sys.getdlopenflags() == loud.before)
 @pytest.fixture
 def loud(pair, compiler):
     """The package `loud` with the extension `first`, and the extension `second` beside it."""
-    import sysconfig
-
     pair.child.write("loud/__init__.py", PACKAGE)
-    include = f"-I{sysconfig.get_paths()['include']}"
     for name, answer, folder in (("first", 1, "loud"), ("second", 2, ".")):
-        built = compiler.library(name, SOURCE % {"name": name, "answer": answer}, include)
-        target = pair.child.folder / folder / f"{name}.so"
-        target.write_bytes(built.read_bytes())
+        source = SOURCE % {"name": name, "answer": answer}
+        compiler.put(pair.child.folder / folder / f"{name}.so", source)
     return pair
 
 

@@ -5,7 +5,6 @@ Each stand-in is tried in a process of its own, in which the guard has looked at
 
 from __future__ import annotations
 
-import shutil
 import sys
 
 import pytest
@@ -101,13 +100,9 @@ LIBRARIES = {
 def scene(native, compiler):
     """Modules, extensions and libraries, healthy ones and others."""
     for name, (source, flags) in LIBRARIES.items():
-        shutil.copy(compiler.library(name, source + "\n", *flags), native.child.folder)
-    other = native.child.folder / "other"
-    other.mkdir()
+        compiler.put(native.child.folder / name, source + "\n", *flags)
     release = "int release(void) { return 2; }\n"
-    shutil.copy(
-        compiler.library("libcudart.so.12", release, *LIBRARIES["libcudart.so.12"][1]), other
-    )
+    compiler.put(native.child.folder / "other/libcudart.so.12", release, *flags)
     native.modules("target.py", "prereq.py", "unwatched.py")
     native.extension("single").rename(native.child.folder / "single.so")
     native.extension("lacking", "MISSING_SYMBOL").rename(native.child.folder / "lacking.so")

@@ -6,9 +6,7 @@ own folder and loads it when it is imported; `target` needs it.
 
 from __future__ import annotations
 
-import shutil
 import sys
-import sysconfig
 
 import pytest
 
@@ -52,13 +50,11 @@ print(*ran.names)
 @pytest.fixture
 def scene(pair, compiler):
     """The provider's folder and the extension beside it."""
-    built = compiler.library("libprovided.so.1", PROVIDED, "-Wl,-soname,libprovided.so.1")
-    include = f"-I{sysconfig.get_path('include')}"
-    extension = compiler.library("target.so", EXTENSION, include, str(built))
+    folder, flags = pair.child.folder, ("-Wl,-soname,libprovided.so.1",)
+    built = compiler.put(folder / "provider/libprovided.so.1", PROVIDED, *flags)
+    compiler.put(folder / "target.so", EXTENSION, str(built))
     pair.child.write("ran.py", "names = []\n")
     pair.child.write("provider/__init__.py", PROVIDER)
-    shutil.copy(built, pair.child.folder / "provider")
-    shutil.copy(extension, pair.child.folder / "target.so")
     return pair
 
 
@@ -101,18 +97,12 @@ BETWEEN = "int provided(void); int between(void) { return provided(); }"
 @pytest.fixture
 def indirect(scene, compiler):
     """The extension needs a library between, and only that one needs the provider's."""
-    include = f"-I{sysconfig.get_path('include')}"
-    provided = scene.child.folder / "provider" / "libprovided.so.1"
-    between = compiler.library(
-        "libbetween.so.1", BETWEEN, "-Wl,-soname,libbetween.so.1", str(provided)
-    )
-    shutil.copy(between, scene.child.folder)
+    folder = scene.child.folder
+    flags = ("-Wl,-soname,libbetween.so.1", f"{folder}/provider/libprovided.so.1")
+    between = compiler.put(folder / "libbetween.so.1", BETWEEN, *flags)
     source = EXTENSION.replace("provided", "between")
-    extension = compiler.library(
-        "target.so", source, include, "-Wl,--allow-shlib-undefined",
-        str(between), "-Wl,-rpath,$ORIGIN",
-    )  # fmt: skip
-    shutil.copy(extension, scene.child.folder / "target.so")
+    flags = ("-Wl,--allow-shlib-undefined", str(between), "-Wl,-rpath,$ORIGIN")
+    compiler.put(folder / "target.so", source, *flags)
     return scene
 
 
@@ -137,9 +127,7 @@ PyMODINIT_FUNC PyInit_target(void) {
     return 0;
 }
 """
-    include = f"-I{sysconfig.get_path('include')}"
-    extension = compiler.library("target.so", source, include)
-    shutil.copy(extension, scene.child.folder / "target.so")
+    compiler.put(scene.child.folder / "target.so", source)
     lines = run(scene, "by-name").lines
     assert lines.count("begun") == 1
     assert "provider" not in lines

@@ -6,11 +6,12 @@ What they do with an array up to their first call of the driver is all that can 
 
 from __future__ import annotations
 
-import platform
 import textwrap
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from .cuda_packages import SUPPORTED, Ran
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +33,6 @@ DALI_2_4 = (*DALI, "nvidia-dali-cuda120==2.4.0", "optree==0.20.0", "nvtx==0.2.17
 DALI_2_4 += ("typing-extensions==4.16.0",)
 CUPY = ("cupy-cuda12x==14.2.0", "cuda-pathfinder==1.9.0", "numpy==2.4.6", "wrapt==2.5.2")
 CUPY += ("packaging", "importlib-metadata")
-SUPPORTED = (platform.system(), platform.machine()) == ("Linux", "x86_64")
 
 # What every program begins with; guarded from its first line where its argument is "install".
 SCENE = """
@@ -69,18 +69,6 @@ def found():
 if "install" in sys.argv:
     cudaguard.install()
 """
-
-
-class Ran(NamedTuple):
-    """What a program left."""
-
-    out: list[str]
-    err: str
-
-    @property
-    def warnings(self) -> list[str]:
-        """The guard's warnings, one line each."""
-        return [line for line in self.err.splitlines() if "Warning: [CG" in line]
 
 
 @pytest.fixture

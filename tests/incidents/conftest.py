@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,9 +11,11 @@ from ..kept_objects import make_compilers
 from .cuda_packages import cuda_packages as cuda_packages
 from .cuda_packages import run_cuda as run_cuda
 from .cuda_torch import cuda_torch as cuda_torch
+from .pins import OURS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from ..kept import Kept
 
@@ -33,6 +35,21 @@ def one_thread() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
         yield
+
+
+@pytest.fixture
+def run_in_mode(
+    child: Any, root: Path, cached_environment: Callable[..., Path]
+) -> Callable[..., Any]:
+    """Runs code with packages, in a mode of the guard: ``run_in_mode(mode, pins, *code)``."""
+
+    def run(mode: str, pins: tuple[str, ...], *code: str) -> Any:
+        text = "".join((f"import cudaguard\ncudaguard.install({mode!r})\n", *code))
+        env = {"PYTHONPATH": str(root), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+        python = cached_environment(*pins, *OURS)
+        return child.command(python, "-c", text, env=env, check=False, timeout=300)
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from ..processes import clean_environment
 from .pins import TORCH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from ..kept import Kept
@@ -57,8 +57,8 @@ class Ran(NamedTuple):
 
     out: list[str]
     err: str
-    calls: list[Call]  # of the driver, in order
-    status: int
+    calls: Sequence[Call] = ()  # of the driver, in order
+    status: int = 0
 
     def called(self, *names: str) -> list[tuple[str, str]]:
         """The calls of these functions, with their arguments."""

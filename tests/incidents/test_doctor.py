@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import ROOT, clean_environment
+from ..conftest import ROOT
 from ..documents import valid
+from ..processes import Child
 from .pins import OURS, TORCH
 
 pytestmark = pytest.mark.incidents
@@ -22,14 +23,11 @@ RUNTIME = ("nvidia-cuda-runtime-cu11==11.8.89", "nvidia-cuda-runtime-cu12==12.4.
 NVTX = ("nvidia-nvtx-cu11==11.8.86", "nvidia-nvtx-cu12==12.4.127")
 
 
-def doctor(python, *arguments, env=None, timeout=600):
+def doctor(python, *arguments, start=(), path=()):
     """Run the doctor of this checkout in an environment; returns its status and its checks."""
-    done = subprocess.run(
-        [str(python), "-m", "cudaguard", "doctor", "--format", "json", *arguments],
-        env=clean_environment(PYTHONPATH=str(ROOT), **(env or {})),
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False,
-        cwd="/",
-    )  # fmt: skip
+    command = (python, *start, "-m", "cudaguard", "doctor", "--format", "json", *arguments)
+    env = {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, *path)))}
+    done = Child(Path("/")).command(*command, env=env, timeout=600, check=False)
     document = valid("doctor", done.stdout)
     return done.returncode, {check["id"]: check for check in document["checks"]}
 
@@ -62,13 +60,8 @@ def test_library_that_torch_lacks(cuda_torch, tmp_path):
         [str(cuda_torch), "-c", "import sys; print(sys._base_executable)"],
         capture_output=True, text=True, check=True,
     ).stdout.strip()  # fmt: skip
-    env = {"PYTHONPATH": f"{ROOT}{os.pathsep}{farm}"}
-    done = subprocess.run(
-        [base, "-S", "-m", "cudaguard", "doctor", "--format", "json"],
-        env=clean_environment(**env), capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
-    checks = {check["id"]: check for check in valid("doctor", done.stdout)["checks"]}
-    assert done.returncode == 1
+    status, checks = doctor(base, start=["-S"], path=[farm])
+    assert status == 1
     (found,) = checks["CG902"]["findings"]
     assert found["what"].startswith("torch 2.13.0 would not load: ")
     assert "not found: libcudnn.so.9" in found["evidence"]
@@ -83,13 +76,8 @@ def mismatch(cached_environment, kept):
 def test_extension_for_another_torch(mismatch):
     """`pip check` and `xformers.info` call this environment fine."""
     python, folder = mismatch
-    env = {"PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
-    done = subprocess.run(
-        [str(python), "-m", "cudaguard", "doctor", "--format", "json"],
-        env=clean_environment(**env), capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
-    checks = {check["id"]: check for check in valid("doctor", done.stdout)["checks"]}
-    assert done.returncode == 1
+    status, checks = doctor(python, path=[folder])
+    assert status == 1
     assert checks["CG902"]["status"] == "fail"
     told = " ".join(
         [line for one in checks["CG902"]["findings"] for line in (one["what"], *one["evidence"])]
@@ -111,19 +99,15 @@ def test_wheels_of_two_cuda_families_in_one_folder(cached_environment, tmp_path,
             [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--target",
              str(tmp_path), wheel], check=True, timeout=600,
         )  # fmt: skip
-    done = subprocess.run(
-        [str(python), "-m", "cudaguard", "doctor", "--format", "json", "--only", "CG905"],
-        env=clean_environment(PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path}"),
-        capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
-    (check,) = valid("doctor", done.stdout)["checks"]
+    status, checks = doctor(python, "--only", "CG905", path=[tmp_path])
+    (check,) = checks.values()
     errors = [one for one in check["findings"] if one["severity"] == "error"]
     if not damaged:
-        assert (done.returncode, errors) == (0, [])
+        assert (status, errors) == (0, [])
         return
     # With --target, pip replaces whole folders: files of the first that the second lacks are gone.
     (found,) = [one for one in errors if " overwrite files of each other" in one["what"]]
-    assert (done.returncode, check["status"]) == (1, "fail")
+    assert (status, check["status"]) == (1, "fail")
     assert damaged in " ".join(found["evidence"])
     assert {wheel.partition("==")[0] for wheel in wheels} <= set(found["what"].split())
 

@@ -271,9 +271,8 @@ def test_library_that_needs_the_runtime_of_a_wheel(run, wheel, child, compiler):
     """As transformer_engine, which opens its own library by its path before torch is there."""
     site = wheel("nvidia-cuda-runtime-cu12==12.4.127")
     runtime = site / "nvidia/cuda_runtime/lib/libcudart.so.12"
-    built = compiler.library("libengine.so", ENGINE, str(runtime))
+    compiler.put(child.folder / "engine/libengine.so", ENGINE, str(runtime))
     child.write("engine/__init__.py", ENGINE_PACKAGE)
-    shutil.copy(built, child.folder / "engine")
     red = run("import engine; print(engine.engine)", site=site)
     assert "OSError: libcudart.so.12: cannot open shared object file" in red.stderr
     green = run(GUARD, "import engine; print(engine.engine)", site=site)
@@ -294,7 +293,7 @@ def test_newer_nvjitlink_serves_who_comes_first_as_well(run, wheel, child, compi
     for name, release, library in (("libfirst.so", "12_4", old), ("libclient.so", "12_9", new)):
         source = NEEDING.format(f"__nvJitLinkCreate_{release}")
         flags = (str(library), f"-Wl,-rpath,{library.parent}")
-        shutil.copy(compiler.library(name, source, *flags), child.folder / name)
+        compiler.put(child.folder / name, source, *flags)
     child.write("client.py", "import ctypes\nclient = ctypes.CDLL('./libclient.so')")
     (info / "RECORD").write_text("libclient.so,,\nclient.py,,\n")
     first = "import ctypes\nfirst = ctypes.CDLL('./libfirst.so')\nimport client"

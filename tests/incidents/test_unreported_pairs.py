@@ -14,7 +14,6 @@ import pytest
 import cudaguard
 
 from .marks import ON_LINUX
-from .pins import OURS
 
 pytestmark = ON_LINUX
 SHAPES = ("netgen-mesher==6.2.2608", "cadquery-ocp==8.0.1.1.0", "numpy")
@@ -60,20 +59,6 @@ print("there")
 SAID = "print(*sorted(found.id for found in cudaguard.status().findings))\n"
 
 
-@pytest.fixture
-def run(child, root, cached_environment):
-    """Runs a program with these packages, in a mode of the guard."""
-
-    def run(mode, pins, *code):
-        install = f"import cudaguard\ncudaguard.install({mode!r})\n"
-        python = cached_environment(*pins, *OURS)
-        env = {"PYTHONPATH": str(root), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-        code = install + "".join(code)
-        return child.command(python, "-c", code, env=env, check=False, timeout=300)
-
-    return run
-
-
 @pytest.mark.parametrize(
     ("pins", "code", "printed"),
     [
@@ -84,19 +69,19 @@ def run(child, root, cached_environment):
         (LEARNING, "import tensorflow, pycurl\nprint('there')\n", "there"),
     ],
 )
-def test_later_one_is_kept_to_its_own(run, pins, code, printed):
-    red = run("off", pins, code)
+def test_later_one_is_kept_to_its_own(run_in_mode, pins, code, printed):
+    red = run_in_mode("off", pins, code)
     assert red.returncode in (1, -signal.SIGABRT, -signal.SIGSEGV)
     assert printed not in red.stdout.split()
     if red.returncode == 1:
         assert cudaguard.explain(red.stderr).id == "CG878"
-    green = run("fix", pins, code, SAID)
+    green = run_in_mode("fix", pins, code, SAID)
     assert green.stdout.splitlines()[-2:] == [printed, ""]
     assert "[CG" not in green.stderr
 
 
-def test_it_is_told_where_nothing_is_to_be_changed(run):
-    told = run("warn", SHAPES, "import netgen.occ\n", SAID, "import OCP.gp\n", SAID).stdout
+def test_it_is_told_where_nothing_is_to_be_changed(run_in_mode):
+    told = run_in_mode("warn", SHAPES, "import netgen.occ\n", SAID, "import OCP.gp\n", SAID).stdout
     assert told.splitlines() == ["", "CG812"]
-    told = run("warn", LEARNING, ADD)
+    told = run_in_mode("warn", LEARNING, ADD)
     assert "[CG812] paddle.base.libpaddle uses the C++ runtime and protobuf of lib" in told.stderr

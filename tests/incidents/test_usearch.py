@@ -13,7 +13,6 @@ import signal
 import pytest
 
 from .marks import ON_LINUX
-from .pins import OURS
 
 PINS = ("usearch==2.26.6", "numkong==7.8.6", "simsimd==6.5.16", "onnxruntime==1.32.0", "numpy")
 LLAMA = ("xllamacpp==0.2.13", "scipy", "numpy")
@@ -59,16 +58,9 @@ SAID = "print(*sorted(found.id for found in cudaguard.status().findings))\n"
 
 
 @pytest.fixture
-def run(child, root, cached_environment):
+def run(run_in_mode):
     """Runs a program there, in a mode of the guard."""
-
-    def run(mode, *code, pins=PINS):
-        install = f"import cudaguard\ncudaguard.install({mode!r})\n"
-        python = cached_environment(*pins, *OURS)
-        env = {"PYTHONPATH": str(root)}
-        return child.command(python, "-c", install + "".join(code), env=env, check=False)
-
-    return run
+    return lambda mode, *code, pins=PINS: run_in_mode(mode, pins, *code)
 
 
 def test_library_that_calls_functions_of_its_successor(run):
@@ -124,14 +116,8 @@ print(len({line.split()[-1] for line in open("/proc/self/maps") if "libstdc++" i
 """
 
 
-def test_there_is_one_libstdcxx(child, root, cached_environment):
+def test_there_is_one_libstdcxx(run):
     """Of a package's own and the system's: an older one refuses it, two share their locales."""
-
-    def run(mode):
-        code = f"import cudaguard\ncudaguard.install({mode!r})\n{TESSERACT_USE}"
-        python, env = cached_environment(*TESSERACT, *OURS), {"PYTHONPATH": str(root)}
-        return child.command(python, "-c", code, env=env, check=False)
-
-    assert run("off").stdout != "1\n"
-    green = run("fix")
+    assert run("off", TESSERACT_USE, pins=TESSERACT).stdout != "1\n"
+    green = run("fix", TESSERACT_USE, pins=TESSERACT)
     assert (green.stdout, green.stderr) == ("1\n", "")

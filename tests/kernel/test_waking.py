@@ -203,25 +203,21 @@ ENVIRONMENT = "first"
 def libraries(compiler, tmp_path_factory):
     """A folder with all that the programs load."""
     folder = tmp_path_factory.mktemp("libraries")
-    (folder / "other").mkdir()
-    include = f"-I{sysconfig.get_path('include')}"
 
-    def put(built, *names):
-        for name in names:
-            shutil.copy(built, folder / name)
+    def put(name, source, *flags):
+        return compiler.put(folder / name, source, *flags)
 
-    cudart = compiler.library("libcudart.so.12", ANSWER, "-Wl,-soname,libcudart.so.12")
+    cudart = put("libcudart.so.12", ANSWER, "-Wl,-soname,libcudart.so.12")
     c10 = compiler.library("libc10.so", ANSWER, "-Wl,-soname,libc10.so")
     gone = compiler.library("libgone.so", ANSWER, "-Wl,-soname,libgone.so")
-    put(cudart, "libcudart.so.12")
-    put(compiler.library("libomp.so", "int omp;\n"), "libomp.so", "libiomp5.so")
-    put(compiler.library("liblate.so.1", "int late;\n"), "other/liblate.so.1")
-    put(compiler.library("libflush.so", FLUSH), "libflush.so")
-    put(compiler.library("liblater.so", f"#define LATER\n{FLUSH}"), "liblater.so")
-    put(compiler.library("libtaker.so", TAKER), "libtaker.so")
-    put(compiler.library("libvictim.so", VICTIM), "libvictim.so")
-    put(compiler.library("libusing.so", "int answer(void);\nint f(void) { return answer(); }\n",
-                         str(gone)), "libusing.so")  # fmt: skip
+    put("libomp.so", "int omp;\n")
+    put("libiomp5.so", "int omp;\n")
+    put("other/liblate.so.1", "int late;\n")
+    put("libflush.so", FLUSH)
+    put("liblater.so", f"#define LATER\n{FLUSH}")
+    put("libtaker.so", TAKER)
+    put("libvictim.so", VICTIM)
+    put("libusing.so", "int answer(void);\nint f(void) { return answer(); }\n", str(gone))
     for name, source, *flags in (
         ("runtime", OWN_RUNTIME),
         ("part", PART, "-Wl,--no-as-needed", "-l:libstdc++.so.6"),
@@ -233,9 +229,9 @@ def libraries(compiler, tmp_path_factory):
         ("fixed", USING.replace("using", "fixed").replace("int answer(void);", FIXED)),
         ("taking", USING.replace("using", "taking").replace("int answer(void);", TAKER + ANSWER)),
     ):  # fmt: skip
-        put(compiler.library(name + SUFFIX, source, include, *flags), name + SUFFIX)
-    put(compiler.extension("missing", "MISSING_SYMBOL"), f"missing{SUFFIX}")
-    put(compiler.extension("plain"), f"plain{SUFFIX}")
+        put(name + SUFFIX, source, *flags)
+    shutil.copy(compiler.extension("missing", "MISSING_SYMBOL"), folder)
+    shutil.copy(compiler.extension("plain"), folder)
     whole = compiler.extension("cut").read_bytes()
     (folder / f"cut{SUFFIX}").write_bytes(whole[:6000])
     (folder / "libcut.so").write_bytes(whole[:6000])
@@ -377,7 +373,7 @@ def occasions() -> dict[str, str]:
 def test_each_rule_verb_and_detector_of_the_index_wakes_the_guard(run, libraries, compiler):
     found, other = occasions(), "lib" + 30 * "x"
     needed = compiler.library(other, ANSWER, f"-Wl,-soname,{other}")
-    using = compiler.library("using", USING, f"-I{sysconfig.get_path('include')}", str(needed))
+    using = compiler.library("using", USING, str(needed))
     for name, why in found.items():
         library = why.rpartition(" ")[2].encode().ljust(len(other), b"\0")
         if why.startswith("import"):
@@ -399,11 +395,9 @@ def test_each_rule_verb_and_detector_of_the_index_wakes_the_guard(run, libraries
 def test_kernel_finds_folders_of_a_run_path_as_the_loader_does(compiler, child, entries):
     here = child.folder / "here"
     place = here / "away" if "away" in entries else here
-    place.mkdir(parents=True)
-    near = compiler.library("libnear.so", ANSWER, "-Wl,-soname,libnear.so")
-    shutil.copy(near, place)
+    near = compiler.put(place / "libnear.so", ANSWER, "-Wl,-soname,libnear.so")
     source = "int answer(void);\nint use(void) { return answer(); }\n"
-    user = shutil.copy(compiler.library("user", source, str(near), f"-Wl,-rpath,{entries}"), here)
+    user = compiler.put(here / "user", source, str(near), f"-Wl,-rpath,{entries}")
     code = f"""
         import ctypes, os
         from cudaguard.elf.reader import ElfFile
@@ -432,8 +426,7 @@ def test_extension_in_cxx_wakes_where_the_environment_or_a_package_has_a_runtime
     run, libraries, compiler
 ):
     source = USING.replace("using", "cxx").replace("int used(void) { return answer(); }", "")
-    flags = (f"-I{sysconfig.get_path('include')}", "-Wl,--no-as-needed", "-lstdc++")
-    shutil.copy(compiler.library(f"cxx{SUFFIX}", source, *flags), libraries)
+    compiler.put(libraries / f"cxx{SUFFIX}", source, "-Wl,--no-as-needed", "-lstdc++")
     conda, site = libraries / "conda", libraries / "site-packages"
     for folder in (None, conda / "lib", site / "bringing"):
         if folder is not None:

@@ -47,13 +47,11 @@ def test_name_no_distribution_has_is_not_installed(name):
     assert Facts().version(name) is None
 
 
-def test_version_is_looked_up_once_per_object(tmp_path, monkeypatch):
-    folder = tmp_path / "late_dist-1.0.dist-info"
+def test_version_is_looked_up_once_per_object(child, monkeypatch):
     facts = Facts()
     assert facts.version("late-dist") is None
-    folder.mkdir()
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: late-dist\nVersion: 1.0\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
+    child.distribution("late-dist")
+    monkeypatch.syspath_prepend(str(child.folder))
     assert facts.version("late-dist") is None
     assert Facts().version("late-dist") == "1.0"
 

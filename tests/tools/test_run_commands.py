@@ -86,9 +86,7 @@ print(os.environ.get("VICTIM"), [name for name in sys.modules if name.startswith
 """,
     )
     child.write("victim.py", "")
-    child.write(
-        "victim-1.5.dist-info/METADATA", "Metadata-Version: 2.1\nName: victim\nVersion: 1.5\n"
-    )
+    child.distribution("victim", "1.5")
     rules = """
         enable = ["LOCAL1"]
 

@@ -317,8 +317,7 @@ def test_opt_in_rule_that_fits_cures_as_it_is_told(child, run, library):
     """Its module is not watched, as the rule is off: the program says that it imports it."""
     path = library("broken", "abort()")
     for name in ("pymeshlab", "weasyprint"):
-        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
-        child.write(f"{name}-1.0.dist-info/METADATA", metadata)
+        child.distribution(name)
     child.write("weasyprint.py", "")
     child.write(
         "pymeshlab.py",

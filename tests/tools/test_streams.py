@@ -39,10 +39,8 @@ def scene(child):
 def shell(scene, arguments, redirection, **variables):
     """Run a command with a shell's redirection; return (status, stdout, stderr)."""
     line = f'exec "$@" {redirection}'
-    done = subprocess.run(
-        ["/bin/sh", "-c", line, "sh", *CUDAGUARD, *arguments], cwd=scene.folder, text=True,
-        env=clean_environment(**variables), capture_output=True, timeout=120, check=False,
-    )  # fmt: skip
+    command = ("/bin/sh", "-c", line, "sh", *CUDAGUARD, *arguments)
+    done = scene.command(*command, env=variables, check=False)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -7,7 +7,7 @@ from cudaguard.core.known_errors import Explainer, known_in
 from cudaguard.elf.process import mapped_files
 from cudaguard.features.gpu_architectures import findings as wording
 from cudaguard.features.gpu_architectures.detector import code_of, look_at_torch
-from cudaguard.features.gpu_architectures.policy import code_for, dotted
+from cudaguard.features.gpu_architectures.policy import dotted, lack_code
 from cudaguard.features.gpu_architectures.repair import mapped_copies
 from cudaguard.files import os, own_errors
 from cudaguard.model import TYPE_CHECKING
@@ -39,12 +39,7 @@ def check_gpu_code(site: Site) -> Result:
     found = _code(site)
     for dist, files in found.items():
         # One of several files may be the one that serves: they are variants at times.
-        without = {
-            device: names
-            for device, names in gpus.items()
-            if all(code_for(device, code) == "" for code in files.values())
-        }
-        if without:
+        if without := {g: names for g, names in gpus.items() if lack_code(files.values(), g)}:
             is_usable = len(without) < len(gpus)
             version = site.version(dist) or ""
             findings.append(wording.no_code(dist, version, without, files, is_usable=is_usable))

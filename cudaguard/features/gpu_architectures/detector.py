@@ -148,6 +148,7 @@ def without_code(paths: Iterable[str]) -> Iterator[Finding]:
     from cudaguard.config import local_rank
     from cudaguard.elf.library_facts import GpuCode
     from cudaguard.features.gpu_architectures import findings as wording
+    from cudaguard.features.gpu_architectures.policy import lack_code
     from cudaguard.system.driver import Driver
 
     devices: dict[int, Pair] = {}
@@ -156,11 +157,11 @@ def without_code(paths: Iterable[str]) -> Iterator[Finding]:
         code = GpuCode() if name in _KNOWN else code_of(path)
         if code.architectures:  # only then is the driver asked
             devices = devices or dict(enumerate(Driver().capabilities()))
-        if not _lacking({path: code}, devices):
+        if not any(lack_code([code], device) for device in devices.values()):
             continue
         files = [path, *glob(f"{escape(folder)}/**/*.so*", recursive=True)] if folder else [path]
         codes = {file: code_of(file) for file in files[:_MOST_FILES]}
-        if lacking := _lacking(codes, devices):
+        if lacking := {n: d for n, d in devices.items() if lack_code(codes.values(), d)}:
             is_loud = (local_rank(os.environ) or 0) in lacking
             found = {file: code for file, code in codes.items() if code.architectures}
             yield wording.library_cannot_run(name, lacking, found, loud=is_loud)
@@ -188,15 +189,3 @@ def code_of(path: str) -> GpuCode:
         return gpu_code(path)
     except own_errors(OSError, OverflowError, ValueError):
         return GpuCode()
-
-
-def _lacking(codes: dict[str, GpuCode], devices: dict[int, Pair]) -> dict[int, Pair]:
-    """Return the devices that none of these files, and at least one has GPU code, can serve."""
-    from cudaguard.features.gpu_architectures.policy import code_for
-
-    found = [code for code in codes.values() if code.architectures]
-    return {
-        number: device
-        for number, device in devices.items()
-        if found and all(code_for(device, code) == "" for code in found)
-    }

@@ -182,3 +182,8 @@ def code_for(device: Pair, code: GpuCode) -> str | None:
     machine_code = [flag for flag in fitting if flag.startswith("sm")]
     # The newest of either comes last.
     return next(reversed(machine_code or fitting), None if code.has_more else "")
+
+
+def lack_code(codes: Iterable[GpuCode], device: Pair) -> bool:
+    """Return True if none of these, of which at least one is for GPUs, can serve a device."""
+    return {code_for(device, code) for code in codes if code.architectures} == {""}

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from zipfile import is_zipfile
 
 from cudaguard.core.findings import counted, listed
-from cudaguard.core.rule_check import toml_text
+from cudaguard.core.rule_check import rules_from_tables, toml_text
 from cudaguard.files import text_in, write_text
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import LOCAL, STANDARD
@@ -563,7 +563,6 @@ class Study:
         from datetime import date
 
         from cudaguard.config import read_file
-        from cudaguard.core.rule_check import rules_from_tables
         from cudaguard.errors import RuleError
 
         id, text = rule_of(self._found, date.today().isoformat())

@@ -21,7 +21,7 @@ from cudaguard.core.findings import counted
 from cudaguard.elf.search_path import SearchPath
 from cudaguard.files import text_in
 from cudaguard.files.layout import COLOR, Page
-from cudaguard.files.text import printable_lines
+from cudaguard.files.text import closest_id, printable_lines, same_id
 from cudaguard.model import SEVERITIES, TYPE_CHECKING
 from cudaguard.system.machine import kinds_of_machine
 from cudaguard.system.packages import Site, documents
@@ -117,7 +117,6 @@ def execute(args: Namespace) -> int:
 
 def _check_id(id: str, checks: Sequence[str]) -> str:
     """Return the id of a check as it is spelled, given in any case."""
-    from cudaguard.files.text import closest_id, same_id
     from cudaguard.tools.explain import ids
 
     if found := same_id(id, checks):

@@ -15,16 +15,17 @@ from cudaguard.core.record import FAULTS, FOLDER_VARIABLE, JOURNAL
 from cudaguard.core.reports import PREREQUISITE
 from cudaguard.files import open_to_read, os
 from cudaguard.files.layout import Page
-from cudaguard.model import TYPE_CHECKING
-from cudaguard.system.processes import oom_kills, state
+from cudaguard.model import MODE_VARIABLE, TYPE_CHECKING
+from cudaguard.system.processes import CANNOT_START, oom_kills, state
 from cudaguard.tools.common import UsageError, add_verbose, name_with_host, note
 from cudaguard.tools.run import launch
-from cudaguard.tools.run.record import lines_in, read_events
+from cudaguard.tools.run.record import RunRecord, faults_in, lines_in, read_events, read_faults
+from cudaguard.tools.run.supervise import IS_SUPPORTED, flush, run_recorded
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from cudaguard.tools.run.record import FaultDump, RunRecord
+    from cudaguard.tools.run.record import FaultDump
     from cudaguard.tools.run.story import Process
     from cudaguard.tools.run.supervise import ProgramEnd
 
@@ -53,10 +54,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace) -> int:
     """Run the program and end as it does; on a usage error, return its status."""
-    from cudaguard.model import MODE_VARIABLE
-    from cudaguard.system.processes import CANNOT_START
-    from cudaguard.tools.run.supervise import IS_SUPPORTED, flush
-
     asked = [name for name in ("report", "timeout") if getattr(args, name)]
     if asked and (args.exec or not IS_SUPPORTED):
         reason = "--exec leaves nobody behind" if args.exec else "it is done on Linux only"
@@ -65,9 +62,6 @@ def execute(args: Namespace) -> int:
     is_below = os.path.isdir(os.environ.get(FOLDER_VARIABLE, ""))  # of a run that tells it all
     is_wanted = asked or (environment[MODE_VARIABLE] != "off" and not is_below)
     if IS_SUPPORTED and not args.exec and is_wanted:
-        from cudaguard.tools.run.record import RunRecord
-        from cudaguard.tools.run.supervise import run_recorded
-
         record, kills = RunRecord(), oom_kills()
         deaths = Deaths(record, kills)
 
@@ -150,8 +144,6 @@ class Deaths:
 
     def _crashed(self) -> dict[int, list[FaultDump]]:
         """Return the dumps of the dead, whose parent may be no Python (mpirun, Ray's raylet)."""
-        from cudaguard.tools.run.record import faults_in
-
         return {
             pid: dumps
             for pid, dumps in faults_in(self._folder, skipped=self._dead).items()
@@ -169,7 +161,6 @@ class Deaths:
         return data[: data.rfind(b"\n") + 1]
 
     def _add(self, process: Process, about: int) -> None:
-        from cudaguard.tools.run.record import read_faults
         from cudaguard.tools.run.story import last_place, process_name, story_of
 
         # Who forks may have the kernel kill the fork at its own end, as celery does.

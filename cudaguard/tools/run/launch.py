@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
+from argparse import ArgumentTypeError
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -86,8 +88,6 @@ def split(arguments: Sequence[str], with_value: Sequence[str]) -> tuple[list[str
 
 def seconds(text: str) -> float:
     """Return the value of ``--timeout``."""
-    from argparse import ArgumentTypeError
-
     try:
         found = float(text)
     except ValueError:
@@ -179,9 +179,7 @@ def program_of(command: Sequence[str]) -> Program:
 
 def debugger(words: Sequence[str]) -> str:
     """Return what shows the C stack of a program that crashes."""
-    from shlex import join
-
-    return f"gdb -batch -ex run -ex backtrace --args {join((sys.executable, *words))}"
+    return f"gdb -batch -ex run -ex backtrace --args {shlex.join((sys.executable, *words))}"
 
 
 def _letters(word: str) -> tuple[str, str]:

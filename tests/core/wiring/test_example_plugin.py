@@ -33,8 +33,7 @@ def site(root, tmp_path_factory):
 @pytest.fixture
 def run(child, site):
     def run(torch):
-        text = f"Metadata-Version: 2.1\nName: torch\nVersion: {torch}\n"
-        child.write(f"torch-{torch}.dist-info/METADATA", text)
+        child.distribution("torch", torch)
         return child.python(SAY, env={"PYTHONPATH": str(site)})
 
     return run

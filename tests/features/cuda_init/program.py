@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from ...conftest import ROOT, clean_environment
+from ...conftest import ROOT
 from ...native_fixtures import Device
+from ...processes import Child
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -255,15 +255,7 @@ for number in range(count.value):
 
 def look_for_gpus() -> RealGPUs:
     """Ask the driver of this machine, in a child process; without one, the test is skipped."""
-    done = subprocess.run(
-        [sys.executable, "-c", WHAT_IS_THERE],
-        env=clean_environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = Child(ROOT).python(WHAT_IS_THERE, check=False)
     if done.returncode:
         reason = done.stderr.strip().splitlines()[-1]
         pytest.skip(f"there is no NVIDIA GPU with a driver here: {reason}")

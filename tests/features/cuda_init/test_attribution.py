@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import sysconfig
 
 import pytest
 
@@ -138,9 +136,7 @@ PyMODINIT_FUNC PyInit_NAME(void)
 @on_both_drivers
 def test_extension_that_initializes_is_named_though_it_is_not_watched(program, compiler):
     source = EXTENSION.replace("NAME", "unheard_of")
-    include = f"-I{sysconfig.get_path('include')}"
-    built = compiler.library("unheard_of.so", source, include, "-ldl")
-    shutil.copy(built, program.folder)
+    compiler.put(program.folder / "unheard_of.so", source, "-ldl")
     ran = program.run(f"import ctypes\ncudaguard.install()\nimport unheard_of  # here\n{TOLD}")
     assert ran.err == ""
     (line,) = ran.out

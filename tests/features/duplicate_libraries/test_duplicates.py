@@ -61,12 +61,9 @@ class Scene:
 
     def put(self, path: str, release: int, *flags: str, soname: str = "") -> Path:
         """Compile a library that tells its release; it is called after its file."""
-        name = os.path.basename(path)
         source = f"int release(void) {{ return {release}; }}\n"
-        built = self.compiler.library(name, source, f"-Wl,-soname,{soname or name}", *flags)
-        target = self.folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        return Path(shutil.copy(built, target))
+        soname = f"-Wl,-soname,{soname or os.path.basename(path)}"
+        return self.compiler.put(self.folder / path, source, soname, *flags)
 
     def old(self, release: int = 12010, version: str = "12.1.105") -> Path:
         """Put a copy as a toolkit has it, the version in the name of the file behind a link."""
@@ -420,13 +417,12 @@ def test_what_an_extension_imports_while_it_is_mapped_is_not_blamed(scene, compi
     """torch._C brings the libraries and imports numpy before it is done."""
     scene.old()
     scene.wheel()
-    include = f"-I{sysconfig.get_path('include')}"
     brings = ("-Wl,--no-as-needed", f"{scene.folder}/old/{CUDART}")
     imports = 'if (!PyImport_ImportModule("inner")) return 0;'
     for name, first, flags in (("outer", imports, brings), ("inner", "", ())):
         file = name + sysconfig.get_config_var("EXT_SUFFIX")
-        built = compiler.library(file, EMPTY % {"name": name, "first": first}, include, *flags)
-        shutil.copy(built, scene.folder / "site")
+        source = EMPTY % {"name": name, "first": first}
+        compiler.put(scene.folder / "site" / file, source, *flags)
     ran = scene.told("import outer", opened(scene.folder / WHEEL), LD_LIBRARY_PATH="old")
     assert ran.ids == [("CG842", "warning")]
     assert "came with outer, which was just being imported" in ran.only["evidence"][0]
@@ -435,7 +431,7 @@ def test_what_an_extension_imports_while_it_is_mapped_is_not_blamed(scene, compi
 @pytest.mark.parametrize("record", ["", "journal.jsonl"])
 def test_libraries_that_come_and_go_leave_nothing_in_memory(child, compiler, record):
     """As those of compilers do, each in a file of its own name."""
-    shutil.copy(compiler.library("libtiny.so", "int tiny(void) { return 7; }\n"), child.folder)
+    compiler.put(child.folder / "libtiny.so", "int tiny(void) { return 7; }\n")
     done = child.python(
         """
         import collections, ctypes, _ctypes, gc, os, shutil, sys, cudaguard, cudaguard.api

@@ -34,11 +34,10 @@ def run(child, compiler):
 
     def build(package, number, bases):
         folder = child.folder / f"{package}.libs"
-        folder.mkdir()
 
         def library(name, source, *needed):
             flags = (f"-Wl,-soname,{name}", "-Wl,--no-as-needed", *map(str, needed))
-            return shutil.copy(compiler.library(name, source, *flags), folder / name)
+            return compiler.put(folder / name, source, *flags)
 
         name = f"libbase-{bases[number - 1] * 8}.so"
         low = library(name, f"int base(void) {{ return {number}; }}")
@@ -56,7 +55,7 @@ def run(child, compiler):
         if not (child.folder / "first.libs").exists():
             build("first", 1, bases)
             build("second", 2, bases)
-            shutil.copy(compiler.library("libomp.so", "int one;"), child.folder)
+            compiler.put(child.folder / "libomp.so", "int one;")
         done = child.command(sys.executable, "-c", CODE.format(mode, first, *order) + code)
         assert done.stderr == ""
         return done.stdout.splitlines()

@@ -5,7 +5,6 @@ Stand-ins: packages with the metadata of real releases, and small libraries with
 
 from __future__ import annotations
 
-import shutil
 import sys
 
 import pytest
@@ -32,17 +31,13 @@ class Scene:
         self.child, self.compiler, self.folder = child, compiler, child.folder
 
     def install(self, name, version, requires=(), code=""):
-        lines = "".join(f"Requires-Dist: {one}\n" for one in requires)
-        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{lines}"
-        self.child.write(f"{name.replace('-', '_')}-{version}.dist-info/METADATA", text)
+        self.child.distribution(name, version, requires)
         self.child.write(f"{name.replace('-', '_')}/__init__.py", code)
 
     def cudnn(self, folder, version):
         """A file as a toolkit has it: the version in the name behind a link."""
-        built = self.compiler.library(CUDNN, "int v;", f"-Wl,-soname,{CUDNN}")
-        target = self.folder / folder / f"libcudnn.so.{version}"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(built, target)
+        file = self.folder / folder / f"libcudnn.so.{version}"
+        target = self.compiler.put(file, "int v;", f"-Wl,-soname,{CUDNN}")
         (target.parent / CUDNN).symlink_to(target.name)
         return target.parent / CUDNN
 
@@ -164,8 +159,7 @@ def test_nothing_is_told(scene, case):
     name = "libcudnn.so.8" if version.startswith("8") else CUDNN
     file = scene.cudnn("some", version)
     if name != CUDNN:
-        built = scene.compiler.library(name, "int v;", f"-Wl,-soname,{name}")
-        file = shutil.copy(built, scene.folder / "some" / name)
+        file = scene.compiler.put(scene.folder / "some" / name, "int v;", f"-Wl,-soname,{name}")
     scene.install("torch", "2.5.1", code=taker(file))
     done = scene.run(code, driver)
     assert (done.stdout, done.stderr) == ("[]\n", "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import shutil
 
 import pytest
 
@@ -33,8 +32,7 @@ MORE = {"GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=16384"}
 def crowded(child, compiler):
     """Two libraries, either of which has room, but not both."""
     for name in ("early", "late"):
-        built = compiler.library(f"{name}.so", SOURCE.format(size=1100, name=name))
-        shutil.copy(built, child.folder)
+        compiler.put(child.folder / f"{name}.so", SOURCE.format(size=1100, name=name))
     return child
 
 
@@ -98,11 +96,10 @@ LOOKS = {"ctypes.c_int.in_dll(room, 'room')": 1, "cudaguard.check_extension('./a
 @pytest.mark.parametrize("first", LOOKS)
 def test_looking_allocates_no_variable(child, compiler, first):
     """What was allocated for a thread by then has no fixed place any more (std::call_once)."""
-    room = compiler.library("room.so", "__thread int room;", "-Wl,-soname,room.so")
-    shutil.copy(room, child.folder)
+    room = compiler.put(child.folder / "room.so", "__thread int room;", "-Wl,-soname,room.so")
     source = "extern __thread int room; int *at(void) { return &room; }"
     for name, model in (("asks.so", "global-dynamic"), ("late.so", "initial-exec")):
-        shutil.copy(compiler.library(name, source, room, f"-ftls-model={model}"), child.folder)
+        compiler.put(child.folder / name, source, room, f"-ftls-model={model}")
     code = f"import cudaguard; room = load('room'); print({first}); load('late')"
     done = run(child, code, check=False)
     assert ("static TLS block" in done.stderr, done.returncode) == (LOOKS[first],) * 2

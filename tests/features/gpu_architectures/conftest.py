@@ -6,7 +6,6 @@ those of the stub driver and the stub of NVML.
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +55,9 @@ TORCH = {
 class MadeUp(Program):
     """A program in whose folder packages are made up, in ``site`` and wherever else it is asked."""
 
-    def __init__(self, child: Any, stubs: Any) -> None:
+    def __init__(self, child: Any, stubs: Any, compiler: Any) -> None:
         super().__init__(child, stubs)
+        self.compile = compiler.put
         child.write(
             "scene.py",
             SCENE + "import cudaguard.system\n"
@@ -67,16 +67,6 @@ class MadeUp(Program):
         )
         child.write("driver", "")
         self.site = child.folder / "site"
-
-    def compile(self, path: Path, code: str, *flags: object) -> Path:
-        """Compile one library."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        source = path.with_suffix(".c")
-        source.write_text(code)
-        command = [self.stubs.compiler, "-shared", "-fPIC", "-o", path, source, *flags]
-        subprocess.run([str(part) for part in command], check=True, timeout=120)
-        source.unlink()
-        return path
 
     def nvrtc(self, release: tuple[int, int], folder: str = "site/nvidia/cuda_nvrtc/lib") -> Path:
         """Make a copy of NVRTC."""
@@ -124,6 +114,6 @@ class MadeUp(Program):
 
 
 @pytest.fixture
-def program(child: Any, driver_stubs: Any) -> MadeUp:
+def program(child: Any, driver_stubs: Any, compiler: Any) -> MadeUp:
     """A program with the stub driver."""
-    return MadeUp(child, driver_stubs)
+    return MadeUp(child, driver_stubs, compiler)

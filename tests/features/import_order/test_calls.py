@@ -28,8 +28,7 @@ def installed(child):
     """Makes a distribution of a name and a version."""
 
     def installed(name, version, **files):
-        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        child.write(f"{name.replace('-', '_')}-{version}.dist-info/METADATA", text)
+        child.distribution(name, version)
         for path, source in files.items():
             child.write(f"{path.replace('__', '/')}.py", source)
 
@@ -125,17 +124,14 @@ def windows(child, installed, compiler):
     """OpenCV, and PyAV with a library of the given name, which is loaded at its import."""
 
     def made(name):
-        built = compiler.library(SAME, "int shape(void) { return 1; }").read_bytes()
-        other = compiler.library("other.so", "int shape(void) { return 2; }").read_bytes()
         installed("opencv-python", "4.10.0.84")
         installed("av", "14.0.1")
         child.write(
             "cv2.py", "imshow = print  # a built-in, as OpenCV's are\nnamedWindow = print\n"
         )
         child.write("av/__init__.py", LOADS)
-        for folder, data, file in (("opencv_python.libs", built, SAME), ("av.libs", other, name)):
-            child.write(f"{folder}/{file}", "")
-            (child.folder / folder / file).write_bytes(data)
+        for number, file in enumerate((f"opencv_python.libs/{SAME}", f"av.libs/{name}")):
+            compiler.put(child.folder / file, f"int shape(void) {{ return {number}; }}")
         return child
 
     return made

@@ -54,10 +54,7 @@ class Scene:
 
     def put(self, path, source, *flags):
         name = os.path.basename(path)
-        built = self.compiler.library(name, source, f"-Wl,-soname,{name}", *flags)
-        target = self.folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        return Path(shutil.copy(built, target))
+        return self.compiler.put(self.folder / path, source, f"-Wl,-soname,{name}", *flags)
 
     def engine(self):
         """A package that opens its own library by its path, as transformer_engine does."""

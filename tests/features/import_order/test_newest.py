@@ -61,10 +61,7 @@ class Scene:
         source += "int shim_two(void) { return 2; }\n" if release > 1 else ""
         script = self.child.write("names.map", "\n".join(NAMES[n] for n in range(1, release + 1)))
         flags = (f"-Wl,-soname,{SHIM}", f"-Wl,--version-script={script}")
-        built = self.compiler.library(f"libshim{release}.so", source, *flags)
-        target = self.folder / folder / f"libshim.so.{version}"
-        target.parent.mkdir(parents=True)
-        shutil.copy(built, target)
+        target = self.compiler.put(self.folder / folder / f"libshim.so.{version}", source, *flags)
         (target.parent / SHIM).symlink_to(target.name)
         return target
 
@@ -141,15 +138,13 @@ def built_from_source(scene):
     shutil.rmtree(scene.folder / "conda")
     scene.extension("built_here", "shim_two", new, "$ORIGIN/gcc/lib64")
     scene.child.write("bigpackage/__init__.py", GLOBAL)
-    (scene.folder / "bigpackage/lib").mkdir()
     for name, function, library, folder in (
         ("libglobal_deps.so", "shim_one", scene.old, "system"),
         ("libbig.so", "shim_two", new, "gcc/lib64"),
     ):
         flags = (str(library), f"-Wl,-rpath,$ORIGIN/../../{folder}", "-Wl,--enable-new-dtags")
         source = f"int {function}(void); int call(void) {{ return {function}(); }}"
-        built = scene.compiler.library(name, source, *flags)
-        shutil.copy(built, scene.folder / "bigpackage/lib" / name)
+        scene.compiler.put(scene.folder / "bigpackage/lib" / name, source, *flags)
     return scene
 
 
@@ -214,9 +209,7 @@ def test_package_that_brings_an_old_copy_of_its_own(child, compiler):
     source = 'void endl(void) __asm__("{}"); void endl(void) {{}}\n'
     source = source.format(names.split()[3].rstrip(";"))
     flags = (f"-Wl,-soname,{CXX_RUNTIME}", f"-Wl,--version-script={script}")
-    old = compiler.library(CXX_RUNTIME, source, *flags)
-    (child.folder / "bringing").mkdir()
-    shutil.copy(old, child.folder / "bringing")
+    old = compiler.put(child.folder / "bringing" / CXX_RUNTIME, source, *flags)
     for name, more in (
         ("bringing", ("-Wl,--no-as-needed", str(old), "-Wl,-rpath,$ORIGIN/bringing")),
         ("modern", ("-Wl,--no-as-needed", "-l:libstdc++.so.6")),

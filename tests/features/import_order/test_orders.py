@@ -30,8 +30,7 @@ LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="these rules are
 def made_up(child, dists):
     """Install stand-ins: each package notes whether those it must follow were there."""
     for dist, version in dists.items():
-        text = f"Metadata-Version: 2.1\nName: {dist}\nVersion: {version}\n"
-        child.write(f"{dist}-{version}.dist-info/METADATA", text)
+        child.distribution(dist, version)
         child.write(f"{dist}/__init__.py", "gymapi = None\n")
 
 

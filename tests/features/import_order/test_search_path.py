@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
 TOLD = "LateEnvironmentWarning: [CG820] "
@@ -20,11 +18,8 @@ FOUND = "import cudaguard; print([f.id for f in cudaguard.status().findings])"
 @pytest.fixture
 def scene(native, compiler):
     """A library in a folder `late`."""
-    (native.child.folder / "late").mkdir()
-    library = compiler.library(
-        "liblate.so.1", "int late(void) { return 1; }", "-Wl,-soname,liblate.so.1"
-    )
-    shutil.copy(library, native.child.folder / "late")
+    file = native.child.folder / "late/liblate.so.1"
+    compiler.put(file, "int late(void) { return 1; }", "-Wl,-soname,liblate.so.1")
     return native
 
 
@@ -48,8 +43,7 @@ def test_extension_that_links_it(scene, compiler):
 
     file = f"user{sysconfig.get_config_var('EXT_SUFFIX')}"
     late = scene.child.folder / "late" / "liblate.so.1"
-    built = compiler.library(file, source, f"-I{sysconfig.get_path('include')}", str(late))
-    shutil.copy(built, scene.child.folder)
+    compiler.put(scene.child.folder / file, source, str(late))
     soname = "import ctypes, cudaguard; cudaguard.install('strict')"
     load = """
         try:

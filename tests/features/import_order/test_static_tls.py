@@ -53,14 +53,12 @@ def site(child, compiler):
     """A framework of a library, and a package whose distribution has another name than it."""
 
     def library(path, source, *flags):
-        built = compiler.library(path.rpartition("/")[2], source, *flags)
-        child.write(path, "")
-        (child.folder / path).write_bytes(built.read_bytes())
+        compiler.put(child.folder / path, source, *flags)
 
     library("framework/lib/libframework.so", SOURCE.format(size=1100))
     library(f"py_boost.libs/{GOMP}", SOURCE.format(size=1300))
     table = f"tables/_table{sysconfig.get_config_var('EXT_SUFFIX')}"
-    library(table, TABLE, f"-I{sysconfig.get_path('include')}", *DESCRIPTORS)
+    library(table, TABLE, *DESCRIPTORS)
     child.write("tables/__init__.py", "from . import _table\n")
     child.write("framework/__init__.py", OPTIONAL)
     child.write("boost/__init__.py", OPEN.format(path=f"../py_boost.libs/{GOMP}") + "train = 1\n")

@@ -5,7 +5,6 @@ Compiled stand-ins with LLVM's name and LLVM's words: the process aborts for rea
 
 from __future__ import annotations
 
-import shutil
 import signal
 import sys
 
@@ -42,7 +41,7 @@ print("loaded", cudaguard.status().findings)
 @pytest.fixture
 def run(child, compiler):
     for name in ("libjitter.so", "libtriton.so"):
-        shutil.copy(compiler.library(name, LLVM), child.folder)
+        compiler.put(child.folder / name, LLVM)
 
     def run(mode, scope="RTLD_GLOBAL", **env):
         program = child.write("main.py", PROGRAM.format(mode=mode, scope=scope))

@@ -14,17 +14,12 @@ import sysconfig
 
 import pytest
 
-COMPILER = shutil.which("g++")
-
-pytestmark = [
-    pytest.mark.skipif(
-        sys.platform != "linux"
-        or platform.machine() not in ("x86_64", "aarch64")
-        or not platform.libc_ver()[0].startswith("glibc"),
-        reason="STB_GNU_UNIQUE is of glibc on x86-64 and AArch64",
-    ),
-    pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler"),
-]
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux"
+    or platform.machine() not in ("x86_64", "aarch64")
+    or not platform.libc_ver()[0].startswith("glibc"),
+    reason="STB_GNU_UNIQUE is of glibc on x86-64 and AArch64",
+)
 
 SOURCE = """
 #include <iostream>
@@ -102,44 +97,22 @@ def install(*actions: dict, mode: str = "fix") -> str:
     return f"import cudaguard; cudaguard.install({mode!r}, rules=[{rule}])"
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """Returns a compiled library: by name, source and flags."""
-    folder = tmp_path_factory.mktemp("built")
-
-    def build(name, source, *flags):
-        library = folder / name
-        if not library.exists():
-            library.parent.mkdir(exist_ok=True)
-            (folder / "source.cpp").write_text(source, encoding="utf-8")
-            command = [COMPILER, "-shared", "-fPIC", "-o", library, "source.cpp", *flags]
-            command = [str(part) for part in command]
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-            if "cannot find -lstdc++" in done.stderr:
-                pytest.skip("there is no static libstdc++")
-            assert done.returncode == 0, done.stderr
-        return library
-
-    return build
-
-
 class Scene:
-    def __init__(self, pair, built) -> None:
-        self.child, self.bare, self.built = pair.child, pair.bare, built
-        shutil.copy(built("libother.so", SOURCE), self.child.folder)
+    def __init__(self, pair, cxx) -> None:
+        self.child, self.bare, self.cxx = pair.child, pair.bare, cxx
+        cxx.put(self.child.folder / "libother.so", SOURCE)
         self.package()
 
-    def package(self, library="libowner.so", load=BY_PYTHON, flags=STATIC, kind="static") -> None:
-        """Write the package; `flags` are how its library is linked, `kind` names that."""
-        (self.child.folder / "owner").mkdir(exist_ok=True)
-        shutil.copy(self.built(f"{kind}/libowner.so", SOURCE, *flags), self.child.folder / "owner")
+    def package(self, library="libowner.so", load=BY_PYTHON, flags=STATIC) -> None:
+        """Write the package; `flags` are how its library is linked."""
+        self.cxx.put(self.child.folder / "owner/libowner.so", SOURCE, *flags)
         code = PACKAGE.format(library=library, load=load)
         self.child.write("owner/__init__.py", code)
 
 
 @pytest.fixture
-def scene(pair, built) -> Scene:
-    return Scene(pair, built)
+def scene(pair, cxx) -> Scene:
+    return Scene(pair, cxx)
 
 
 def test_unguarded_both_work_as_the_library_is_global(scene):
@@ -156,9 +129,9 @@ def test_rule_leaves_it_global_and_says_why(scene, mode):
 
 def test_library_that_brings_it_along_stays_global_as_well(scene):
     folder = scene.child.folder / "owner"
-    own = scene.built("static/libowner.so", SOURCE, *STATIC)
+    own = scene.cxx.library("libowner.so", SOURCE, *STATIC)
     flags = (own, "-Wl,-rpath,$ORIGIN", "-nodefaultlibs")
-    shutil.copy(scene.built("libwrapper.so", WRAPPER, *flags), folder)
+    scene.cxx.put(folder / "libwrapper.so", WRAPPER, *flags)
     load = 'ctypes.CDLL(os.path.join(os.path.dirname(path), "libwrapper.so"), ctypes.RTLD_GLOBAL)'
     scene.package(load=load)
     ran = scene.bare(install({"load_local": "libwrapper.so*"}), "import owner", USE, SAID)
@@ -166,11 +139,10 @@ def test_library_that_brings_it_along_stays_global_as_well(scene):
 
 
 def test_extension_that_brings_it_is_loaded_with_the_flags_that_were_asked_for(scene):
-    own = scene.built("static/libowner.so", SOURCE, *STATIC)
+    own = scene.cxx.library("libowner.so", SOURCE, *STATIC)
     name = f"native{sysconfig.get_config_var('EXT_SUFFIX')}"
-    flags = (f"-I{sysconfig.get_path('include')}", own, "-Wl,-rpath,$ORIGIN", "-nodefaultlibs")
-    flags = ("-Wl,--no-as-needed", *flags)
-    shutil.copy(scene.built(name, EXTENSION, *flags), scene.child.folder / "owner")
+    flags = ("-Wl,--no-as-needed", own, "-Wl,-rpath,$ORIGIN", "-nodefaultlibs")
+    scene.cxx.put(scene.child.folder / "owner" / name, EXTENSION, *flags)
     scene.package(load=BY_FLAGS)
     assert scene.bare("import owner", USE).lines == RIGHT
     ran = scene.bare(install(*LOCAL), "import owner", USE, SAID)
@@ -188,7 +160,7 @@ def test_beside_a_runtime_that_was_there_first_it_is_kept_out_of_the_way(scene, 
 
     How it fails is the compiler's affair: no number with GCC 12, a segmentation fault with GCC 16.
     """
-    shutil.copy(scene.built("libfirst.so", SOURCE), scene.child.folder)
+    scene.cxx.put(scene.child.folder / "libfirst.so", SOURCE)
     rule = install(*LOCAL)
     ran = scene.bare(
         FIRST, *(("import owner", rule) if is_late else (rule, "import owner")), USE_OTHER
@@ -205,11 +177,9 @@ def test_advice_is_no_rule_that_would_break_it(scene):
         assert ran.lines == [*RIGHT, "finding CG812 False True"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "flags"), [("shared", ()), ("hiding", (*STATIC, "-Wl,--exclude-libs,ALL"))]
-)
-def test_library_that_shares_the_runtime_or_hides_its_own_is_kept_local(scene, kind, flags):
-    scene.package(kind=kind, flags=flags)
+@pytest.mark.parametrize("flags", [(), (*STATIC, "-Wl,--exclude-libs,ALL")])
+def test_library_that_shares_the_runtime_or_hides_its_own_is_kept_local(scene, flags):
+    scene.package(flags=flags)
     ran = scene.bare(install(*LOCAL), "import owner", USE, SAID)
     assert ran.lines[:2] == RIGHT
     assert ran.lines[2:] == ["touched libowner.so: kept in local symbol scope by LOCAL1 (stays)"]
@@ -238,11 +208,11 @@ def test_second_file_of_the_runtime(scene, mode, is_newer):
         names = scene.child.write("names.map", "GLIBCXX_99 { global: _ZNSt5facetE2idE; };")
         flags = (f"-Wl,--version-script={names}", "-Wl,-soname,libstdc++.so.6")
         source = 'int one __asm__("_ZNSt5facetE2idE");'
-        file = scene.built("newer/libstdc++.so.6", source, *flags)
+        scene.cxx.put(folder / "libstdc++.so.6", source, *flags)
     else:
-        command = [COMPILER, "-print-file-name=libstdc++.so.6"]
+        command = [scene.cxx.command, "-print-file-name=libstdc++.so.6"]
         file = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    shutil.copy(file, folder)
+        shutil.copy(file, folder)
     scene.child.write("owner/__init__.py", SECOND)
     code = "import ctypes; ctypes.CDLL('./libother.so')", "import owner", COUNT
     assert scene.bare(*code).lines == ["2 True"]
@@ -263,10 +233,10 @@ def test_runtime_of_another_name_is_kept_to_itself(scene, order):
     """As tools rename the libstdc++ that they put into a wheel: it and the system's both work."""
     whole = ("-Wl,--whole-archive", "-l:libstdc++.a", "-Wl,--no-whole-archive")
     rest = ("-nodefaultlibs", "-lm", "-lc", "-lgcc_s", "-lgcc")
-    runtime = scene.built(RENAMED, "", f"-Wl,-soname,{RENAMED}", *whole, *rest)
-    scene.package(flags=(runtime, "-Wl,-rpath,$ORIGIN", *rest), load="", kind="renamed")
-    shutil.copy(runtime, scene.child.folder / "owner")
-    shutil.copy(scene.built("libfirst.so", SOURCE), scene.child.folder)
+    flags = (f"-Wl,-soname,{RENAMED}", *whole, *rest)
+    runtime = scene.cxx.put(scene.child.folder / "owner" / RENAMED, "", *flags)
+    scene.package(flags=(runtime, "-Wl,-rpath,$ORIGIN", *rest), load="")
+    scene.cxx.put(scene.child.folder / "libfirst.so", SOURCE)
     assert scene.bare(*order, USE, check=False).lines != RIGHT
     ran = scene.bare(install(), *order, USE, SAID)
     assert (ran.lines[:2], ran.err) == (RIGHT, "")

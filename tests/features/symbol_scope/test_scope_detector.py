@@ -52,12 +52,10 @@ TOLD = "SymbolScopeWarning: [CG812] "
 def scene(native, compiler):
     """The libraries and five extensions in the children's folder."""
     for name, source in (("libtaker.so", TAKER), ("libplain.so", PLAIN), ("libuser.so", USER)):
-        shutil.copy(compiler.library(name, source), native.child.folder)
-    include = f"-I{sysconfig.get_path('include')}"
+        compiler.put(native.child.folder / name, source)
     for name, source in (("taking", TAKER), ("using", USER), ("odd", ODD)):
-        file = f"{name}{SUFFIX}"
         source = MODULE.format(name=name, source=source)
-        shutil.copy(compiler.library(file, source, include), native.child.folder)
+        compiler.put(native.child.folder / f"{name}{SUFFIX}", source)
     native.extension("one")
     native.extension("two")
     native.modules("plain.py")
@@ -144,10 +142,8 @@ FIRST = "zlib = ctypes.CDLL('./libz.so.1')"
 def test_zlib_that_comes_with_another_calls_itself(
     scene, compiler, mode, first, owner, found, is_told
 ):
-    zlib = compiler.library("libz.so.1", ZLIB, "-Wl,-soname,libz.so.1")
-    owner = compiler.library("libowner.so", OWNERS[owner], *AS_IT_IS, str(zlib))
-    for built in (zlib, owner):
-        shutil.copy(built, scene.child.folder)
+    zlib = compiler.put(scene.child.folder / "libz.so.1", ZLIB, "-Wl,-soname,libz.so.1")
+    compiler.put(scene.child.folder / "libowner.so", OWNERS[owner], *AS_IT_IS, str(zlib))
     start = f"import ctypes, cudaguard; cudaguard.install({mode!r})"
     use = f"{FIRST}; print(zlib.inflateReset(), mine)"
     ran = scene.bare(start, first, "mine = ctypes.CDLL('./libowner.so').mine()", use)
@@ -166,11 +162,11 @@ NAMES = {
 
 @pytest.mark.parametrize("fronts", [("taker", "user"), ("user",)])  # libGL.so.1, libOpenGL.so.0
 def test_front_ends_of_one_library_do_the_same(scene, compiler, fronts):
-    behind = compiler.library("libGLdispatch.so.0", "int x;", "-Wl,-soname,libGLdispatch.so.0")
-    shutil.copy(behind, scene.child.folder)
+    file = scene.child.folder / "libGLdispatch.so.0"
+    behind = compiler.put(file, "int x;", f"-Wl,-soname,{file.name}")
     for name, source in (("taker", TAKER), ("user", USER)):
         needs = (*AS_IT_IS, str(behind)) if name in fronts else ()
-        shutil.copy(compiler.library(f"lib{name}.so", source, *needs), scene.child.folder)
+        compiler.put(scene.child.folder / f"lib{name}.so", source, *needs)
     ran = scene.bare("import ctypes, cudaguard; cudaguard.install('warn')", TAKE, USE, FOUND)
     assert ran.lines == ["1", str(["CG812"] * (len(fronts) == 1))]
 
@@ -179,7 +175,7 @@ def test_front_ends_of_one_library_do_the_same(scene, compiler, fronts):
 def test_names_of_which_any_copy_does(scene, compiler, symbol, matters):
     label = f'int which_copy(void) __asm__("{symbol}");\n'
     for name, source in (("libtaker.so", TAKER), ("libuser.so", USER)):
-        shutil.copy(compiler.library(name, label + source), scene.child.folder)
+        compiler.put(scene.child.folder / name, label + source)
     ran = scene.bare("import ctypes, cudaguard; cudaguard.install('warn')", TAKE, USE, FOUND)
     assert ran.lines == ["1", str(["CG812"] * matters)]
 
@@ -209,8 +205,8 @@ ASKING = f"#include <unistd.h>\n{USER}int process(void) {{ return getpid(); }}\n
 @pytest.mark.parametrize("source", INTERPOSERS.values(), ids=list(INTERPOSERS))
 def test_what_was_preloaded_keeps_its_say(scene, compiler, source):
     """A victim that asked its own first would go past it, or end the process."""
-    shutil.copy(compiler.library("libpreloaded.so", source, "-ldl"), scene.child.folder)
-    shutil.copy(compiler.library("libasking.so", ASKING), scene.child.folder)
+    compiler.put(scene.child.folder / "libpreloaded.so", source, "-ldl")
+    compiler.put(scene.child.folder / "libasking.so", ASKING)
     code = "print(ctypes.CDLL('./libasking.so').use())"
     done = scene.child.python(
         f"import ctypes, cudaguard\n{INSTALL}\n{TAKE}\n{code}\n{FOUND}",
@@ -332,10 +328,9 @@ def test_uninstall_lets_extensions_of_python_pass(scene):
 
 def test_library_whose_dependency_is_bound_already_is_told(scene, compiler):
     """Its own copy would call the other one: half of each would be used."""
-    own = compiler.library("libown.so", USER, "-Wl,-soname,libown.so")
+    own = compiler.put(scene.child.folder / "libown.so", USER, "-Wl,-soname,libown.so")
     source = "int use(void), which_copy(void);\nint both(void) { return use() + which_copy(); }\n"
-    for built in (own, compiler.library("libneeding.so", source, str(own), "-Wl,-rpath,$ORIGIN")):
-        shutil.copy(built, scene.child.folder)
+    compiler.put(scene.child.folder / "libneeding.so", source, str(own), "-Wl,-rpath,$ORIGIN")
     ran = scene.bare(
         "import ctypes", TAKE, "ctypes.CDLL('./libown.so')", f"import cudaguard; {INSTALL}",
         "print(ctypes.CDLL('./libneeding.so').both())", SAID,
@@ -470,8 +465,7 @@ def test_library_that_nobody_saw_come_is_told(scene, compiler, function, called)
     """As libxerces of pymeshlab, which uses the libcurl in TensorFlow."""
     scene.modules("owner/__init__.py")
     for name, source in (("libtaker.so", TAKER), ("owner/libx.so", USER)):
-        made = compiler.library(os.path.basename(name), source.replace("which_copy", function))
-        shutil.copy(made, scene.child.folder / name)
+        compiler.put(scene.child.folder / name, source.replace("which_copy", function))
     opened = "import owner, _ctypes; _ctypes.dlopen('./owner/libx.so', 2)"
     ran = scene.bare("import ctypes, cudaguard", INSTALL, TAKE, opened, "import one", SAID)
     assert f"libx.so (owner) uses {called} of libtaker.so instead of its own." in ran.out
@@ -486,10 +480,10 @@ def test_rule_that_is_conditioned_not_to_act_silences(scene):
 
 def test_library_that_needs_the_global_one_is_let_be(scene, compiler):
     """A plug-in: it has a name of its host, and needs another one of it."""
-    host = compiler.library("libhost.so", TAKER + "int host_only(void) { return 5; }\n")
+    folder = scene.child.folder
+    compiler.put(folder / "libhost.so", TAKER + "int host_only(void) { return 5; }\n")
     source = USER + "int host_only(void);\nint call(void) { return host_only() + use(); }\n"
-    shutil.copy(host, scene.child.folder)
-    shutil.copy(compiler.library("libplugin.so", source), scene.child.folder)
+    compiler.put(folder / "libplugin.so", source)
     ran = scene.bare(
         "import ctypes, cudaguard", INSTALL, "ctypes.CDLL('./libhost.so', ctypes.RTLD_GLOBAL)",
         "print(ctypes.CDLL('./libplugin.so').call())", FOUND,
@@ -509,7 +503,7 @@ RULE = "[[rules]]\nid='L'\nwatch=['old']\nwhy='x'\nactions=[{load_local='libold.
 @pytest.mark.parametrize(("tool", "rules"), [("run", RULE), ("run", ""), ("trace", "")])
 def test_crash_is_told_with_whose_symbols_were_used(scene, compiler, tool, rules, mode):
     for name, source in (("libold.so", OLD), ("libnew.so", NEW)):
-        shutil.copy(compiler.library(name, source), scene.child.folder)
+        compiler.put(scene.child.folder / name, source)
     here, is_bound = os.path.realpath(scene.child.folder), mode == "RTLD_GLOBAL"
     program = f"import ctypes, os; ctypes.CDLL('./libold.so', ctypes.{mode})"
     program += f"; ctypes.CDLL('./libnew.so').go(); {'' if is_bound else 'os.abort()'}"
