@@ -91,17 +91,6 @@ RULES: tuple[Rule, ...] = (
         "opens were reported to fail with them. With weasyprint first both work.",
         links=github("cnr-isti-vclab/PyMeshLab/issues/444"),
     ),
-    Rule(
-        id="CG043",
-        title="migraphx imported before torch on ROCm: torch fails to import",
-        watch=("migraphx",),
-        when={"platform": "linux", "dists": {"torch": ""}},
-        needs=("torch",),
-        grade="opt-in",
-        why="migraphx loads the machine's ROCm libraries. torch, which has its own, was reported "
-        "to fail with them. With torch first both work.",
-        links=github("ROCm/torch_migraphx/pull/204"),
-    ),
     # Libraries that are found only once a module has loaded them, and one name for two files.
     Rule(
         id="CG003",

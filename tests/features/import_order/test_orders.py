@@ -22,7 +22,6 @@ ORDERS = {
         {"pymeshlab": "2023.12", "weasyprint": "66.0"},
         "import pymeshlab\nfrom weasyprint import gymapi",
     ),
-    "CG043": ({"migraphx": "2.10", "torch": "2.4.0"}, "import migraphx\nimport torch"),
 }
 LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="these rules are for Linux")
 
