@@ -102,10 +102,10 @@ class ExtensionDetector:
 
     def around_import(self, spec: ModuleSpec) -> Callable[[BaseException | None], None]:
         """Note who handles signals for the program; return what looks who is in its place."""
-        before = _handlers(may_ask=self._may_undo())
+        before = _handlers(self._may_undo)
 
         def close(_: BaseException | None) -> None:
-            after = _handlers(may_ask=False) if before else {}
+            after = _handlers(bool) if before else {}
             for number, (handler, function) in before.items():
                 now, other = after.get(number, (None, function))
                 if now is handler and other != function:  # not by way of Python
@@ -303,7 +303,7 @@ def keeps_subnormals() -> bool:
     return bool(bits)
 
 
-def _handlers(*, may_ask: bool) -> dict[int, tuple[Any, int]]:
+def _handlers(may_ask: Callable[[], bool]) -> dict[int, tuple[Any, int]]:
     """Return signal -> the program's handler, and the address of what the system calls.
 
     Empty where there are none but Python's own, or if ctypes is not there and may not be imported.
@@ -312,9 +312,8 @@ def _handlers(*, may_ask: bool) -> dict[int, tuple[Any, int]]:
     given = {n: signal.getsignal(n) for n in signal.valid_signals()} if signal is not None else {}
     usual = peek(signal, "default_int_handler")
     found = {n: one for n, one in given.items() if callable(one) and one is not usual}
-    is_there = has_ctypes() or (may_ask and "ctypes" not in sys.modules)  # else it is half done
-    if not found or not is_there:
-        return {}
+    if not found or not (has_ctypes() or ("ctypes" not in sys.modules and may_ask())):
+        return {}  # or it is half done
     import ctypes
 
     action, ask = (ctypes.c_void_p * 64)(), ctypes.CDLL(None).sigaction

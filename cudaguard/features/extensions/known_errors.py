@@ -76,10 +76,7 @@ def of_machine(known: KnownError, match: re.Match[str]) -> Finding | None:
 
 
 def of_version(known: KnownError, match: re.Match[str]) -> Finding:
-    """Return which version a file lacks, and of glibc, which no newer libstdc++ brings, the last.
-
-    Where the file is here; the loader names the first one alone.
-    """
+    """Return which version a file lacks, and the last one of glibc: the loader names one alone."""
     said = {name: word for name, word in match.groupdict().items() if word}
     lacks = forecast(said["file"]).versions if os.path.isabs(said.get("file", "")) else ()
     of_glibc = [lack.name for lack in lacks if lack.name.startswith("GLIBC_")]
