@@ -11,7 +11,7 @@ from cudaguard.errors import ConfigError
 
 FULL = """
 mode = "Strict"
-enable = ["CG014"]
+enable = ["CG041"]
 disable = ["CG001"]
 journal = "journal-%p.jsonl"
 plugins = false
@@ -58,7 +58,7 @@ def test_good_file(file, name, text):
     path = file(text, name)
     said = read_file(path)
     assert said.mode == "strict"
-    assert said.switches == {"CG014": True, "CG001": False}
+    assert said.switches == {"CG041": True, "CG001": False}
     assert said.journal == "journal-%p.jsonl"
     assert said.plugins is False
     assert said.tables == ({"id": "MINE", "watch": ["torch"]},)

@@ -51,7 +51,7 @@ def test_environment_that_says_everything():
     said, problems = read_environment(
         {
             "CUDAGUARD": "Strict",
-            "CUDAGUARD_RULES": "+CG014,-CG001 +MINE-1",
+            "CUDAGUARD_RULES": "+CG041,-CG001 +MINE-1",
             "CUDAGUARD_CONFIG": "/a/b.toml",
             "CUDAGUARD_JOURNAL": "/logs/j-%p",
             "CUDAGUARD_PLUGINS": "1",
@@ -60,7 +60,7 @@ def test_environment_that_says_everything():
     )
     assert problems == []
     assert said.mode == "strict"
-    assert said.switches == {"CG014": True, "CG001": False, "MINE-1": True}
+    assert said.switches == {"CG041": True, "CG001": False, "MINE-1": True}
     assert (said.config, said.journal, said.plugins) == ("/a/b.toml", "/logs/j-%p", True)
 
 

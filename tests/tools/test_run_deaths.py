@@ -316,22 +316,21 @@ def test_rule_that_fits(child, run, library, mode):
 def test_opt_in_rule_that_fits_cures_as_it_is_told(child, run, library):
     """Its module is not watched, as the rule is off: the program says that it imports it."""
     path = library("broken", "abort()")
-    for name in ("pymeshlab", "weasyprint"):
-        child.distribution(name)
-    child.write("weasyprint.py", "")
+    child.distribution("unsloth", "2026.1")
+    child.write("unsloth.py", "")
     child.write(
-        "pymeshlab.py",
-        f"import ctypes, sys\nif 'weasyprint' not in sys.modules: ctypes.CDLL({str(path)!r})\n",
+        "transformers.py",
+        f"import ctypes, sys\nif 'unsloth' not in sys.modules: ctypes.CDLL({str(path)!r})\n",
     )
-    script = child.write("train.py", "import pymeshlab\nprint('cured')\n")
+    script = child.write("train.py", "import transformers\nprint('cured')\n")
     env = {"PYTHONPATH": str(child.folder)}
     done, text, document = run(script, env=env)
     assert done.returncode == -signal.SIGABRT
-    assert [(rule["id"], rule["is_certain"]) for rule in document["rules"]] == [("CG042", True)]
-    assert "because: CG042 fits: " in text
-    first = 'import cudaguard; cudaguard.install(enable=["CG042"])'
+    assert [(rule["id"], rule["is_certain"]) for rule in document["rules"]] == [("CG041", True)]
+    assert "because: CG041 fits: " in text
+    first = 'import cudaguard; cudaguard.install(enable=["CG041"])'
     assert f"put `{first}` first" in document["remedy"]
-    script.write_text(f"{first}\nimport pymeshlab\nprint('cured')\n")
+    script.write_text(f"{first}\nimport transformers\nprint('cured')\n")
     assert child.command(sys.executable, script, env=env).stdout == "cured\n"
 
 

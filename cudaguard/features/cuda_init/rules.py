@@ -25,32 +25,6 @@ RULES: tuple[Rule, ...] = (
         verified="2026-11-20: PyCUDA 2026.1 on a stand-in for the driver, no GPU",
     ),
     Rule(
-        id="CG014",
-        title="JAX takes most of the device's memory at its first computation",
-        watch=("jax",),
-        dist=("torch", "tensorflow", "tensorflow-gpu"),  # who else wants memory
-        actions=({"set_env": "XLA_PYTHON_CLIENT_PREALLOCATE", "value": "false"},),
-        grade="opt-in",
-        why="JAX allocates most of the device's memory at its first computation, which some "
-        "packages run at import. torch or TensorFlow can then run out of memory. With the "
-        "variable set JAX allocates as needed, which is slightly slower.",
-        links=github(
-            "lucidrains/jax2torch/issues/2 jax-ml/jax/issues/1075 PythonOT/POT/issues/516"
-        ),
-    ),
-    Rule(
-        id="CG015",
-        title="TensorFlow takes the memory of all devices at its first use",
-        watch=("tensorflow",),
-        dist=("torch", "jax"),  # who else wants memory
-        actions=({"set_env": "TF_FORCE_GPU_ALLOW_GROWTH", "value": "true"},),
-        grade="opt-in",
-        why="TensorFlow allocates nearly all memory of every visible device at its first use. "
-        "torch or JAX in the same process can then run out of memory. With the variable set it "
-        "allocates as needed.",
-        links=github("PythonOT/POT/issues/516 google/flax/issues/445"),
-    ),
-    Rule(
         id="CG069",
         title="cudf initializes CUDA at import, before dask-cuda starts its workers",
         watch=("cudf",),

@@ -11,6 +11,7 @@ package says that it goes on without the library; or at the end, if another copy
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
 from cudaguard.files import os, own_errors, text_of
 from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
@@ -111,9 +112,10 @@ class ExtensionDetector:
                 if now is handler and other != function:  # not by way of Python
                     from cudaguard.system.processes import signal_name
 
-                    name = signal_name(number)
-                    is_undone = self._may_undo() and _set_again(number, handler)
-                    undone = f"the program's handler of {name} is back" if is_undone else ""
+                    name, undone = signal_name(number), ""
+                    with suppress(ValueError):  # only the main thread may
+                        if self._may_undo() and sys.modules["_signal"].signal(number, handler):
+                            undone = f"the program's handler of {name} is back"
                     self._tell_change(spec.name, "handles", undone, name)
 
         return close
@@ -308,8 +310,8 @@ def _handlers(may_ask: Callable[[], bool]) -> dict[int, tuple[Any, int]]:
 
     Empty where there are none but Python's own, or if ctypes is not there and may not be imported.
     """
-    signal = sys.modules.get("signal") if sys.platform.startswith("linux") else None
-    given = {n: signal.getsignal(n) for n in signal.valid_signals()} if signal is not None else {}
+    signal: Any = sys.modules.get("_signal") if sys.platform.startswith("linux") else None
+    given = {n: signal.getsignal(n) for n in range(1, signal.NSIG)} if signal is not None else {}
     usual = peek(signal, "default_int_handler")
     found = {n: one for n, one in given.items() if callable(one) and one is not usual}
     if not found or not (has_ctypes() or ("ctypes" not in sys.modules and may_ask())):
@@ -318,13 +320,3 @@ def _handlers(may_ask: Callable[[], bool]) -> dict[int, tuple[Any, int]]:
 
     action, ask = (ctypes.c_void_p * 64)(), ctypes.CDLL(None).sigaction
     return {n: (one, action[0] or 0) for n, one in found.items() if not ask(n, None, action)}
-
-
-def _set_again(number: int, handler: Any) -> bool:
-    from signal import signal
-
-    try:
-        signal(number, handler)
-    except ValueError:  # only the main thread may
-        return False
-    return True

@@ -79,18 +79,6 @@ RULES: tuple[Rule, ...] = (
         ),
         verified="2026-11-25: unsloth 2026.10.9 with transformers 5.24.0, torch 2.13.0 for CPU",
     ),
-    Rule(
-        id="CG042",
-        title="pymeshlab imported before weasyprint: Pango is not loaded",
-        watch=("pymeshlab",),
-        dist=("pymeshlab",),
-        when={"platform": "linux", "dists": {"weasyprint": ""}},
-        needs=("weasyprint",),
-        grade="opt-in",
-        why="pymeshlab loads its own copies of system libraries. The libraries that weasyprint "
-        "opens were reported to fail with them. With weasyprint first both work.",
-        links=github("cnr-isti-vclab/PyMeshLab/issues/444"),
-    ),
     # Libraries that are found only once a module has loaded them, and one name for two files.
     Rule(
         id="CG003",

@@ -18,10 +18,6 @@ ORDERS = {
         {"unsloth": "2026.10.9", "transformers": "4.57"},
         "from transformers import gymapi\nfrom unsloth import gymapi",
     ),
-    "CG042": (
-        {"pymeshlab": "2023.12", "weasyprint": "66.0"},
-        "import pymeshlab\nfrom weasyprint import gymapi",
-    ),
 }
 LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="these rules are for Linux")
 
