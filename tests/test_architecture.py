@@ -39,7 +39,7 @@ CEILINGS = {
     "lines of the package": 32825,
     "modules of the package": 159,
     "lines of data in the package": 3056,
-    "lines of the tests": 44387,
+    "lines of the tests": 44476,
     "lines loaded by install()": 649,
     "lines loaded by install(); import ctypes": 1228,
 }

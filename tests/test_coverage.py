@@ -32,7 +32,7 @@ REPAIRS = {
     # These bind libraries to their own symbols, whatever rules know.
     "prevented": {id for id, grade in GRADE_OF.items() if grade == "automatic"}
     | ORDERS
-    | {"CG812", "CG813"},
+    | {"CG812", "CG813", "CG827"},
     "prevented-on-request": {id for id, grade in GRADE_OF.items() if grade == "opt-in"} | FUNCTIONS,
 }
 NODE = re.compile(r"(?P<file>tests/[\w/]+\.py)::(?P<name>test_\w+)(?P<case>\[.+\])?")

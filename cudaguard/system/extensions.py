@@ -252,7 +252,7 @@ def _library_missing(case: _Case) -> tuple[str, str]:
         if name.startswith(_OF_DRIVER):
             remedy = "install the NVIDIA driver, or start a container with --gpus all"
         elif other := next(listed_as(f"{name.partition('.so.')[0]}.so."), ""):
-            owner = "".join(distributions_of([other]).get(other, [])[:1])
+            owner = "".join(distributions_of([other]).get(other, [])[:1]) or Packages().of(other)
             message += f"; {owner} has {os.path.basename(other)}"
             built = Packages().of(lack.needed_by) or "it"
             remedy = f"install the {owner.partition(' ')[0]} that {built} was built with"

@@ -59,6 +59,17 @@ def test_library_that_is_nowhere(build, absent, agree):
     assert found["missing_symbols"] == [["absent_f", "absent_f"]]  # what the library would define
 
 
+def test_other_release_of_a_library_that_is_nowhere_is_named(build, absent, check, child):
+    """As openvino 2025 has libopenvino.so.2500, and openvino-genai 2024 needs that of 2024."""
+    child.distribution("own", "2025.0")
+    child.write("own-2025.0.dist-info/RECORD", "own/libabsent.so.4,,\n")
+    child.write("own/libabsent.so.4", "")
+    path = {"PYTHONPATH": str(child.folder)}
+    found = check(build.module("links", absent, **CALL), env=path)
+    assert "does not find; own has libabsent.so.4" in found["message"]
+    assert found["remedy"] == "install the own that links was built with"
+
+
 @pytest.mark.parametrize("folder", ["${ORIGIN}/away", "away", "/nowhere:$ORIGIN/away"])
 def test_run_path(build, absent, agree, folder):
     """A folder that is not absolute counts from the working directory."""

@@ -7,6 +7,8 @@ leads to an older one first.
 from __future__ import annotations
 
 import shutil
+import sys
+from ctypes.util import find_library
 
 import pytest
 
@@ -60,6 +62,20 @@ def test_newer_copy_is_loaded_first(scene, how):
     first, changes = done.stdout.splitlines()
     assert (first, done.stderr) == ("consumer 20", "")
     assert f"{NCCL}: loaded {how}" in changes
+
+
+@pytest.mark.parametrize("scene", ["elsewhere"], indirect=True)
+def test_copy_of_the_system_is_loaded_for_an_extension_of_pythons_own(scene):
+    """proxystore/taps#151: an older libsqlite3.so.0 in a folder of LD_LIBRARY_PATH."""
+    ask = "import sqlite3; print(sqlite3.sqlite_version_info > (3, 8))"
+    has_own = "_sqlite3" in sys.builtin_module_names or "True" not in scene.run(ask).stdout
+    if has_own or not find_library("sqlite3"):
+        pytest.skip("this Python does not use the system's SQLite")
+    scene.put("old/libsqlite3.so.0", "int sqlite3_open(void) { return 1; }")
+    assert run(scene, ask).stdout.startswith("ImportError ")
+    done = run(scene, GUARD.format("fix"), ask, CHANGES)
+    assert (done.stdout.splitlines()[0], done.stderr) == ("True", "")
+    assert "loaded for _sqlite3, which finds an older copy first" in done.stdout
 
 
 @pytest.mark.parametrize("scene", ["elsewhere"], indirect=True)

@@ -1,0 +1,62 @@
+"""What `cudaguard run` adds to an error from the process in which it was raised."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def ended(child):
+    """Run a program under the launcher that ends with an error; return the report."""
+
+    def ended(code: str, error: str, **env: str) -> str:
+        script = child.write("prog.py", f"{code}\nraise RuntimeError({error!r})\n")
+        command = (sys.executable, "-m", "cudaguard", "run", script)
+        return child.command(*command, env=env, check=False).stderr.rpartition("cudaguard run:")[2]
+
+    return ended
+
+
+@pytest.mark.parametrize(("folder", "is_stub"), [("stubs", True), ("driver", False)])
+def test_stub_of_the_toolkit_is_no_driver(ended, child, driver_stubs, folder, is_stub):
+    """NVIDIA/warp#219; where it is the driver, the CUDA that it can do is told."""
+    (child.folder / folder).mkdir()
+    file = shutil.copy(driver_stubs.folder / "libcuda.so.1", child.folder / folder / "libcuda.so.1")
+    code, finding = (
+        f"import ctypes; ctypes.CDLL({str(file)!r})",
+        "Invalid device identifier: cuda:0",
+    )
+    said = ended(code, finding)
+    assert ("stub library was loaded in place of the driver" in said) is is_stub
+    assert (f"fix: take {child.folder}/stubs out of LD_LIBRARY_PATH\n" in said) is is_stub
+    assert ("the driver here is for CUDA 13.0 and" in said) is not is_stub
+
+
+def test_variable_that_is_to_be_unset_is_shown(ended):
+    error = "proj.db contains DATABASE.LAYOUT.VERSION.MINOR = 0 whereas a number >= 3 is expected"
+    said = ended("", error, PROJ_LIB="/opt/qgis/proj")
+    assert "in this process: PROJ_LIB=/opt/qgis/proj\n" in said
+    assert "GDAL_DATA=" not in said
+
+
+def test_files_that_are_there_instead_are_shown(ended, child):
+    there = child.write("graphbolt/libgraphbolt_pytorch_2.2.1.so", "")
+    asked = there.with_name("libgraphbolt_pytorch_2.13.0.so")
+    said = ended("", f"Cannot find DGL C++ graphbolt library at {asked}")
+    assert "[CG706]" in said
+    assert "in that folder: libgraphbolt_pytorch_2.2.1.so\n" in said
+
+
+def test_glibc_is_named_besides_libstdcxx(ended, child, compiler):
+    """PrimeIntellect-ai/pccl#20: the loader names the first version that it does not find."""
+    versions = child.write("c.map", "GLIBC_2.99 { global: later; }; GLIBC_2.100 {} GLIBC_2.99;")
+    flags = (f"-Wl,--version-script={versions}", "-Wl,-soname,libc.so.6")
+    libc = compiler.library("libc.so.6", "int later;", *flags)
+    asking = compiler.library("libasking.so", "extern int later; int *asks = &later;", str(libc))
+    error = "/lib/libstdc++.so.6: version `GLIBCXX_3.4.99' not found (required by {})"
+    said = ended("", error.format(asking))
+    assert "needs libstdc++ with GLIBCXX_3.4.99, and glibc with GLIBC_2.99, but" in said
+    assert ", and glibc" not in ended("", error.format("/nowhere/libasking.so"))
