@@ -341,7 +341,7 @@ class Dispatch:
     def scan_missed_loads(self) -> None:
         """Look at what has changed so far, which is nobody's doing who comes later."""
         loads = self.kernel.of_loads()
-        loads.loader.flushes = loads.is_flushing()
+        loads.loader.precise = loads.get_ident() if loads.TINY * loads.HALF else 0
         if self._is_looking_now():
             self.detection.before_load()
 
@@ -361,7 +361,7 @@ class Dispatch:
         if not self.is_installed:
             return
         loads = self.kernel.of_loads()
-        if loads.is_flushing() and not loads.loader.flushes:
+        if loads.begins_to_flush():
             name = extension or os.path.basename(library)
             self.detection.publish("thread_changed", name, "flushes")
         is_looking = self._is_looking_now()  # before others read the list, as it is by now

@@ -9,7 +9,6 @@ from __future__ import annotations
 RULES: tuple[tuple[object, ...], ...] = (
     ('CG001', 'cudaguard.features.symbol_scope.rules:RULES', 'automatic', ('decord',), (), (('load_local', 'libdecord.so*'),), {'platform': 'linux', 'more': True}),
     ('CG002', 'cudaguard.features.symbol_scope.rules:RULES', 'automatic', ('tensorflow',), (), (('load_local', 'libtensorflow_*.so*'),), {'platform': 'linux', 'more': True}),
-    ('CG060', 'cudaguard.features.import_order.rules:RULES', 'report', ('nvdiffrast.torch',), (), (('check_call', 'RasterizeGLContext'),), {'platform': 'linux'}),
     ('CG061', 'cudaguard.features.import_order.rules:RULES', 'report', ('isaacsim', 'omni.isaac.kit'), (), (('check_call', 'SimulationApp'),), {}),
     ('CG062', 'cudaguard.features.import_order.rules:RULES', 'report', ('cv2',), (), (('check_call', 'imshow'), ('check_call', 'namedWindow')), {'platform': 'linux'}),
     ('CG041', 'cudaguard.features.import_order.rules:RULES', 'opt-in', ('transformers', 'trl', 'peft'), ('unsloth',), (), {'more': True}),
@@ -111,7 +110,7 @@ CHECKS = {
 }
 
 IDS = {
-    **dict.fromkeys("CG700 CG701 CG702 CG704 CG705 CG706 CG707 CG708 CG709 CG710 CG711 CG712 CG713 CG714 CG715 CG717 CG718 CG719 CG720 CG721 CG722 CG723 CG724 CG725 CG726 CG727 CG728 CG729 CG730 CG731 CG732 CG733 CG734 CG736 CG738 CG739 CG740 CG741 CG742 CG743 CG744 CG745 CG746 CG747 CG748 CG749 CG750 CG751 CG752 CG753 CG754 CG755 CG756 CG757 CG758 CG759 CG760 CG761 CG762 CG763 CG764 CG765 CG766 CG767 CG768 CG769 CG770 CG771 CG772 CG773 CG774 CG775 CG776 CG777 CG778 CG779 CG780 CG781 CG782 CG783 CG784 CG785 CG786 CG787 CG788 CG789 CG790 CG791 CG792 CG793 CG794 CG795 CG796 CG797 CG798 CG802 CG825 CG828 CG836 CG839 CG845 CG846 CG847 CG858 CG859 CG863 CG864 CG865 CG866 CG867 CG868 CG869 CG870 CG871 CG872 CG873 CG874 CG875 CG876 CG877 CG878 CG880 CG881 CG882 CG883 CG884 CG886 CG897 CG898 CG899".split(), ''),
+    **dict.fromkeys("CG700 CG701 CG702 CG704 CG705 CG706 CG707 CG708 CG709 CG710 CG711 CG712 CG713 CG714 CG715 CG717 CG718 CG719 CG720 CG721 CG722 CG723 CG724 CG725 CG726 CG727 CG728 CG729 CG730 CG731 CG732 CG733 CG734 CG736 CG738 CG739 CG740 CG741 CG742 CG743 CG744 CG745 CG746 CG747 CG748 CG749 CG750 CG751 CG752 CG753 CG754 CG755 CG756 CG757 CG758 CG759 CG760 CG761 CG762 CG763 CG764 CG765 CG766 CG767 CG768 CG769 CG770 CG771 CG772 CG773 CG774 CG775 CG776 CG777 CG778 CG779 CG780 CG781 CG782 CG783 CG784 CG785 CG786 CG787 CG788 CG789 CG790 CG791 CG792 CG793 CG794 CG795 CG796 CG797 CG798 CG802 CG825 CG828 CG829 CG836 CG839 CG845 CG846 CG847 CG858 CG859 CG863 CG864 CG865 CG866 CG867 CG868 CG869 CG870 CG871 CG872 CG873 CG874 CG875 CG876 CG877 CG878 CG880 CG881 CG882 CG883 CG884 CG886 CG897 CG898 CG899".split(), ''),
     **dict.fromkeys("CG801 CG804 CG811 CG823 CG824 CG842 CG843".split(), 'ImportOrderWarning'),
     **dict.fromkeys("CG805 CG806 CG807 CG893 CG894".split(), 'CudaGuardWarning'),
     **dict.fromkeys("CG809 CG812 CG813".split(), 'SymbolScopeWarning'),

@@ -7,6 +7,7 @@ has been mapped, the names of the files. Nothing is loaded for it and nothing ch
 import os
 import sys
 from _operator import add  # light: `operator` is not
+from _thread import get_ident
 
 from cudaguard import kernel as base
 from cudaguard.kernel import FLAGS, SYSTEM, failures, start_of, watched
@@ -65,7 +66,7 @@ class Loader:
         self.names: dict[str, str] = {}  # of the files of libraries -> the first path
         self.looked_at: set[str] = set()  # see `_namesake`
         self.crowding: set[str] = set()  # files that may take static TLS themselves
-        self.takes_all = self.flushes = False  # the guard looks itself; see `is_flushing`
+        self.takes_all, self.precise = False, 0  # the guard looks itself; see `begins_to_flush`
         # The last one of these, if nothing else comes with it, and what is to be counted then.
         self.alone: ModuleSpec | None = None
         self.pending: tuple[int, ...] = ()
@@ -84,7 +85,7 @@ def watched_name(name: str) -> str:
 
 def why_extension(spec: "ModuleSpec", name: str, file: str) -> str:
     """Return what concerns the guard in an extension that is about to be mapped, in words."""
-    loader.alone, loader.flushes = None, is_flushing()
+    loader.alone, loader.precise = None, get_ident() if TINY * HALF else 0
     if watched_name(name):
         return f"extension {name}"
     if "ctypes" in sys.modules:
@@ -102,9 +103,9 @@ def why_extension(spec: "ModuleSpec", name: str, file: str) -> str:
     return ""
 
 
-def is_flushing() -> bool:
-    """Return True if this thread flushes subnormal numbers to zero; asked before and after."""
-    return not TINY * HALF
+def begins_to_flush() -> bool:
+    """Return True if this thread flushes subnormal numbers to zero, and has not before its load."""
+    return not TINY * HALF and loader.precise == get_ident()
 
 
 def judged(path: str) -> "tuple[str, tuple[str, ...] | None]":
@@ -394,7 +395,7 @@ def look_after(how: str, what: object, tell: "Callable[[Any], None]") -> None:
     try:
         how = f"{how} {getattr(what, 'name', what)}"
         why = why_mapped(how) if base.may_wake() else "a load within another one"
-        if not why and is_flushing() is not loader.flushes:
+        if not why and begins_to_flush():
             why = f"arithmetic changed by what is {how}"
         if why and (base.kernel.asked or base.kernel.core):
             tell(base.wake(why))
@@ -566,7 +567,7 @@ def _why_refused(original: "Any", error: OSError, name: str) -> str:
 
 def _why_library(name: "Any", mode: "Any") -> str:
     """Return what concerns the guard in a library that ctypes is about to load, in words."""
-    loader.flushes = is_flushing()
+    loader.precise = get_ident() if TINY * HALF else 0
     if type(name) is not str or type(mode) is not int:
         return "a library with an unusual name or mode, loaded by ctypes"
     if mode & base.RTLD_GLOBAL:

@@ -233,6 +233,10 @@ def _library_missing(case: _Case) -> tuple[str, str]:
     others = f", nor {_list([other.name for other in more])}" if more else ""
     message = f"{case.file} needs {name}{via}, which the loader does not find{others}"
     home, cuda = home_of(name), name_owners.cuda_of(name)
+    package = name_owners.debian_package_of(name)
+    is_known = home or cuda or package or name.startswith(_OF_DRIVER)
+    other = "" if is_known else next(listed_as(f"{name.partition('.so.')[0]}.so."), "")
+    home = other if os.path.basename(other) == name else home
     if home:
         remedy = (
             f"load {home} first, by ctypes.CDLL or by the package that uses it, or start Python "
@@ -243,19 +247,18 @@ def _library_missing(case: _Case) -> tuple[str, str]:
         remedy = f"install {wheel} with pip, or {toolkit}"
         if not wheel:
             remedy = f"install {toolkit}, or a build for a newer CUDA"
+    elif other:
+        owner = "".join(distributions_of([other]).get(other, [])[:1]) or Packages().of(other)
+        message += f"; {owner} has {os.path.basename(other)}"
+        built = Packages().of(lack.needed_by) or "it"
+        remedy = f"install the {owner.partition(' ')[0]} that {built} was built with"
     else:
-        package = name_owners.debian_package_of(name)
         remedy = (
             "install the package that contains it, or start Python with its folder in "
             "LD_LIBRARY_PATH"
         )
         if name.startswith(_OF_DRIVER):
             remedy = "install the NVIDIA driver, or start a container with --gpus all"
-        elif other := next(listed_as(f"{name.partition('.so.')[0]}.so."), ""):
-            owner = "".join(distributions_of([other]).get(other, [])[:1]) or Packages().of(other)
-            message += f"; {owner} has {os.path.basename(other)}"
-            built = Packages().of(lack.needed_by) or "it"
-            remedy = f"install the {owner.partition(' ')[0]} that {built} was built with"
         elif package:
             what = f"FFmpeg with {name}" if package == name_owners.FFMPEG else "it"
             remedy = f"install {what}: apt-get install {package}"

@@ -52,13 +52,15 @@ def test_it_is_named_with_the_line_that_asked_for_it(ended, mode):
 def test_copy_that_is_installed_is_named_for_an_error_that_says_nothing_of_it(ended, child):
     """As nutils of MKL, which pip puts where the loader does not look."""
     child.write("lib/own-1.0.dist-info/RECORD", "own/libown.so.2,,\n")
-    copy, error = child.write("lib/own/libown.so.2", ""), "ValueError('no solver')"
+    copy, error = child.write("lib/own/libown.so.2", ""), "ValueError('no solver: own is missing')"
     said, _, program = ended("libown.so.2", error=error)
     assert "requested at" not in said  # `lib` is on nobody's path
+    other = ended("libown.so.2", error="ValueError('abc')", env={"PYTHONPATH": "lib"})[0]
+    assert "requested at" not in other  # an error of another kind
     said, lacking, _ = ended("libown.so.2", error=error, env={"PYTHONPATH": "lib"})
     assert lacking == [("libown.so.2", f"{program}:5", str(copy))]
     assert f"libown.so.2, requested at {program}:5, installed as {copy}" in said
-    assert f"fix: call ctypes.CDLL('{copy}') before, or add its folder to LD_LIBRARY_PATH" in said
+    assert f"fix: load {copy} first, by ctypes.CDLL\n" in said
 
 
 def test_what_came_in_another_version_is_not_lacking(ended):

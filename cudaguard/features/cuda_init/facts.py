@@ -106,14 +106,14 @@ READ_AT: dict[str, tuple[Moment, ...]] = {
         variable: (Moment(f"{module} is imported", module),)
         for module, variable in (
             *(("jax", "JAX_PLATFORMS"), ("jax", "JAX_ENABLE_X64"), ("dgl", "DGLBACKEND")),
-            *(("cupy", "CUPY_CUDA_ARRAY_INTERFACE_SYNC"), ("triton", "TRITON_INTERPRET")),
-            *(("numba.cuda", "NUMBA_ENABLE_CUDASIM"), ("torch.jit", "PYTORCH_JIT")),
+            *(("cupy", "CUPY_CUDA_ARRAY_INTERFACE_SYNC"), ("numba.cuda", "NUMBA_ENABLE_CUDASIM")),
+            ("torch.jit", "PYTORCH_JIT"),
         )
     },
 }
 # Whose variables are looked at from their import on.
 CALLERS = ("cuda.bindings.driver", "cuda.bindings.runtime", "pycuda.driver")  # of the driver
-READERS = frozenset({"jax", "tensorflow", "cupy", "triton", "numba.cuda", "dgl", *CALLERS})
+READERS = frozenset({"jax", "tensorflow", "cupy", "numba.cuda", "dgl", *CALLERS})
 
 # --- Who expects that nobody has used CUDA --------------------------------------------------------
 

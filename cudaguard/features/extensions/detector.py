@@ -11,7 +11,6 @@ package says that it goes on without the library; or at the end, if another copy
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 
 from cudaguard.files import os, own_errors, text_of
 from cudaguard.hooks.barrier import ON_PURPOSE, print_instead
@@ -23,7 +22,6 @@ from cudaguard.hooks.caller import (
     frame_outside_of,
     module_of,
 )
-from cudaguard.kernel import has_ctypes
 from cudaguard.model import TYPE_CHECKING, NamedTuple
 from cudaguard.system import peek
 
@@ -102,20 +100,21 @@ class ExtensionDetector:
         self._tell_change(name, how, undone)
 
     def around_import(self, spec: ModuleSpec) -> Callable[[BaseException | None], None]:
-        """Note who handles signals for the program; return what looks who is in its place."""
-        before = _handlers(self._may_undo)
+        """Note who handles signals; return what looks whether the program's handlers are left."""
+        is_taker = spec.name in _TAKE_SIGNALS and (self._may_undo() or "ctypes" in sys.modules)
+        before = _handlers() if is_taker else {}
 
         def close(_: BaseException | None) -> None:
-            after = _handlers(bool) if before else {}
-            for number, (handler, function) in before.items():
-                now, other = after.get(number, (None, function))
-                if now is handler and other != function:  # not by way of Python
+            for number, (handler, action) in _handlers().items() if before else ():
+                own, saved = before.get(number, (None, action))
+                if own is handler and saved[0] != action[0]:  # not by way of Python
+                    import ctypes
+
                     from cudaguard.system.processes import signal_name
 
                     name, undone = signal_name(number), ""
-                    with suppress(ValueError):  # only the main thread may
-                        if self._may_undo() and sys.modules["_signal"].signal(number, handler):
-                            undone = f"the program's handler of {name} is back"
+                    if self._may_undo() and not ctypes.CDLL(None).sigaction(number, saved, None):
+                        undone = f"the program's handler of {name} is back"
                     self._tell_change(spec.name, "handles", undone, name)
 
         return close
@@ -287,36 +286,40 @@ def _refusal(message: str, path: str, name: str | None, frame: FrameType | None)
 
 # --- What a load may change in the process --------------------------------------------------------
 
+# What handles a signal of the program's then, and does not call the program's handler.
+_TAKE_SIGNALS = ("paddle",)
 # Machine -> the word of `fenv_t` that says it, and its bits: MXCSR's DAZ and FTZ, FPCR's FZ.
 _FLUSHING = {"x86_64": (7, 0x8040), "aarch64": (0, 1 << 24)}
 
 
 def keeps_subnormals() -> bool:
     """Have this thread compute with subnormal numbers again; return False if that is impossible."""
-    import ctypes
-
     machine = os.uname().machine if sys.platform.startswith("linux") else ""
     word, bits = _FLUSHING.get(machine, (0, 0))
-    if bits:
+    try:
+        import ctypes
+
         own, state = ctypes.CDLL(None), (ctypes.c_uint32 * 64)()
-        own.fegetenv(state)
-        state[word] &= ~bits
-        own.fesetenv(state)
-    return bool(bits)
+        if bits and not own.fegetenv(state):
+            state[word] &= ~bits
+            own.fesetenv(state)
+    except own_errors(ImportError, OSError, AttributeError):  # no ctypes, or odd C library
+        return False
+    return sys.float_info.min * 0.5 > 0
 
 
-def _handlers(may_ask: Callable[[], bool]) -> dict[int, tuple[Any, int]]:
-    """Return signal -> the program's handler, and the address of what the system calls.
+def _handlers() -> dict[int, tuple[Any, Any]]:
+    """Return signal -> the program's handler in Python, and the ``struct sigaction`` of it."""
+    try:
+        import ctypes
 
-    Empty where there are none but Python's own, or if ctypes is not there and may not be imported.
-    """
-    signal: Any = sys.modules.get("_signal") if sys.platform.startswith("linux") else None
-    given = {n: signal.getsignal(n) for n in range(1, signal.NSIG)} if signal is not None else {}
-    usual = peek(signal, "default_int_handler")
-    found = {n: one for n, one in given.items() if callable(one) and one is not usual}
-    if not found or not (has_ctypes() or ("ctypes" not in sys.modules and may_ask())):
-        return {}  # or it is half done
-    import ctypes
-
-    action, ask = (ctypes.c_void_p * 64)(), ctypes.CDLL(None).sigaction
-    return {n: (one, action[0] or 0) for n, one in found.items() if not ask(n, None, action)}
+        ask, signal = ctypes.CDLL(None).sigaction, sys.modules["_signal"]
+    except own_errors(ImportError, OSError, AttributeError, KeyError):  # Windows, or no ctypes
+        return {}
+    found: dict[int, tuple[Any, Any]] = {}
+    for number in range(1, signal.NSIG):
+        handler, action = signal.getsignal(number), (ctypes.c_void_p * 64)()
+        is_programs = callable(handler) and handler is not signal.default_int_handler
+        if is_programs and not ask(number, None, action):
+            found[number] = handler, action
+    return found

@@ -73,7 +73,7 @@ _CHANGES = {
     ),
     "handles": (
         "{} takes {about} from the handler that this program has set.",
-        "That handler is not called: no checkpoint is saved, or the program does not end in order.",
+        "That handler is not called any more, by which a program may save a checkpoint.",
         "import it before the program calls signal.signal, or call that again after the import",
         "https://github.com/PaddlePaddle/Paddle/issues/57534",
     ),
@@ -131,7 +131,7 @@ def changed_thread(name: str, how: str, where: str, about: str = "") -> Finding:
     `about` is the signal that it handles now.
     """
     what, consequence, remedy, link = _CHANGES[how]
-    place = f"loaded at {where}" if where else ""
+    place = f"{'imported' if about else 'loaded'} at {where}" if where else ""
     return THREAD.found(
         what.format(name, about=about), place, consequence=consequence, remedy=remedy, links=(link,)
     )

@@ -112,7 +112,7 @@ _SONAME = re.compile(r"\blib[\w+-]{1,60}\.so(?:\.\d+)*")
 
 def with_files(finding: Finding) -> Finding:
     """Return what a message means, with the files here that it is about."""
-    if path := _VERSIONED.search("".join(finding.evidence[:1])):
+    if finding.id == "CG706" and (path := _VERSIONED.search("".join(finding.evidence[:1]))):
         beside = [os.path.basename(file) for file in sorted(glob(f"{escape(path[1])}*.so"))]
         there = (f"in that folder: {', '.join(beside)}",) if beside else ()
         return finding.replace(evidence=(*finding.evidence, *there))

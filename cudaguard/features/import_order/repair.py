@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 def preload(request: Request) -> Iterator[Outcome]:
     """Open what a rule wants opened before a module; only tell of it if that is not permitted."""
-    files = [file for action in actions_of(request.rule, "preload") for file in _wanted(action)]
+    # Of what a program needs on a GPU alone, which it may not use, nothing is told.
+    acts, actions = request.permit.acts, actions_of(request.rule, "preload")
+    files = [file for one in actions if acts or names_file(one) for file in _wanted(one)]
     yield from opened_first(request, tuple(dict.fromkeys(files)))
 
 
@@ -75,10 +77,10 @@ def check_already_loaded(request: Request) -> Iterator[Outcome]:
 
     actions = actions_of(request.rule, "preload")
     named = (action["preload"] for action in actions if names_file(action))
-    files = [file for pattern in named for file in installed_files(pattern)]
-    needs = (action for action in actions if not names_file(action))
-    if any(not is_mapped(file) for file in files) or any(map(_wanted, needs)):
+    if any(not is_mapped(file) for pattern in named for file in installed_files(pattern)):
         yield MISSED  # type: ignore[misc]  # a word of this moment alone
+    elif request.permit.acts:  # what is needed on a GPU alone, at a later call
+        yield from preload(request)
 
 
 def names_file(action: Mapping[str, Any]) -> bool:

@@ -16,17 +16,6 @@ _OF_NVIDIA = (
 RULES: tuple[Rule, ...] = (
     # Functions that must be called before a module is imported.
     Rule(
-        id="CG060",
-        title="nvdiffrast's OpenGL context is created after pyrender was imported",
-        watch=("nvdiffrast.torch",),
-        when={"platform": "linux"},
-        actions=({"check_call": "RasterizeGLContext", "before": ("pyrender",)},),
-        grade="report",
-        why="nvdiffrast's OpenGL context was reported to segfault after `import pyrender`, which "
-        "uses OpenGL too. RasterizeCudaContext needs no OpenGL.",
-        links=github("NVlabs/nvdiffrast/issues/169"),
-    ),
-    Rule(
         id="CG061",
         title="Isaac Sim is started after its modules were imported",
         watch=("isaacsim", "omni.isaac.kit"),
@@ -174,10 +163,9 @@ RULES: tuple[Rule, ...] = (
                 *("cudnn_graph.so.9", "cudnn_ops.so.9", "cudnn_cnn.so.9", "cudnn_adv.so.9"),
             )
         ),
-        why="ctranslate2 opens cuBLAS by its name, and the copy of cuDNN that it contains has no "
-        "parts: neither searches the nvidia-* packages. Its first computation on a GPU ends with "
-        "'Library libcublas.so.12 is not found or cannot be loaded' or aborts with 'Unable to load "
-        "any of {libcudnn_ops.so...}', unless torch has opened them before.",
+        why="ctranslate2 searches no nvidia-* package for cuBLAS, nor for the parts of its cuDNN. "
+        "On a GPU it fails with 'Library libcublas.so.12 is not found or cannot be loaded', or "
+        "aborts with 'Unable to load any of {libcudnn_ops.so...}'. After `import torch` it works.",
         links=github(
             "OpenNMT/CTranslate2/issues/1315 SYSTRAN/faster-whisper/issues/1017 "
             "MahmoudAshraf97/whisper-diarization/issues/259"

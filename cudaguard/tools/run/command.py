@@ -165,10 +165,10 @@ class Deaths:
 
         # Who forks may have the kernel kill the fork at its own end, as celery does.
         is_asked = self._is_ending and process.signal in (_SIGKILL, signal.SIGTERM)
-        if not process.how or is_asked or process.pid in self._dead:
+        if not process.how or process.status or is_asked or process.pid in self._dead:
             return
         self._dead.add(process.pid)
-        how = process.how.split(" ", 2)[-1].strip("()")  # the signal, the error, or the status
+        how = process.how.split()[-1].strip("()")  # the signal, or the error
         self._count[how] = self._count.get(how, 0) + 1
         if self._reported < _MOST_REPORTED and process.pid != about:
             self._reported += 1

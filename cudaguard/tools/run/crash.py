@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 # --- The wording of how a program under ``cudaguard run`` has died --------------------------------
 # The document is what ``--report`` writes (``schema/run.json``); the text says the same in words.
 
+_CORE = re.compile(r"lib([a-zA-Z]{3,})[^/]*$")  # of the name of a library, as errors say it
 # What a path has up to the packages; a look at the beginning of each word alone.
 _IN_PACKAGES = re.compile(r"(?<!\S)([^\s/\\]*)[/\\]\S*-packages[/\\]")
 _IN_ALL_STACKS = ("python", "libpython", "libc.", "ld-linux")  # libraries
@@ -70,9 +71,7 @@ def _lost(libraries: Sequence[Mapping[str, str]], page: Page) -> tuple[list[str]
         where = f", requested at {stories.short(lost['where'])}" if lost["where"] else ""
         here = f", installed as {lost['installed']}" if lost["installed"] else ""
         said.append(f"{lost['name']}{where}{here}")
-        if here:
-            cure = f"call ctypes.CDLL({lost['installed']!r}) before, or add its folder to "
-            cure += "LD_LIBRARY_PATH"
+        cure = f"load {lost['installed']} first, by ctypes.CDLL" if here else cure
     return [f"not found: {page.listed(said)}"] if said else [], cure
 
 
@@ -175,7 +174,7 @@ class Report:
         self._about = self._processes.get(ended.pid, stories.Process(ended.pid))
         self._about = self._about._replace(signal=max(-ended.status, 0), asked=ended.sent)
         if ended.status > 0 and not ended.is_late:
-            self._about = stories.explaining(self._processes, ended.pid)
+            self._about = stories.explaining(self._processes, ended.pid, ended.status)
         self._is_program = self._about.pid == ended.pid
         # Python 3.9 does not tell the words of other processes.
         self._program = launch.program if self._is_program else program_of(self._about.program)
@@ -359,8 +358,14 @@ class Report:
             return []
         from cudaguard.system.preload import unfound
 
-        lost = ((one, one.name if os.sep not in one.name else "") for one in self._story.not_found)
-        return [one._replace(installed=next(iter(unfound(name)), "")) for one, name in lost]
+        # Of a program in another environment nothing is known; other libraries are its own affair.
+        said = error.text.lower() if error is not None and self._launch.prefix else ""
+
+        def copy_of(name: str) -> str:
+            core = _CORE.match(name)
+            return next(iter(unfound(name)), "") if core and core[1].lower() in said else ""
+
+        return [one._replace(installed=copy_of(one.name)) for one in self._story.not_found]
 
     def _fault_of(self, pid: int) -> FaultDump | None:
         """Return what a process has written down last: when it died, or when it was asked."""

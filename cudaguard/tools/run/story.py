@@ -70,7 +70,7 @@ class Process(NamedTuple):
     left: int = 0  # native threads of its parent that it has not, as it is a fork
     has_cuda: bool = False  # True if it has initialized CUDA
     inherits: bool = False  # True for a fork of one that had: it cannot use CUDA
-    status: int = 0  # exit status of such a fork, which may have caught the error (gunicorn)
+    status: int = 0  # exit status of such a fork, which may have caught that error (gunicorn)
 
     @property
     def how(self) -> str:
@@ -79,9 +79,8 @@ class Process(NamedTuple):
             # A library may end a fork that lacks its threads by SIGTERM (numba's OpenMP).
             is_crash = self.signal in CRASHES or (self.signal == signal.SIGTERM and self.left > 0)
             return died_of(self.signal) if is_crash and self.signal not in self.asked else ""
-        if self.error is None:
-            return f"ended with status {self.status}" if self.status else ""
-        return f"ended with {self.error.text.partition(':')[0]}"
+        what = self.error.text.partition(":")[0] if self.error else f"status {self.status}"
+        return f"ended with {what}" if self.error or self.status else ""
 
     @property
     def lacks(self) -> str:
@@ -124,7 +123,8 @@ def add_event(found: dict[int, Process], line: Line) -> None:
             is_kill = number == _SIGKILL and line.pid != known.parent
             if (is_kill or number == signal.SIGTERM) and _is_aftermath(known, found):
                 known = known._replace(asked=known.asked | {number})
-            known = known._replace(signal=number, status=known.inherits * line.number("status"))
+            is_silent = known.inherits and known.error is None
+            known = known._replace(signal=number, status=is_silent * line.number("status"))
             known = known._replace(died=known.died or (line.time if known.how else 0.0))
         elif line.other != line.pid and not known.died:  # else it was no wish of its parent's
             known = known._replace(asked=known.asked | {number})
@@ -158,10 +158,11 @@ def processes_of(
     return found
 
 
-def explaining(processes: Mapping[int, Process], own: int) -> Process:
+def explaining(processes: Mapping[int, Process], own: int, status: int) -> Process:
     """Return the process that explains why the program, with the id `own`, has ended as it did."""
     program = processes.get(own, Process(own))
-    others = [one for one in processes.values() if one.pid != own and one.died and one.how]
+    dead = [one for one in processes.values() if one.pid != own and one.died and one.how]
+    others = [one for one in dead if one.status in (0, status)]  # which it may have taken over
     if program.error is not None and not _is_of_others(program.error, others):
         return program
     dead = [process for process in others if process.rank is not None]

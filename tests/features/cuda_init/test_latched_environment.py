@@ -235,7 +235,6 @@ LIBRARIES = {
     "tensorflow/python/eager/context": "class Context: _initialized = False\n_context = Context()",
     "cupy/__init__": "",
     "mujoco/__init__": "import cupy",
-    "triton/__init__": "",
     "torch/__init__": "class version: cuda = '12.4'\n__version__ = '2.6.0'\nfrom torch import cuda",
     "torch/cuda": "_initialized = False\ndef init():\n    global _initialized\n"
     "    _initialized = True",
@@ -250,7 +249,7 @@ MOMENTS = {
     "JAX_PLATFORMS": ("jax", "", "after jax was imported"),
     "TF_FORCE_GPU_ALLOW_GROWTH": ("tensorflow", "tensorflow.ones()", "after TensorFlow was"),
     "CUPY_CUDA_ARRAY_INTERFACE_SYNC": ("cupy", "", "after cupy was imported"),
-    "TRITON_INTERPRET": ("triton", "", "after triton was imported"),
+    "JAX_ENABLE_X64": ("jax", "", "after jax was imported"),
     "MUJOCO_GL": ("mujoco", "", "after mujoco was imported"),
     "PYTORCH_CUDA_ALLOC_CONF": ("torch", "torch.cuda.init()", "after torch's CUDA was initialized"),
     "PYTORCH_NO_CUDA_MEMORY_CACHING": ("torch", "torch.cuda.init()", "after torch's CUDA was"),

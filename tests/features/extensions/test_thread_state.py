@@ -47,6 +47,16 @@ from paddle import here
 os.kill(os.getpid(), signal.SIGUSR1)
 os.kill(os.getpid(), signal.SIGTERM)
 """
+ODD = """
+import ctypes
+class Odd:
+    def __bool__(self): raise ValueError
+    def __call__(self, *_): print("saved")
+def flags():
+    action = (ctypes.c_char * 512)()
+    ctypes.CDLL(None).sigaction(15, None, action)
+    return bytes(action)[136:140]  # sa_flags
+"""
 TAKES = """
 #include <signal.h>
 #include <unistd.h>
@@ -63,7 +73,21 @@ def test_import_that_takes_a_signal_from_the_handler_of_the_program(build, child
     assert done.stdout.split() == ["seen", "saved" if mode == "fix" else "theirs"]
     said = "[CG827] paddle takes SIGTERM from the handler that this program has set."
     assert (said in done.stderr) == (mode == "warn")
-    assert done.stderr or mode != "warn"
+
+
+def test_handler_of_the_program_is_back_as_it_was(build, child):
+    """Also in another thread, with the flags of its own, and where it is an object that is odd."""
+    build.module("taking", body=TAKES)
+    child.write("paddle/__init__.py", "import taking as here\n")
+    code = HANDLER.format(mode="fix").replace('lambda *_: print("saved")', "Odd()")
+    code = code.replace(
+        "from paddle import here",
+        "signal.siginterrupt(15, False); before = flags()\n"
+        "worker = threading.Thread(target=__import__, args=('paddle',))\n"
+        "worker.start(); worker.join(); print(flags() == before)",
+    )
+    done = child.python(ODD + code, flags=("-u",))
+    assert (done.stdout.split(), done.stderr) == (["True", "seen", "saved"], "")
 
 
 PINNED = """

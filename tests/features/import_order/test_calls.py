@@ -101,21 +101,6 @@ def test_call_is_made_in_every_mode(isaac, env):
     assert done.stderr.count("[CG061]") == 1
 
 
-@pytest.mark.parametrize(("first", "is_told"), [("pyrender", True), ("os", False)])
-def test_opengl_context_of_nvdiffrast(child, installed, first, is_told):
-    installed("nvdiffrast", "0.3.3")
-    installed("pyrender", "0.1.45", pyrender="")
-    child.write("nvdiffrast/__init__.py", "")
-    source = "class RasterizeGLContext:\n    def __init__(self, output_db=True): pass\n"
-    child.write("nvdiffrast/torch/__init__.py", "from .ops import *\n")
-    child.write("nvdiffrast/torch/ops.py", f"{source}class RasterizeCudaContext: pass\n")
-    use = f"import {first}\nimport nvdiffrast.torch as dr\n"
-    done = run(child, f"{use}dr.RasterizeGLContext()")
-    assert ("[CG060] nvdiffrast.torch.RasterizeGLContext() was called" in done.stderr) is is_told
-    assert ("RasterizeCudaContext needs no OpenGL" in done.stderr) is is_told
-    assert run(child, f"{use}dr.RasterizeCudaContext()").stderr == ""
-
-
 SAME, OTHER = "libxcb-shape-25c2b258.so", "libxcb-shape-7716c890.so"
 
 

@@ -483,11 +483,14 @@ def test_onnxruntime_finds_what_its_cuda_provider_needs(runner, dist, driver, is
     unguarded = runner.lines(prelude, ONNXRUNTIME, MAPPED)
     assert "falls back" in unguarded[0]
     guarded = runner.lines(prelude, GUARD, ONNXRUNTIME, MAPPED)
+    late = runner.lines(prelude, "import onnxruntime", GUARD, ONNXRUNTIME, MAPPED)
     if is_opened:
-        assert guarded[0] == RUNS
+        assert (guarded[0], late[0]) == (RUNS, RUNS)
         assert set(NEEDED) <= set(guarded[-1].split())
     else:
-        assert guarded == unguarded
+        assert guarded == late == unguarded
+    warned = runner.run(prelude, GUARD.replace("strict", "warn"), "import onnxruntime")
+    assert warned.stderr == ""  # it may compute on the CPU alone
 
 
 def test_parts_of_cudnn_that_ctranslate2_opens_by_their_names(runner):
