@@ -197,10 +197,6 @@ TOUCHED = {
     ),
     "features/cuda_graphs/functions.py": (1, "the verbs of CUDA graphs"),
     "features/cuda_init/detector.py": (4, "two at-fork functions", "`torch.cuda._lazy_init`"),
-    "features/extensions/detector.py": (
-        1,
-        "handler of a signal in Python",
-    ),
     "features/cuda_init/repair.py": (2, "| an environment variable", "| a module replaced"),
     "hooks/finder.py": (1, "| one finder on"),
     "hooks/last_error.py": (1, "| one `atexit` function"),

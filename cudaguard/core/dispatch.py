@@ -341,7 +341,7 @@ class Dispatch:
     def scan_missed_loads(self) -> None:
         """Look at what has changed so far, which is nobody's doing who comes later."""
         loads = self.kernel.of_loads()
-        loads.loader.precise = loads.get_ident() if loads.TINY * loads.HALF else 0
+        self.kernel.thread.precise = loads.TINY * loads.HALF > 0
         if self._is_looking_now():
             self.detection.before_load()
 

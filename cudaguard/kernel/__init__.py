@@ -142,7 +142,7 @@ class GuardFinder:
         self.loads: Any = None  # `cudaguard.kernel.loads`, once it is needed
         self.cdll: object = None  # what was in ctypes by that name at the last look
         self.retired: type | None = None  # of a finder that has had our place
-        self.thread = _local()  # .busy: the modules that it is looking for
+        self.thread = _local()  # .busy: modules it looks for; .precise: see `begins_to_flush`
         self.stand_ins: list[StandIn] = []
         self.without_plugins: list[object] = []  # folders of sys.path
 

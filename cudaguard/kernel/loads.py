@@ -7,7 +7,6 @@ has been mapped, the names of the files. Nothing is loaded for it and nothing ch
 import os
 import sys
 from _operator import add  # light: `operator` is not
-from _thread import get_ident
 
 from cudaguard import kernel as base
 from cudaguard.kernel import FLAGS, SYSTEM, failures, start_of, watched
@@ -66,7 +65,7 @@ class Loader:
         self.names: dict[str, str] = {}  # of the files of libraries -> the first path
         self.looked_at: set[str] = set()  # see `_namesake`
         self.crowding: set[str] = set()  # files that may take static TLS themselves
-        self.takes_all, self.precise = False, 0  # the guard looks itself; see `begins_to_flush`
+        self.takes_all = False  # the guard looks itself
         # The last one of these, if nothing else comes with it, and what is to be counted then.
         self.alone: ModuleSpec | None = None
         self.pending: tuple[int, ...] = ()
@@ -85,7 +84,7 @@ def watched_name(name: str) -> str:
 
 def why_extension(spec: "ModuleSpec", name: str, file: str) -> str:
     """Return what concerns the guard in an extension that is about to be mapped, in words."""
-    loader.alone, loader.precise = None, get_ident() if TINY * HALF else 0
+    loader.alone, base.kernel.thread.precise = None, TINY * HALF > 0
     if watched_name(name):
         return f"extension {name}"
     if "ctypes" in sys.modules:
@@ -104,8 +103,8 @@ def why_extension(spec: "ModuleSpec", name: str, file: str) -> str:
 
 
 def begins_to_flush() -> bool:
-    """Return True if this thread flushes subnormal numbers to zero, and has not before its load."""
-    return not TINY * HALF and loader.precise == get_ident()
+    """Return True if this thread flushes subnormal numbers to zero, and did not before its load."""
+    return not TINY * HALF and getattr(base.kernel.thread, "precise", False)
 
 
 def judged(path: str) -> "tuple[str, tuple[str, ...] | None]":
@@ -567,7 +566,7 @@ def _why_refused(original: "Any", error: OSError, name: str) -> str:
 
 def _why_library(name: "Any", mode: "Any") -> str:
     """Return what concerns the guard in a library that ctypes is about to load, in words."""
-    loader.precise = get_ident() if TINY * HALF else 0
+    base.kernel.thread.precise = TINY * HALF > 0
     if type(name) is not str or type(mode) is not int:
         return "a library with an unusual name or mode, loaded by ctypes"
     if mode & base.RTLD_GLOBAL:
