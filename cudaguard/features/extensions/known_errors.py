@@ -106,7 +106,7 @@ def _is_here(match: re.Match[str], group: str) -> bool:
     return "/" in path and os.path.isfile(path)
 
 
-_VERSIONED = re.compile(r"(/[^\s'\"]{1,300}?)[\d.]*\d\.so\b")  # a file that is not there
+_VERSIONED = re.compile(r"(?<![^\s'\"])(/[^\s'\"]{1,300}?)[\d.]{1,20}\.so\b")  # that is not there
 _SONAME = re.compile(r"\blib[\w+-]{1,60}\.so(?:\.\d+)*")
 
 
