@@ -72,8 +72,7 @@ class SearchPath:
     """Finds libraries as the loader of this process would.
 
     `program` is that, and the Python library if it is one of its own: what they say counts for
-    everything that they load (DT_RPATH). Without the variable it is as if ``LD_LIBRARY_PATH`` were
-    not set.
+    everything that they load (DT_RPATH). Without `has_variable`, LD_LIBRARY_PATH is passed over.
     """
 
     def __init__(self, program: tuple[Place, ...] = (), *, has_variable: bool = True) -> None:

@@ -168,7 +168,8 @@ def test_pip_is_that_of_this_environment_also_where_it_is_not_activated(planted)
         assert "tests/core.so" in found["evidence"]
         return found["command"]
 
-    assert command("/usr/bin:/bin").startswith(f"{shlex.quote(sys.executable)} -m {uninstall}")
+    python = shlex.quote(os.path.abspath(sys.executable))
+    assert command("/usr/bin:/bin").startswith(f"{python} -m {uninstall}")
     assert command(f"{sysconfig.get_path('scripts')}:/usr/bin:/bin").startswith(uninstall)
 
 

@@ -138,11 +138,11 @@ def _with_driver(finding: Finding) -> Finding:
     files = [file for file in mapped_files() if os.path.basename(file).startswith("libcuda.so")]
     if stub := next((file for file in files if "/stubs/" in file), ""):
         what = "The CUDA toolkit's stub library was loaded in place of the driver."
-        cure = f"take {os.path.dirname(stub)} out of LD_LIBRARY_PATH, or have nothing load it"
-        return finding.replace(what=what, evidence=(*finding.evidence[:1], stub), remedy=cure)
-    version = Driver().cuda_version() if files else ""
-    known = (f"the driver here is for CUDA {version} and older",) if version else ()
-    return finding.replace(evidence=(*finding.evidence, *known))
+        cure = f"take {os.path.dirname(stub)} out of LD_LIBRARY_PATH: it is for linking alone"
+        finding = finding.replace(what=what, remedy=cure, command="")
+    version = "" if stub or not files else Driver().cuda_version()
+    known = f"the driver here is for CUDA {version} and older" if version else stub
+    return finding.replace(evidence=(*finding.evidence, *filter(None, [known])))
 
 
 _OF_DRIVER = "CG715", "CG769"

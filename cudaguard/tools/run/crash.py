@@ -422,6 +422,7 @@ class Report:
                 return named
         # A hang in no import is none of their order.
         is_other = self._ended.is_late and (not self._story.running or self._waits)
+        is_other = is_other or any(lost.installed for lost in self._not_found)
         is_killed = self._has_crashed and self._signal not in stories.FAULT_NUMBERS
         if not is_runnable or is_other or is_killed or not self._died_inside:
             return ""
