@@ -39,7 +39,7 @@ CEILINGS = {
     "lines of the package": 32826,
     "modules of the package": 159,
     "lines of data in the package": 3063,
-    "lines of the tests": 44500,
+    "lines of the tests": 44501,
     "lines loaded by install()": 649,
     "lines loaded by install(); import ctypes": 1228,
 }

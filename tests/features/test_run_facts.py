@@ -34,6 +34,7 @@ def test_stub_of_the_toolkit_is_no_driver(ended, child, driver_stubs, folder, is
     assert (
         f"fix: take {child.folder}/stubs out of LD_LIBRARY_PATH: it is for linking alone\n" in said
     ) is is_stub
+    assert said.endswith("run: ldconfig -p | grep libcuda.so\n") is is_stub
     assert ("the driver here is for CUDA 13.0 and" in said) is not is_stub
 
 

@@ -139,7 +139,7 @@ def _with_driver(finding: Finding) -> Finding:
     if stub := next((file for file in files if "/stubs/" in file), ""):
         what = "The CUDA toolkit's stub library was loaded in place of the driver."
         cure = f"take {os.path.dirname(stub)} out of LD_LIBRARY_PATH: it is for linking alone"
-        finding = finding.replace(what=what, remedy=cure, command="")
+        finding = finding.replace(what=what, remedy=cure, command="ldconfig -p | grep libcuda.so")
     version = "" if stub or not files else Driver().cuda_version()
     known = f"the driver here is for CUDA {version} and older" if version else stub
     return finding.replace(evidence=(*finding.evidence, *filter(None, [known])))
