@@ -40,6 +40,7 @@ class ReplacedPlace:
 
     def __init__(self, name: str, owner: Any, attribute: str) -> None:
         self.name, self._owner, self._attribute = name, owner, attribute
+        self.undone: Callable[[], object] = lambda: None  # called as it is put back
         self._original = vars(owner).get(attribute, _INHERITED)
         self._ours: Any = None
         # The rule that has it replaced comes first. A permit is switched when the mode is.
@@ -56,6 +57,7 @@ class ReplacedPlace:
 
     def undo(self) -> bool:
         """Put the original back; False if something else has been put there since."""
+        self.undone()
         if not self.is_filled(self._owner):
             return False
         if self._original is _INHERITED:

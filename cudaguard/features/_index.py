@@ -11,6 +11,7 @@ RULES: tuple[tuple[object, ...], ...] = (
     ('CG002', 'cudaguard.features.symbol_scope.rules:RULES', 'automatic', ('tensorflow',), (), (('load_local', 'libtensorflow_*.so*'),), {'platform': 'linux', 'more': True}),
     ('CG061', 'cudaguard.features.import_order.rules:RULES', 'report', ('isaacsim', 'omni.isaac.kit'), (), (('check_call', 'SimulationApp'),), {}),
     ('CG062', 'cudaguard.features.import_order.rules:RULES', 'report', ('cv2',), (), (('check_call', 'imshow'), ('check_call', 'namedWindow')), {'platform': 'linux'}),
+    ('CG073', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('cv2',), (), (('set_for_windows', 'QT_QPA_PLATFORM_PLUGIN_PATH'),), {'platform': 'linux'}),
     ('CG041', 'cudaguard.features.import_order.rules:RULES', 'opt-in', ('transformers', 'trl', 'peft'), ('unsloth',), (), {'more': True}),
     ('CG003', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('torch',), (), (('provide_libraries', 'libc10.so'), ('provide_libraries', 'libc10_cuda.so'), ('provide_libraries', 'libtorch.so'), ('provide_libraries', 'libtorch_cpu.so'), ('provide_libraries', 'libtorch_cuda.so'), ('provide_libraries', 'libtorch_python.so')), {'platform': 'linux'}),
     ('CG046', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('nvidia',), (), (('fetch_installed', 'lib*.so*'), ('preload_needed', 'libcublas*.so*'), ('preload_needed', 'libcudart.so*'), ('preload_needed', 'libcudnn*.so*'), ('preload_needed', 'libcufft*.so*'), ('preload_needed', 'libcurand.so*'), ('preload_needed', 'libcusolver*.so*'), ('preload_needed', 'libcusparse*.so*'), ('preload_needed', 'libnccl.so*'), ('preload_needed', 'libnvJitLink.so*'), ('preload_needed', 'libnvrtc.so*'), ('preload_needed', 'libnvshmem*.so*')), {'platform': 'linux'}),
@@ -35,6 +36,7 @@ VERBS = {
     'provide_libraries': {'needing': 'cudaguard.features.import_order.repair:import_provider'},
     'preload': {'before': 'cudaguard.features.import_order.repair:preload', 'late': 'cudaguard.features.import_order.repair:check_already_loaded'},
     'check_call': {'after': 'cudaguard.features.import_order.calls:check_calls'},
+    'set_for_windows': {'after': 'cudaguard.features.import_order.calls:set_for_windows'},
     'preload_newest': {'before': 'cudaguard.features.import_order.newest:preload_newest', 'first': 'cudaguard.features.import_order.newest:preload_newest'},
     'preload_hidden': {'before': 'cudaguard.features.import_order.newest:preload_hidden'},
     'fetch_installed': {'lacking': 'cudaguard.features.import_order.repair:load_installed'},
@@ -52,7 +54,7 @@ VERBS = {
 
 CATEGORIES = {
     **dict.fromkeys("load_local".split(), 'SymbolScopeWarning'),
-    **dict.fromkeys("provide_libraries preload check_call preload_newest preload_hidden fetch_installed preload_needed preload_static_tls set_env replace_module preload_newer_nvrtc load_newest_runtime".split(), 'ImportOrderWarning'),
+    **dict.fromkeys("provide_libraries preload check_call set_for_windows preload_newest preload_hidden fetch_installed preload_needed preload_static_tls set_env replace_module preload_newer_nvrtc load_newest_runtime".split(), 'ImportOrderWarning'),
     **dict.fromkeys("normalize_argument fix_array_interface".split(), 'ArrayInterfaceWarning'),
     **dict.fromkeys("disable_cuda_graphs clone_outputs".split(), 'GraphWarning'),
 }

@@ -1,4 +1,4 @@
-"""OpenCV's windows beside PyAV: which files the released packages get, and what is told of it."""
+"""OpenCV's windows beside PyAV and PyQt5: which files they get, and what is told of it."""
 
 from __future__ import annotations
 
@@ -49,3 +49,21 @@ def test_window_is_told_of(run, release, is_told):
     said = run(release, code).stderr
     assert ("[CG062] cv2.namedWindow() was called at <string>:3 after av" in said) is is_told
     assert ("av.libs/libxcb-" in said) is is_told
+
+
+@pytest.mark.parametrize("first", ["cv2", "PyQt5.QtWidgets"])
+def test_pyqt5_does_not_look_for_plugins_of_opencv(child, cached_environment, root, first):
+    """It ends all the same, for want of a display; unguarded it would with one as well."""
+    python = cached_environment("PyQt5==5.15.11", *OPENCV)
+    code = f"import cudaguard; cudaguard.install()\nimport {first}, cv2\nfrom PyQt5.QtWidgets import QApplication\nQApplication([])"
+    said = [
+        child.python(
+            code,
+            python=str(python),
+            env={"PYTHONPATH": str(root), "CUDAGUARD": mode, "QT_QPA_PLATFORM": "xcb"},
+            check=False,
+        ).stderr
+        for mode in ("off", "fix")
+    ]
+    assert ['platform plugin "xcb" in "/' in one for one in said] == [True, False]
+    assert all("no Qt platform plugin could be initialized" in one for one in said)

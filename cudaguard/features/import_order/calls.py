@@ -9,19 +9,24 @@ import functools
 import sys
 from types import FunctionType, ModuleType
 
-from cudaguard.core.repairs import WouldDo
+from cudaguard.core.repairs import Done, WouldDo
 from cudaguard.core.replace import FunctionStandIn, preceded
 from cudaguard.core.rule import actions_of, texts_of
 from cudaguard.files import os
 from cudaguard.hooks.barrier import ask
-from cudaguard.hooks.caller import describe, frame_outside_of
+from cudaguard.hooks.caller import describe, frame_outside_of, hide_frame
 from cudaguard.model import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
-    from cudaguard.core.repairs import Request
+    from cudaguard.core.repairs import Outcome, Request
+    from cudaguard.core.replace import ReplacedPlace
+    from cudaguard.core.rule import Permit
+
+_WINDOWS = ("imshow", "namedWindow", "selectROI", "selectROIs")  # which OpenCV opens
+_OTHER_QT = ("PyQt5", "PySide2")  # read the same variable, for a Qt of their own
 
 
 def _watch_calls(request: Request, function: str, look: Callable[[], object]) -> None:
@@ -37,11 +42,14 @@ def _watch_calls(request: Request, function: str, look: Callable[[], object]) ->
             is_awaited.clear()  # a call that the look itself makes is not looked at
             ask(request.reporter, "looking at a call", look, prints=True)
 
-    called = preceded(original, before)
-    is_pythons = isinstance(original, FunctionType)
-    ours = called if is_pythons else FunctionStandIn(original, called)
+    ours = _like(original, preceded(original, before))
     place = f"{request.name}.{function} ({request.rule.id})"
     request.replacements.put(request, place, owner, name, lambda *_: ours)
+
+
+def _like(original: Any, call: Callable[..., Any]) -> Any:
+    """Return what looks like a function, and makes a call instead."""
+    return call if isinstance(original, FunctionType) else FunctionStandIn(original, call)
 
 
 def _place(module: str, path: str) -> tuple[Any, str]:
@@ -109,3 +117,48 @@ def _tell(request: Request, action: Mapping[str, Any]) -> None:
             request.rule, call, before, describe(frame), [*dict.fromkeys(users)], taken
         )
         request.tell(WouldDo(finding), frame)
+
+
+def set_for_windows(request: Request) -> Iterator[Outcome]:
+    """Have a variable that OpenCV sets for its Qt set only while it opens its first window.
+
+    Where another Qt of its kind is installed, which would load OpenCV's plugins, and end there.
+    """
+    module, variable = sys.modules[request.name], request.values[0]
+    value = os.environ.get(variable, "")
+    folder = os.path.dirname(getattr(module, "__file__", None) or "")
+    there = (os.path.exists(f"{one or '.'}/{qt}") for one in sys.path for qt in _OTHER_QT)
+    is_own = request.permit.acts and folder and value.startswith(f"{folder}{os.sep}")
+    if not is_own or not any(there):
+        return
+    is_needed = [True]
+
+    def make(function: str, place: ReplacedPlace, permit: Permit) -> Any:
+        original = getattr(module, function)
+
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            is_set = permit.acts and is_needed and variable not in os.environ
+            if is_set:
+                os.environ[variable] = value
+            try:
+                result = original(*args, **kwargs)
+                is_needed.clear()
+                return result
+            except BaseException as error:
+                hide_frame(error)
+                raise
+            finally:
+                if is_set:
+                    os.environ.pop(variable, None)
+
+        place.undone = lambda: os.environ.setdefault(variable, value)
+        return _like(original, call)
+
+    for function in _WINDOWS:
+        if hasattr(module, function):
+            place = f"{request.name}.{function} ({request.rule.id})"
+            make_it = functools.partial(make, function)
+            request.replacements.put(request, place, module, function, make_it)
+    del os.environ[variable]
+    yield Done(variable, "set only while OpenCV opens its first window", stays=False)

@@ -50,6 +50,18 @@ RULES: tuple[Rule, ...] = (
         ),
         verified="2026-11-23: the libraries that opencv-python 4.10.0.84 gets beside av 14.0.1",
     ),
+    Rule(
+        id="CG073",
+        title="OpenCV's import sends PyQt5 to plugins that only OpenCV's own Qt can load",
+        watch=("cv2",),
+        when={"platform": "linux"},
+        actions=({"set_for_windows": "QT_QPA_PLATFORM_PLUGIN_PATH"},),
+        why="opencv-python sets QT_QPA_PLATFORM_PLUGIN_PATH to its own folder at import. PyQt5 and "
+        "PySide2 read it as well, and the program aborts: 'Could not load the Qt platform plugin "
+        '"xcb"\'. OpenCV needs it as it opens its first window.',
+        links=github("opencv/opencv-python/issues/386 opencv/opencv-python/issues/736"),
+        verified="2026-11-28: opencv-python 5.0.0 with PyQt5 5.15.11, on a virtual display",
+    ),
     # Packages that ask for an order themselves.
     Rule(
         id="CG041",
@@ -222,6 +234,7 @@ VERBS = (
        Parameter("sharing", "library path", "example.libs/libxcb*.so*", False)), ("report",)),
 )  # fmt: skip
 REPAIRS = {
+    "set_for_windows": {"after": "calls:set_for_windows"},
     "preload_newest": {"before": "newest:preload_newest", "first": "newest:preload_newest"},
     "preload_hidden": {"before": "newest:preload_hidden"},
     "fetch_installed": {"lacking": "repair:load_installed"},

@@ -143,6 +143,64 @@ def test_other_windows_are_let_be(windows, name, code):
     assert run(windows(name), code).stderr == ""
 
 
+QT = "QT_QPA_PLATFORM_PLUGIN_PATH"
+SETS = f"""
+import os, time
+os.environ["{QT}"] = os.path.join(os.path.dirname(__file__), "qt", "plugins")
+def imshow(*args):
+    print(args, "{QT}" in os.environ)
+    1 / len(args)
+namedWindow = time.time  # a built-in
+"""
+ASK = f"""
+import os
+def ask(): print("{QT}" in os.environ)
+"""
+
+
+@pytest.fixture
+def plugins(child):
+    """OpenCV, which sets where Qt looks for plugins; and PyQt5 as is installed beside it."""
+    child.write("cv2/__init__.py", SETS)
+    child.write("PyQt5/__init__.py", "")
+    return child
+
+
+def test_opencv_has_its_plugins_for_its_first_window_and_nobody_else(plugins):
+    code = """
+    import cv2
+    ask()
+    try: cv2.imshow()  # opens none
+    except ZeroDivisionError as error: print(error.__traceback__.tb_next.tb_frame.f_code.co_name)
+    ask()
+    cv2.imshow(1)
+    ask()
+    cv2.imshow(2)
+    print(cv2.namedWindow.__class__.__name__)
+    print(any("QT_QPA" in one.name for one in cudaguard.status().events))
+    import importlib; importlib.reload(cv2)
+    ask()
+    cudaguard.uninstall()
+    ask()
+    """
+    done = run(plugins, ASK + textwrap.dedent(code))
+    shown = done.stdout.splitlines()
+    assert shown[:6] == ["False", "() True", "imshow", "False", "(1,) True", "False"]
+    assert shown[6:] == ["(2,) False", "builtin_function_or_method", "True", "False", "True", "[]"]
+
+
+@pytest.mark.parametrize("mode", ["observe", "warn"])
+def test_opencv_keeps_its_plugins_where_nothing_is_repaired(plugins, mode):
+    done = run(plugins, ASK + "import cv2\nask()", env={"CUDAGUARD": mode})
+    assert (done.stdout, done.stderr) == ("True\n[]\n", "")
+
+
+def test_opencv_keeps_its_plugins_without_another_qt_and_where_the_program_says_so(plugins):
+    code = f"import cv2\nask()\nos.environ['{QT}'] = '/qt'\ncudaguard.uninstall()\nask()"
+    (plugins.folder / "PyQt5").rename(plugins.folder / "PyQt6")
+    assert run(plugins, ASK + code).stdout == "True\nTrue\n[]\n"
+
+
 def test_built_in_function_stays_one(windows):
     done = run(
         windows(SAME),
