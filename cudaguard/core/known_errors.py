@@ -120,7 +120,7 @@ class KnownError(Record):
             self.id,
             self.what.format_map(words),
             severity="error",
-            consequence=self.consequence,
+            consequence=self.consequence.format_map(words),
             remedy=self.remedy.format_map(words),
             command=self.command.format_map(words),
             links=(*words["links"].split(),) if "links" in words else self.links,

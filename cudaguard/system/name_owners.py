@@ -130,6 +130,11 @@ def wheel_of(soname: str) -> str:
     return wheel if no_suffix else f"{wheel}-cu{cuda}"
 
 
+def distribution_with(module: str) -> str:
+    """Return the distribution that has an extension, by the beginning of its name, or that name."""
+    return _packages("extension").get(module, module)
+
+
 def debian_package_of(soname: str) -> str:
     """Return the package of Debian and Ubuntu that has a library; empty if that is not known."""
     packages = _packages("debian")

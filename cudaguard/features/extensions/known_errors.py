@@ -54,6 +54,7 @@ def of_library(id: str, known: KnownError, match: re.Match[str]) -> Finding | No
     said = "dll" if library.endswith(".dll") else "file" if library == soname else "spoken"
     words = {
         "cuda": cuda,
+        "newest": cuda if cuda == "13" and package else "",  # mostly the driver is not so new
         "apart": (cuda and known.facts.get("torch_cuda", "")).replace(cuda, ""),  # torch's CUDA
         "major": "" if cuda or number[:1] in ("", "0", "1") else number.partition(".")[0],
         "package": package and shlex.quote(package),
@@ -61,6 +62,7 @@ def of_library(id: str, known: KnownError, match: re.Match[str]) -> Finding | No
         "other": " (-cu13 or -cu11 for another CUDA)" if not cuda and "-cu12" in package else "",
         "gone": library if _SPLIT.match(library) else "",
         "python": library.partition(".so")[0] if library.startswith("libpython") else "",
+        "mpi": library if library.startswith("libmpi.so") else "",
         "ffmpeg" if debian == owners.FFMPEG else "debian": debian,
     }
     words = {name: word for name, word in words.items() if word}
@@ -145,6 +147,7 @@ _TYPES = re.compile(r"^_ZT[VISC]")
 # Why torch lacks a name, as the texts call it.
 _OF_TORCH = {
     "stable": re.compile(r"^(?:aoti_)?torch_"), "type": _TYPES, "cuda": re.compile("(?i)cuda"),
+    "old": re.compile(r"(?<![a-z])S[as][a-z]{0,3}$"),  # std::string as one of its last arguments
 }  # fmt: skip
 _DEVICE_CODE = ("__cudaRegisterLinkedBinary_", "__fatbinwrap_")
 # Of glibc, in a message of musl: see CG759.
@@ -173,7 +176,8 @@ def of_symbol(id: str, known: KnownError, match: re.Match[str]) -> Finding | Non
     if wanted != id:
         return None
     package = _PACKAGE.search(needer)
-    words["package"] = f" {package[1]}" if package else ", with its name"
+    built_by = package and owners.distribution_with(package[1])
+    words["package"] = f" {built_by}" if built_by else ", with its name"
     words["user"] = package[1] if package else "what needs it"
     words["path"] = shlex.quote(needer) if needer else "FILE"
     return known.with_words(**words)
@@ -202,7 +206,7 @@ def _judged(needer: str, name: str, version: str, owner: NameOwner) -> tuple[str
         if owner.library == "libnccl":
             words["nccl"] = title
         if not is_nvidias:
-            words["foreign"] = title
+            words["fs" if "St10filesystem" in name else "foreign"] = title
         elif wheel and not _OF_WHEELS.match(os.path.basename(needer)):  # it may want a newer one
             words["wheel"] = wheel
         return OLDER_COPY, words
