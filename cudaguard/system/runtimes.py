@@ -267,7 +267,18 @@ GLOBAL_ON_PURPOSE: tuple[str, ...] = (
 
 
 def is_meant_for_all(name: str) -> bool:
-    """Return True for a library that is global on purpose, but for BLAS with 64-bit integers."""
-    layer = os.environ.get("MKL_INTERFACE_LAYER", "")
-    is_wide = "_ilp64" in name or ("ILP64" in layer and name.startswith("libmkl_rt"))
-    return matches(name, GLOBAL_ON_PURPOSE) and not is_wide  # its names are those of the usual one
+    """Return True for a library that is global on purpose, but for all of MKL in one.
+
+    That has the names of FFTW, with little behind some. Nor is BLAS with 64-bit integers: its names
+    are those of the usual one.
+    """
+    return matches(name, GLOBAL_ON_PURPOSE) and not ("_ilp64" in name or _is_all_of_mkl(name))
+
+
+def is_meant_but_fftw(name: str) -> bool:
+    """Return True for a library of which the names of FFTW alone are not meant for all."""
+    return _is_all_of_mkl(name) and "ILP64" not in os.environ.get("MKL_INTERFACE_LAYER", "")
+
+
+def _is_all_of_mkl(name: str) -> bool:
+    return name.startswith("libmkl_rt")

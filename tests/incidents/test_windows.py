@@ -55,7 +55,8 @@ def test_window_is_told_of(run, release, is_told):
 def test_pyqt5_does_not_look_for_plugins_of_opencv(child, cached_environment, root, first):
     """It ends all the same, for want of a display; unguarded it would with one as well."""
     python = cached_environment("PyQt5==5.15.11", *OPENCV)
-    code = f"import cudaguard; cudaguard.install()\nimport {first}, cv2\nfrom PyQt5.QtWidgets import QApplication\nQApplication([])"
+    code = f"import cudaguard; cudaguard.install()\nimport {first}, cv2\n"
+    code += "from PyQt5.QtWidgets import QApplication\nQApplication([])"
     said = [
         child.python(
             code,

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from cudaguard.core.decide import applying
 from cudaguard.core.reports import LATER
 from cudaguard.elf.interposition import Binding, Known, binding_of, load_of, members, open_deep
+from cudaguard.elf.reader import read_elf
 from cudaguard.errors import ImportOrderError
 from cudaguard.features.symbol_scope.findings import (
     BY_FIX,
@@ -25,7 +26,7 @@ from cudaguard.files import matches, os, own_errors
 from cudaguard.hooks.caller import caller_frame, describe, frame_outside, is_importing, module_of
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.facts import Facts, Packages
-from cudaguard.system.runtimes import FAMILIES
+from cudaguard.system.runtimes import FAMILIES, is_meant_but_fftw
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -184,6 +185,9 @@ def _to(file: str, scope: Scope, known: dict[str, Interposer]) -> Scope:
     # Parts of a package find one another by the global scope.
     packages = {folder.removesuffix(".libs") for folder in file.split(os.sep)[:-1]} - {""}
     interposers = [lib for lib in scope.interposers if known[lib.file].package not in packages]
+    mostly_meant = {lib for lib in interposers if is_meant_but_fftw(os.path.basename(lib.path))}
+    if mostly_meant and not any("fftw" in name for name in read_elf(file).needed):
+        interposers = [lib for lib in interposers if lib not in mostly_meant]
     return scope._replace(interposers=tuple(interposers))
 
 

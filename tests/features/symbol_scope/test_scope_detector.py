@@ -88,6 +88,18 @@ def test_blas_with_wide_integers_is_not_for_everyone(scene, name, layer, answer)
     assert (ran.lines, ran.err) == ([answer, "[]"], "")
 
 
+def test_mkl_answers_for_blas_and_not_for_fftw(scene, compiler):
+    """It has some of FFTW's functions; pyfftw found no plan, and pycbc gave wrong numbers."""
+    (scene.child.folder / "libtaker.so").rename(scene.child.folder / "libmkl_rt.so.2")
+    compiler.put(scene.child.folder / "libfftw3.so.3", "int fftw_plan(void) { return 0; }")
+    link = (*AS_IT_IS, f"-L{scene.child.folder}", "-l:libfftw3.so.3")
+    compiler.put(scene.child.folder / "libplanner.so", USER, *link)
+    program = [TAKE.replace("libtaker.so", "libmkl_rt.so.2"), USE, USE.replace("user", "planner")]
+    assert scene.bare("import ctypes", *program).lines == ["1", "1"]
+    ran = scene.bare("import ctypes, cudaguard", INSTALL, *program, FOUND)
+    assert (ran.lines, ran.err) == (["1", "2", "[]"], "")
+
+
 @pytest.mark.parametrize("first", ["", "mkl_rt"])
 def test_what_is_asked_before_an_interposer_answers(scene, first):
     """Tilelang's stub of the CUDA runtime comes after torch's, which is global on purpose."""
