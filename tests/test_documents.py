@@ -189,7 +189,7 @@ TOUCHES = re.compile(
 )
 TOUCHED = {
     "core/lifecycle.py": (4, "`CUDAGUARD` in `os.environ`", "lazy-import filter"),
-    "core/record.py": (12, "`faulthandler`, with", "`os.wait`", "finalizer", "`_set_worker_signal"),
+    "core/record.py": (13, "`faulthandler`, with", "`os.wait`", "finalizer", "`_set_worker_signal"),
     "core/replace.py": (
         2,
         "functions and classes of a module that a rule names",

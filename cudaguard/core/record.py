@@ -9,6 +9,7 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]  # light: `signal` is not
 import sys
 from atexit import register
+from functools import wraps
 
 from cudaguard import system
 from cudaguard.files import names_in, open_to_write, os, own_errors
@@ -123,6 +124,14 @@ def write_faults(path: str) -> tuple[int, bool]:
         os.close(low)
     if not is_on:
         faulthandler.enable(file=file, all_threads=True)
+
+        @wraps(faulthandler.disable)
+        def disable() -> bool:
+            """Write to the record again: what came after ours, as a JVM's handler, stays on top."""
+            faulthandler.enable(file=file, all_threads=True)
+            return True
+
+        vars(faulthandler)["disable"] = disable
     if is_free and hasattr(faulthandler, "register"):
         faulthandler.register(DUMP_SIGNAL, file=file, all_threads=True)
     if at := os.environ.get(DUMP_TIME_VARIABLE):
@@ -256,7 +265,7 @@ class _Children:
                 def set_handlers(*args: object) -> None:
                     import faulthandler
 
-                    faulthandler.disable()
+                    peek(faulthandler.disable, "__wrapped__")()
                     original(*args)  # in place of faulthandler's handlers, which now come first
                     faulthandler.enable(file=self._faults, all_threads=True)
 

@@ -256,6 +256,18 @@ def test_faulthandler_of_the_program_goes_before_ours(child, run):
         assert text.startswith("the program crashed (SIGSEGV)")
 
 
+def test_handler_that_came_after_ours_stays(child, run):
+    """As a JVM's, by which it works: what the program switches off was never on."""
+    code = """
+    import faulthandler, os, signal
+    signal.signal(signal.SIGSEGV, lambda *_: print("caught"))
+    faulthandler.disable()
+    os.kill(os.getpid(), signal.SIGSEGV)
+    """
+    done, text, _ = run(child.write("train.py", code))
+    assert (done.returncode, done.stdout, text) == (0, "caught\n", "")
+
+
 def test_no_core_file_of_the_parent(child):
     path = child.write(
         "train.py",
@@ -580,7 +592,7 @@ def test_program_that_gave_up_its_rights_has_no_file_shown(child):
     frame = f'Fatal Python error: Segmentation fault\n\n  File "{secret}", line 1 in f\n'
     code = f"""
         import faulthandler, os, signal
-        faulthandler.disable()
+        faulthandler.disable.__wrapped__()
         name = f"{{os.environ['CUDAGUARD_RUN_FOLDER']}}/faults-{{os.getpid()}}"
         for number in map(int, os.listdir("/proc/self/fd")):
             if os.path.realpath(f"/proc/self/fd/{{number}}") == name:
