@@ -53,6 +53,26 @@ def test_files_that_are_there_instead_are_shown(ended, child):
     assert "in that folder: libgraphbolt_pytorch_2.2.1.so\n" in said
 
 
+@pytest.mark.parametrize("has_more", [True, False])
+def test_folder_that_hides_an_installed_package_is_named(ended, child, has_more):
+    """cocodataset/cocoapi#272: sources without their extension, in the folder of the program."""
+    for file in ("rows/__init__.py", "later/rows/__init__.py", "later/rows/_mask.py"):
+        child.write(file if has_more else file.replace("_mask", "mask"), "")
+    said = ended("import os, sys; sys.path.append(os.path.abspath('later')); import rows._mask", "")
+    told = f"give {child.folder}/rows another name: it hides the one in {child.folder}/later, which"
+    assert (told in said) is has_more
+
+
+@pytest.mark.parametrize(("end", "system"), [("darwin.so", "macOS"), ("win_amd64.pyd", "Windows")])
+def test_extension_for_another_system_is_named(ended, child, end, system):
+    """googleapis/python-container#20: a folder for the cloud, made on another machine."""
+    child.write("rows/__init__.py", "")
+    child.write(f"rows/_mask.cpython-311-{end}", "\xfe")
+    said = ended("from rows import _mask", "")
+    assert f"_mask.cpython-311-{end} was not loaded: it was built for {system}, and this" in said
+    assert "--platform manylinux2014_x86_64" in said
+
+
 def test_glibc_is_named_besides_libstdcxx(ended, child, compiler):
     """PrimeIntellect-ai/pccl#20: the loader names the first version that it does not find."""
     versions = child.write("c.map", "GLIBC_2.99 { global: later; }; GLIBC_2.100 {} GLIBC_2.99;")

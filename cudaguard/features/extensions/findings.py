@@ -82,7 +82,8 @@ _CHANGES = {
         "What it starts from now on shares them: DataLoader workers, other processes, threads.",
         (
             "unset OMP_PROC_BIND, KMP_AFFINITY and GOMP_CPU_AFFINITY before Python starts; else "
-            "call os.sched_setaffinity(0, range(os.cpu_count())) after that import"
+            "keep os.sched_getaffinity(0) before that import, and give it to "
+            "os.sched_setaffinity(0, ...) after it"
         ),
         "https://github.com/pytorch/pytorch/issues/101850",
     ),

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 import shlex
+from _imp import extension_suffixes  # what `importlib.machinery` has
 from functools import partial
 from glob import glob
 
 from cudaguard.core.known_errors import NUMBERS, Explainer, known_in
 from cudaguard.elf.forecast import forecast
-from cudaguard.elf.library_facts import in_short
+from cudaguard.elf.library_facts import distributions_of, in_short
 from cudaguard.elf.process import mapped_files
 from cudaguard.features.extensions import findings
 from cudaguard.files import escape, os
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import name_owners as owners
 from cudaguard.system.extensions import built_for_python
-from cudaguard.system.facts import Packages, unmet_by
-from cudaguard.system.preload import CUDA_FOLDERS, installed_files
+from cudaguard.system.facts import unmet_by
+from cudaguard.system.preload import CUDA_FOLDERS, below, installed_files
 from cudaguard.system.torch_build import PYTHON_VERSION
 
 if TYPE_CHECKING:
@@ -90,15 +91,39 @@ def of_passed_over(id: str, known: KnownError, match: re.Match[str]) -> Finding 
     """Return which file of a module is not looked at: it is for another machine, or Python."""
     said, module = match.groupdict(), match["module"].replace(".", os.sep)
     part = f"{os.path.dirname(said['place'])}/{said['name']}" if said.get("place") else module
-    files = installed_files(f"{part}.*so")
-    foreign = {forecast(file).problem == "wrong-machine" for file in files}
+    files = [file for end in ("so", "pyd") for file in installed_files(f"{part}.*{end}")]
+    foreign = {forecast(file).problem in ("wrong-machine", "not-elf") for file in files}
     others = {built_for_python(file) not in ("", PYTHON_VERSION) for file in files}
     is_meant = foreign == {True} if id == "CG753" else (foreign, others) == ({False}, {True})
     if not is_meant:
         return None
-    name, package = os.path.basename(files[0]), Packages().of(files[0])
-    words = {"file": name, "needer": name, "path": shlex.quote(files[0]), "why": "is not looked at"}
-    return known.with_words(module=name, **words, **({"package": f" {package}"} if package else {}))
+    name, owners_of = os.path.basename(files[0]), distributions_of(files[:1]).get(files[0], ())
+    words = {"module": name, "file": name, "needer": name, "path": shlex.quote(files[0])}
+    system = next((title for word, title in _SYSTEMS.items() if word in name), "")
+    words.update({} if not owners_of else {"package": f" {owners_of[0].partition(' ')[0]}"})
+    words.update({"system": system} if system else {"why": "is not looked at"} if others else {})
+    return known.with_words(**words)
+
+
+_SYSTEMS = {"darwin": "macOS", ".pyd": "Windows"}  # in names of extensions
+
+
+def of_hidden(known: KnownError, match: re.Match[str]) -> Finding | None:
+    """Return which folder hides a package: it lacks a module that one found later has."""
+    said = match.groupdict()
+    if not said.get("module"):
+        return known.with_words(**{name: word for name, word in said.items() if word})
+    parent, _, child = said["module"].rpartition(".")
+    parent, child = (said["module"], said["name"]) if said.get("place") else (parent, child)
+    path = parent.replace(".", os.sep)
+    folders = [folder for folder in below(path) if os.path.isdir(folder)] if parent else []
+    ends = (*extension_suffixes(), ".py", os.sep)
+    has = [any(os.path.exists(f"{folder}/{child}{end}") for end in ends) for folder in folders]
+    if not any(has) or has[0]:
+        return None
+    top = parent.partition(".")[0]
+    hiding, beside = (f[: -len(path) - 1] for f in (folders[0], folders[has.index(True)]))
+    return known.with_words(name=top, hiding=f"{hiding}{os.sep}{top}", beside=beside, child=child)
 
 
 def _is_here(match: re.Match[str], group: str) -> bool:
@@ -247,6 +272,7 @@ KNOWN = known_in(
     **{id: partial(of_library, id) for id in ("CG867", "CG882", "CG868", "CG702")},
     **{id: partial(of_symbol, id) for id in IDS},
     CG753=of_machine,
+    CG788=of_hidden,
     CG870=of_version,
 )
 EXPLAINER = Explainer(KNOWN, with_files, ("CG706", "CG868", OLDER_COPY))
