@@ -171,6 +171,7 @@ def record_end(reporter: Reporter, error: BaseException) -> None:
         details: dict[str, Any] = {"stack": _stack(error)}
         warned = _told(reporter, error)
         finding = warned or explain_error(error, is_guarded=True)
+        finding = finding or next(filter(None, (one.of_error(error) for one in explainers())), None)
         finding = finding and (warned or in_this_process(finding)[0] or finding)
         if finding is not None and finding.id not in reporter.silenced:
             details["finding"] = finding.to_dict()

@@ -304,6 +304,8 @@ class Explainer(NamedTuple):
     ids: Iterable[str] = ()  # of those for which it is asked
     # True if such an error is a finding, and not only a text that is explained
     is_found: bool = False
+    # returns what an error that ends the program means, by what it is, where no text is known
+    of_error: Callable[[BaseException], Finding | None] = lambda _: None
 
 
 # --- The search -----------------------------------------------------------------------------------

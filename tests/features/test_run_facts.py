@@ -84,3 +84,28 @@ def test_glibc_is_named_besides_libstdcxx(ended, child, compiler):
     assert "needs libstdc++ with GLIBCXX_3.4.99, and glibc with GLIBC_2.99: both are older" in said
     assert "run: ldd --version\n" in said
     assert "and glibc" not in ended("", error.format("/nowhere/libasking.so"))
+
+
+@pytest.mark.parametrize(
+    ("requires", "code", "is_told"),
+    [
+        ("tree", "tree.Language(1, 2)", True),
+        ("tree (>=0.2)", "tree.Language.build", sys.version_info >= (3, 10)),
+        ("tree; extra == 'speed'", "tree.Language(1, 2)", False),
+        ("tree>=0.2,<0.30", "tree.Language(1, 2)", False),  # it was seen to work
+        ("tree", "None.build", False),
+        ("tree", "given.build", False),  # what the program gave it
+        ("tree", "tree.Language(kind=1)", False),  # may be the program's, too
+    ],
+)
+def test_two_packages_that_do_not_fit_are_named(ended, child, requires, code, is_told):
+    """grantjenks/py-tree-sitter-languages#64: no highest version is required, and it fails."""
+    child.distribution("tree", "0.22.3")
+    child.distribution("tree-rows", "1.10.2", requires=[requires])
+    for name, dist in (("tree", "tree-0.22.3"), ("tree_rows", "tree_rows-1.10.2")):
+        child.write(f"{dist}.dist-info/top_level.txt", name)
+    child.write("tree.py", "class Language: pass")
+    child.write("tree_rows.py", f"import tree\ndef get(given): return {code}")
+    said = ended("class Mine: pass\nimport tree_rows; tree_rows.get(Mine())", "")
+    assert ("[CG781] tree-rows 1.10.2 does not fit tree 0.22.3: it fails" in said) is is_told
+    assert ("pip install 'tree<0.22', or older" in said) is is_told

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from _imp import extension_suffixes  # what `importlib.machinery` has
 from functools import partial
 from glob import glob
+from types import ModuleType
 
 from cudaguard.core.known_errors import NUMBERS, Explainer, known_in
 from cudaguard.elf.forecast import forecast
@@ -14,10 +16,12 @@ from cudaguard.elf.library_facts import distributions_of, in_short
 from cudaguard.elf.process import mapped_files
 from cudaguard.features.extensions import findings
 from cudaguard.files import escape, os
+from cudaguard.hooks.caller import entries_of
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import name_owners as owners
 from cudaguard.system.extensions import built_for_python
-from cudaguard.system.facts import unmet_by
+from cudaguard.system.facts import Facts, numbers_of, required_name, requires_of, unmet_by
+from cudaguard.system.packages import packages_distributions
 from cudaguard.system.preload import CUDA_FOLDERS, below, installed_files
 from cudaguard.system.torch_build import PYTHON_VERSION
 
@@ -266,6 +270,53 @@ def _short(name: str) -> str:
     return in_short(name)
 
 
+# --- Errors in the code of one package about another ----------------------------------------------
+
+_OF_CALLS = re.compile(r"\btakes (?:no |exactly |from )?(?:arguments|\d)|positional argument")
+
+
+def of_misfit(error: BaseException) -> Finding | None:
+    """Return which two packages do not fit: one fails in its own code, by what another one is.
+
+    That is the one that it requires, and names no highest version of.
+    """
+    frames = [entry.tb_frame for entry in entries_of(error)]
+    caller = str(frames[-1].f_globals.get("__name__")).partition(".")[0] if frames else ""
+    owner = _owner_of_error(error).partition(".")[0]
+    tops = packages_distributions([caller, owner])
+    if caller not in tops or owner in (caller, "builtins") or (owner and owner not in tops):
+        return None
+    package, version = tops[caller]
+    required = [text for text in requires_of(package) if "extra ==" not in text]
+    named = [text for text in required if owner and required_name(text) == tops[owner][0]]
+    wanted = named or required  # else what has the object may be a part of what is required
+    if len(wanted) != 1 or not {*"<=~"}.isdisjoint(wanted[0].replace(">=", "")):
+        return None
+    library = required_name(wanted[0])
+    has = Facts().version(library) or ""
+    if len(numbers := numbers_of(has)) < 2:
+        return None
+    older = f"{numbers[0] or f'0.{numbers[1]}'}"
+    known = next(one for one in KNOWN if one.id == "CG781")
+    words = {"misfit": older, "library": library, "has": has, "caller": package, "older": older}
+    finding = known.with_words(**words, version=version, shown=f"{package} {library}")
+    return finding.replace(consequence="This is likely, not certain.")
+
+
+def _owner_of_error(error: BaseException) -> str:
+    """Return the module that an error speaks of; empty if it has no name, "builtins" for others."""
+    if isinstance(error, TypeError) and _OF_CALLS.search(str(error)):
+        return ""
+    if isinstance(error, ImportError) and error.name:
+        return error.name
+    if not isinstance(error, AttributeError) or not hasattr(error, "obj"):  # Python 3.10 and later
+        return "builtins"
+    thing = error.obj
+    if isinstance(thing, ModuleType):
+        return thing.__name__ if thing.__name__ in sys.modules else ""
+    return str((thing if isinstance(thing, type) else type(thing)).__module__)
+
+
 KNOWN = known_in(
     __file__,
     vars(findings),
@@ -275,4 +326,4 @@ KNOWN = known_in(
     CG788=of_hidden,
     CG870=of_version,
 )
-EXPLAINER = Explainer(KNOWN, with_files, ("CG706", "CG868", OLDER_COPY))
+EXPLAINER = Explainer(KNOWN, with_files, ("CG706", "CG868", OLDER_COPY), of_error=of_misfit)
