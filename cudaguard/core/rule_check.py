@@ -70,7 +70,6 @@ def _serves_others(pattern: str) -> str:
 KINDS: dict[str, ValueType] = {
     "file pattern": ValueType("a file name pattern", _is_text),
     "scoped pattern": ValueType("a file name pattern", _is_text, _serves_others),
-    "library path": ValueType("a path below a folder of sys.path", _is_inner_path),
     "library": ValueType(
         "a path below a folder of sys.path, or the soname of a library in NVIDIA's wheels",
         lambda value: _is_inner_path(value) and ("/" in str(value) or "*" not in str(value)),

@@ -82,7 +82,7 @@ def test_action_of_a_file_is_shown_and_corrected_in_toml():
     assert str(caught.value) == (
         "some.toml: [[rules]] number 1: rule 'MINE', actions: "
         'got { check_call = "App", befor = ["x"] }: '
-        "'befor' is not a parameter of check_call, which takes only before, sharing; "
+        "'befor' is not a parameter of check_call, which takes only before; "
         'did you mean { check_call = "App", before = ["x"] }?'
     )
 

@@ -36,7 +36,7 @@ REPORT = {"grade": "report"}
         {"dist": ("decord<=0.6.0", "eva-decord", "x[extra]>=1,<2", "y; python_version > '3'")},
         {"actions": ({"load_local": "libdecord.so*"},)},
         {"actions": ({"check_call": "App", "before": "pxr"},), "grade": "report"},
-        {"actions": ({"before": ("pxr", "omni"), "sharing": "x/lib*.so", "check_call": "App"},),
+        {"actions": ({"before": ("pxr", "omni"), "check_call": "App"},),
          "grade": "report"},
         {"actions": [{"load_local": "a.so"}, {"check_call": "App", "before": ["pxr"]}],
          "grade": "report"},
@@ -112,12 +112,6 @@ def test_rule_that_fits_is_given_back_as_it_is(fields):
         ({"actions": ({"check_call": "x"},), **REPORT}, "actions",
          ("'before' is missing, a text or a list of texts; for example {'check_call': 'x', "
           "'before': 'pxr'}")),
-        ({"actions": ({"check_call": "x", "sharing": "a/b.so"},), **REPORT}, "actions",
-         "'before' is missing"),
-        ({"actions": ({"check_call": "x", "before": "*", "sharin": "a/b.so"},), **REPORT},
-         "actions",
-         ("'sharin' is not a parameter of check_call, which takes only before, sharing; did you "
-          "mean {'check_call': 'x', 'before': '*', 'sharing': 'a/b.so'}?")),
         *(({"actions": ({"check_call": "x", "before": value},), **REPORT}, "actions",
            "before: expected a text or a list of texts, got ") for value in
           ("", (), [], [""], ["a", 1], None, True, {"a": 1})),
@@ -248,7 +242,7 @@ def test_garbage_in_tables_is_a_rule_error_and_nothing_else(tables):
 
 
 def test_corrected_table_fits_where_one_is_proposed():
-    wrong = {"check_cal": 3, "befor": ["a"], "sharing": 1}
+    wrong = {"check_cal": 3, "befor": ["a"]}
     message = said_of(GOOD.replace(actions=[wrong], grade="report"))
     shown = message.partition("did you mean ")[2].rstrip("?")
     assert shown == "{'check_call': 'SimulationApp', 'before': ['a']}"

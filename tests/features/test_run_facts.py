@@ -104,7 +104,7 @@ def test_two_packages_that_do_not_fit_are_named(ended, child, requires, code, is
     child.distribution("tree-rows", "1.10.2", requires=[requires])
     for name, dist in (("tree", "tree-0.22.3"), ("tree_rows", "tree_rows-1.10.2")):
         child.write(f"{dist}.dist-info/top_level.txt", name)
-    child.write("tree.py", "class Language: pass")
+    child.write("tree.py", "class Language:\n    def __init__(self): pass")
     child.write("tree_rows.py", f"import tree\ndef get(given): return {code}")
     said = ended("class Mine: pass\nimport tree_rows; tree_rows.get(Mine())", "")
     assert ("[CG781] tree-rows 1.10.2 does not fit tree 0.22.3: it fails" in said) is is_told

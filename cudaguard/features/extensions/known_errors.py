@@ -143,9 +143,14 @@ _SONAME = re.compile(r"\blib[\w+-]{1,60}\.so(?:\.\d+)*")
 
 def with_files(finding: Finding) -> Finding:
     """Return what a message means, with the files here that it is about."""
+    there: tuple[str, ...] = ()
     if finding.id == "CG706" and (path := _VERSIONED.search("".join(finding.evidence[:1]))):
         beside = [os.path.basename(file) for file in sorted(glob(f"{escape(path[1])}*.so"))]
         there = (f"in that folder: {', '.join(beside)}",) if beside else ()
+    elif finding.command.startswith("pip show "):
+        has = ((name, Facts().version(name)) for name in finding.command.split()[2:])
+        there = tuple(f"installed: {name} {version}" for name, version in has if version)
+    if there:
         return finding.replace(evidence=(*finding.evidence, *there))
     if not (sonames := _SONAME.findall(finding.what)):
         return finding
@@ -326,4 +331,6 @@ KNOWN = known_in(
     CG788=of_hidden,
     CG870=of_version,
 )
-EXPLAINER = Explainer(KNOWN, with_files, ("CG706", "CG868", OLDER_COPY), of_error=of_misfit)
+EXPLAINER = Explainer(
+    KNOWN, with_files, ("CG706", "CG781", "CG868", OLDER_COPY), of_error=of_misfit
+)

@@ -67,39 +67,14 @@ def _place(module: str, path: str) -> tuple[Any, str]:
 
 def check_calls(request: Request) -> None:
     """Have the calls that a rule names looked at, where they are there."""
-    is_meant = {"": True}  # by pattern of files: is there one of their names elsewhere?
     for action in actions_of(request.rule, "check_call"):
-        pattern = action.get("sharing", "")
-        if pattern not in is_meant:
-            tops = {name.partition(".")[0] for name in texts_of(action["before"])}
-            there = (os.path.exists(f"{f or '.'}/{top}") for f in sys.path for top in tops)
-            is_meant[pattern] = any(there) and _is_doubled(pattern)
-        if is_meant[pattern]:
-            _watch_calls(request, action["check_call"], functools.partial(_tell, request, action))
-
-
-def _is_doubled(pattern: str) -> bool:
-    """Return True if a package has bundled a file of the name of one that a pattern finds."""
-    from cudaguard.system.preload import all_installed
-
-    own = all_installed(pattern)
-    names = {os.path.basename(file) for file in own}
-    others = all_installed(f"*.libs/{os.path.basename(pattern)}") if own else ()
-    return any(os.path.basename(file) in names and file not in own for file in others)
+        _watch_calls(request, action["check_call"], functools.partial(_tell, request, action))
 
 
 def _tell(request: Request, action: Mapping[str, Any]) -> None:
     """Tell of a call, if one of the modules that it belongs before is there."""
     before = [name for name in texts_of(action["before"]) if name in sys.modules]
-    pattern = action.get("sharing")
-    taken: list[str] = []  # in the process, with names of other files, which the pattern finds
-    if before and pattern:
-        from cudaguard.elf.process import mapped_files
-        from cudaguard.system.preload import installed_files
-
-        own = {os.path.basename(file): os.path.realpath(file) for file in installed_files(pattern)}
-        taken = [file for file in mapped_files() if own.get(os.path.basename(file), file) != file]
-    if before and (taken or not pattern):
+    if before:
         frame = frame_outside_of(request.name.partition(".")[0])
         call = f"{request.name}.{action['check_call']}"
         # Modules outside of its package that have the first, or a part of it, as a variable.
@@ -113,8 +88,9 @@ def _tell(request: Request, action: Mapping[str, Any]) -> None:
         ]
         from cudaguard.features.import_order import findings
 
+        where = describe(frame)
         finding = findings.called_too_late(
-            request.rule, call, before, describe(frame), [*dict.fromkeys(users)], taken
+            request.rule, call, before, where, [*dict.fromkeys(users)]
         )
         request.tell(WouldDo(finding), frame)
 

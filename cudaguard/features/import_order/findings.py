@@ -51,14 +51,9 @@ def not_provided(rule: Rule, extension: str, library: str, where: str) -> Findin
 
 
 def called_too_late(
-    rule: Rule, call: str, before: Sequence[str], where: str, users: Sequence[str],
-    taken: Sequence[str],
-) -> Finding:  # fmt: skip
-    """A call comes after the import of a module that it belongs before.
-
-    `users` have the first of the modules imported `before`; `taken` are libraries in the process
-    that others of the same name had to be.
-    """
+    rule: Rule, call: str, before: Sequence[str], where: str, users: Sequence[str]
+) -> Finding:
+    """A call comes after the import of a module that it belongs before; `users` have the first."""
     first = before[0]
     at = f" at {where}" if where else ""
     return of_rule(
@@ -66,7 +61,6 @@ def called_too_late(
         f"{call}() was called{at} after {first} was imported.",
         f"{first} is used by {', '.join(users[:3])}" if users else "",
         f"imported as well: {', '.join(before[1:4])}" if before[1:] else "",
-        *taken[:3],
         remedy=f"call {call}() before `import {first}`; or silence this: {switch_off(rule.id)}",
     )
 

@@ -27,30 +27,6 @@ RULES: tuple[Rule, ...] = (
         links=github("isaac-sim/IsaacLab/issues/2047"),
     ),
     Rule(
-        id="CG062",
-        title="OpenCV opens its first window with libraries of PyAV, and may hang",
-        watch=("cv2",),
-        # By the files alone, in whatever versions: many pairs of releases get along. Conditions on
-        # versions would have metadata read in each process with OpenCV.
-        when={"platform": "linux"},
-        actions=tuple(
-            {
-                "check_call": function,
-                "before": ("av",),
-                "sharing": "opencv_*python.libs/libxcb*.so*",
-            }
-            for function in ("imshow", "namedWindow")
-        ),
-        grade="report",
-        why="OpenCV's first window was reported to hang at 100 % CPU where it gets PyAV's libxcb. "
-        "Open a window before `import av`, or install opencv-python-headless if you need no "
-        "window.",
-        links=github(
-            "PyAV-Org/PyAV/issues/978 PyAV-Org/PyAV/issues/1050 dimensionalOS/dimos/pull/4155"
-        ),
-        verified="2026-11-23: the libraries that opencv-python 4.10.0.84 gets beside av 14.0.1",
-    ),
-    Rule(
         id="CG073",
         title="OpenCV's import sends PyQt5 to plugins that only OpenCV's own Qt can load",
         watch=("cv2",),
@@ -230,8 +206,7 @@ VERBS = (
     Verb("check_call", "function", "SimulationApp",
       "Tell if a function, or a class, is first called after the import of one of some modules.",
       {"after": "calls:check_calls"},
-      (Parameter("before", "texts", "pxr"),
-       Parameter("sharing", "library path", "example.libs/libxcb*.so*", False)), ("report",)),
+      (Parameter("before", "texts", "pxr"),), ("report",)),
 )  # fmt: skip
 REPAIRS = {
     "set_for_windows": {"after": "calls:set_for_windows"},
