@@ -107,11 +107,22 @@ class Child:
         path.write_text(textwrap.dedent(text), encoding="utf-8")
         return path
 
-    def distribution(self, name: str, version: str = "1.0", requires: Sequence[str] = ()) -> None:
-        """Write the metadata of a distribution, which has no files."""
+    def distribution(
+        self,
+        name: str,
+        version: str = "1.0",
+        requires: Sequence[str] = (),
+        *,
+        files: Sequence[str] = (),
+        at: str = ".",
+    ) -> None:
+        """Write the metadata of a distribution into a folder; its files are only listed."""
         text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         text += "".join(f"Requires-Dist: {one}\n" for one in requires)
-        self.write(f"{name.replace('-', '_')}-{version}.dist-info/METADATA", text)
+        info = f"{at}/{name.replace('-', '_')}-{version}.dist-info"
+        self.write(f"{info}/METADATA", text)
+        if files:
+            self.write(f"{info}/RECORD", "".join(f"{file},,\n" for file in files))
 
     def command(
         self,

@@ -35,7 +35,8 @@ def load_newest(request: Request, *_: object) -> Iterator[Outcome]:
     if not (request.permit.acts or has_ctypes() or _client(request)):
         return  # looking takes ctypes, whose import is a change
     if there := mapped(MSVCP):
-        loaded = RuntimeCopy(read_pe(there).version, there, Packages().of(os.path.realpath(there)))
+        owner = Packages().of(os.path.realpath(os.path.dirname(there)))
+        loaded = RuntimeCopy(read_pe(there).version, there, owner)
         if is_too_old(loaded.version):
             yield from _left(request, findings.old_runtime, loaded)
         return
