@@ -67,6 +67,13 @@ def state_of(pid: int | str) -> str:
         return "Z"
 
 
+def where(path: Path, marker: str) -> str:
+    """The ``file:line`` whose text ends with ``# marker``."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    (number,) = [i for i, text in enumerate(lines, 1) if text.endswith(f"# {marker}")]
+    return f"{path}:{number}"
+
+
 def until(condition: Callable[[], object], seconds: float = 30) -> None:
     """Wait until something is true."""
     end = time.monotonic() + seconds
