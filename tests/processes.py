@@ -67,6 +67,12 @@ def state_of(pid: int | str) -> str:
         return "Z"
 
 
+def sabotaged(module: str, function: str) -> str:
+    """Code after which a function of the guard fails: its own code, going by the module's name."""
+    lambda_ = "eval('lambda *_: 1 / 0', {'__name__': 'cudaguard.sabotage'})"
+    return f"import {module} as ours\nours.{function} = {lambda_}\n"
+
+
 def where(path: Path, marker: str) -> str:
     """The ``file:line`` whose text ends with ``# marker``."""
     lines = path.read_text(encoding="utf-8").splitlines()
