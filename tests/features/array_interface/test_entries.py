@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from tests.processes import sabotaged
-
+from ...processes import sabotaged
 from .scene import ALL_RAW, ENTRIES, LIB, SCENE
 from .scene import run as run
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.processes import sabotaged
-
+from ...processes import sabotaged
 from .program import INITIALIZE, LOAD, on_both_drivers
 
 # The main process initializes CUDA by a watched import; `report` prints what a child was told.

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.processes import sabotaged
+from ...processes import sabotaged
 
 LOAD = """
 import ctypes, sys, cudaguard

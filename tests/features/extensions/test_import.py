@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from tests.processes import sabotaged
-
+from ...processes import sabotaged
 from .conftest import TO_THE_END
 
 CALL = {"body": "int frobnicate_cuda(int);", "call": "frobnicate_cuda(1);"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.processes import sabotaged
+from ...processes import sabotaged
 
 REFUSED = "RuntimeError nvrtc: error: invalid value for --gpu-architecture (-arch)"
 USE = """
