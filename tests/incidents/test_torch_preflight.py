@@ -13,6 +13,7 @@ import subprocess
 
 import pytest
 
+from ..features.extensions.conftest import Builder
 from ..features.extensions.test_accuracy import JUDGE, judged_rightly
 from ..processes import where
 from .marks import WITH_COMPILER
@@ -174,8 +175,7 @@ def test_extension_for_a_cuda_torch(extension, import_it, check, folder):
     if not stubs.exists():
         stubs.mkdir()
         for name in ("libc10_cuda.so", "libcudart.so.12"):
-            command = ["cc", "-shared", "-x", "c", "/dev/null", f"-Wl,-soname,{name}", "-o", name]
-            subprocess.run(command, cwd=stubs, check=True)
+            Builder(stubs).library(name)
     link = ("-Wl,--no-as-needed", f"-L{stubs}")
     gpu = extension("gpu", *link, "-l:libc10_cuda.so")
     assert "libc10_cuda.so: cannot open shared object file" in import_it(gpu, "off")
@@ -222,9 +222,7 @@ def test_variants_of_a_library_are_tried_in_peace(child, python, root, tmp_path)
     link = ("-Wl,--no-as-needed", f"-L{torch}", "-lc10")
     for name, body in (("bad", "int absent_f(void); int f(void) { return absent_f(); }"),
                        ("good", "int f(void) { return 1; }")):  # fmt: skip
-        (tmp_path / f"{name}.c").write_text(body, encoding="utf-8")
-        command = ["cc", "-shared", "-fPIC", "-o", f"{name}.so", f"{name}.c", *link]
-        subprocess.run(command, cwd=tmp_path, check=True)
+        Builder(tmp_path)(f"{name}.so", body, *link)
     program = child.write("program.py", TRY)
     env = {"PYTHONPATH": str(root)}
     good, bad = tmp_path / "good.so", tmp_path / "bad.so"
