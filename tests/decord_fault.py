@@ -11,6 +11,12 @@ import sys
 
 import pytest
 
+DECODE = """
+    import cv2, numpy
+    image = (numpy.arange(64 * 64 * 3) % 251).astype("u1").reshape(64, 64, 3)
+    decoded = cv2.imdecode(cv2.imencode(".png", image)[1], 1)
+    print("none" if decoded is None else "right" if (decoded == image).all() else "wrong")
+"""
 ZLIB_IS_FIRST = "zlib is in the global symbol scope of this Python before decord's"
 
 needs_decord = pytest.mark.skipif(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import shutil
 import struct
-import subprocess
 from typing import TYPE_CHECKING
+
+from .features.extensions.conftest import Builder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,9 +63,4 @@ def library(path: Path, *flags: str) -> Path:
 
 def compiled(path: Path, text: str) -> Path:
     """Compile a library."""
-    file = path.with_name(f"{path.name}.c")
-    file.write_text(f"{text}\nint nothing(void) {{ return 0; }}\n", encoding="utf-8")
-    command = [shutil.which("cc") or "cc", "-shared", "-fPIC", "-o", str(path), str(file)]
-    subprocess.run(command, check=True, timeout=60)
-    file.unlink()
-    return path
+    return Builder(path.parent)(path.name, f"{text}\nint nothing(void) {{ return 0; }}\n")

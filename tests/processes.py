@@ -67,6 +67,19 @@ def state_of(pid: int | str) -> str:
         return "Z"
 
 
+def sabotaged(module: str, function: str) -> str:
+    """Code after which a function of the guard fails: its own code, going by the module's name."""
+    lambda_ = "eval('lambda *_: 1 / 0', {'__name__': 'cudaguard.sabotage'})"
+    return f"import {module} as ours\nours.{function} = {lambda_}\n"
+
+
+def where(path: Path, marker: str) -> str:
+    """The ``file:line`` whose text ends with ``# marker``."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    (number,) = [i for i, text in enumerate(lines, 1) if text.endswith(f"# {marker}")]
+    return f"{path}:{number}"
+
+
 def until(condition: Callable[[], object], seconds: float = 30) -> None:
     """Wait until something is true."""
     end = time.monotonic() + seconds
@@ -107,11 +120,22 @@ class Child:
         path.write_text(textwrap.dedent(text), encoding="utf-8")
         return path
 
-    def distribution(self, name: str, version: str = "1.0", requires: Sequence[str] = ()) -> None:
-        """Write the metadata of a distribution, which has no files."""
+    def distribution(
+        self,
+        name: str,
+        version: str = "1.0",
+        requires: Sequence[str] = (),
+        *,
+        files: Sequence[str] = (),
+        at: str = ".",
+    ) -> None:
+        """Write the metadata of a distribution into a folder; its files are only listed."""
         text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         text += "".join(f"Requires-Dist: {one}\n" for one in requires)
-        self.write(f"{name.replace('-', '_')}-{version}.dist-info/METADATA", text)
+        info = f"{at}/{name.replace('-', '_')}-{version}.dist-info"
+        self.write(f"{info}/METADATA", text)
+        if files:
+            self.write(f"{info}/RECORD", "".join(f"{file},,\n" for file in files))
 
     def command(
         self,

@@ -188,16 +188,20 @@ def mapped_libraries() -> list[Library]:
         return [library for _, library in entries(memory, first_entry())]
 
 
+def loaded_files() -> list[str]:
+    """Return the files of `mapped_libraries`; none where the loader's list cannot be read."""
+    try:
+        return [library.file for library in mapped_libraries()]
+    except own_errors(AttributeError, OSError):  # no glibc
+        return []
+
+
 def serving_file(name: str) -> str:
     """Return the file that serves who asks for a library by name, as far as that is certain.
 
     That is the first one in this process, or else in ``LD_LIBRARY_PATH``; otherwise empty.
     """
-    try:
-        mapped = [library.file for library in mapped_libraries()]
-    except own_errors(AttributeError, OSError):  # no glibc
-        mapped = []
-    found = [file for file in mapped if os.path.basename(file).startswith(name)]
+    found = [file for file in loaded_files() if os.path.basename(file).startswith(name)]
     found += filter(os.path.exists, (os.path.join(folder, name) for folder in library_path()))
     return found[0] if found else ""
 

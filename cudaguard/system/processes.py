@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     Prctl = Callable[[int, int], object]
 
+SIGKILL = 9 if os.name == "posix" else -1  # Windows has none, and `signal` is not light
 CANNOT_START = 127  # exit status, as of `env` and `timeout`
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 _STATE, _PARENT, _FAULTS_OF_CHILDREN = 0, 1, 8  # fields of /proc/PID/stat behind the name

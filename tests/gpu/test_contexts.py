@@ -11,6 +11,12 @@ pytestmark = pytest.mark.gpu
 SEEN = "import ctypes\nfrom cudaguard.system.driver import Driver\nseen = Driver()\n"
 
 
+@pytest.fixture
+def run(program):
+    """Runs code behind `SEEN`."""
+    return lambda code: program.run(SEEN + code)
+
+
 @pytest.mark.parametrize("guarded", [True, False])
 def test_torch_joins_the_context_that_was_made_in_advance(program, guarded):
     ran = program.run(
@@ -33,18 +39,15 @@ print(seen.state().active, found("CG816", "CG817"), cudaguard.create_context() i
     assert ran.out == ["(0,) None True", "(0,) None True", "4.0", "True False True", "(0,) [] True"]
 
 
-def test_our_reference_is_one_of_several(program):
+def test_our_reference_is_one_of_several(run):
     """Who releases it all the same takes nothing from torch."""
-    ran = program.run(
-        SEEN
-        + """
+    ran = run("""
 cudaguard.create_context()
 import torch
 x = torch.ones(4, device="cuda")
 print(driver().cuDevicePrimaryCtxRelease_v2(0), seen.state().active)
 print((x + torch.ones(4, device="cuda")).sum().item())
-"""
-    )
+""")
     assert ran.out == ["0 (0,)", "8.0"]
 
 
@@ -109,33 +112,27 @@ def test_module_that_uses_torch_while_it_is_imported_is_named(program):
     ]
 
 
-def test_own_context_beside_torch_is_warned_of(program):
+def test_own_context_beside_torch_is_warned_of(run, program):
     program.module("warp", OWN.format(0))
-    ran = program.run(
-        SEEN
-        + """
+    ran = run("""
 cudaguard.install()
 import torch
 import warp  # here
 print(seen.has_other_context(), current() != primary())
 print([f.id for f in found("CG814", "CG815", "CG816")])
-"""
-    )
+""")
     assert ran.out[0] == "True True"
     assert ran.out[1] == "['CG814', 'CG816']"
     assert ran.warned == ["CG816"]
     assert f"on device 0 at {program.where('here')}, beside torch." in ran.err
 
 
-def test_context_of_torch_is_not_foreign(program):
+def test_context_of_torch_is_not_foreign(run, program):
     program.module("kaolin", "import torch", "x = torch.ones(1, device='cuda')")
-    ran = program.run(
-        SEEN
-        + """
+    ran = run("""
 cudaguard.install()
 import torch
 import kaolin
 print(seen.state().current, seen.has_other_context(), found("CG816"))
-"""
-    )
+""")
     assert (ran.out, ran.warned) == (["0 False []"], [])

@@ -66,12 +66,16 @@ torch.cuda.synchronize()
 """
 
 
+@pytest.fixture
+def run(program):
+    """Runs code behind `WAITS`."""
+    return lambda code, **how: program.run(WAITS + code, **how)
+
+
 @pytest.mark.parametrize("where", ["here", "thread"])
-def test_default_stream_of_pool_memory_is_waited_for(program, where):
+def test_default_stream_of_pool_memory_is_waited_for(run, where):
     """In a thread that has no context as well, which is left without one."""
-    ran = program.run(
-        WAITS
-        + f"""
+    ran = run(f"""
 array = Array(pool_memory(), 1)
 busy(DEFAULT)
 print(pending())
@@ -81,15 +85,13 @@ def work():
     print(current() == before)
 work() if {where!r} == "here" else in_thread(work)
 print(pending())
-"""
-    )
+""")
     assert ran.out == ["True", "True", "False"]
 
 
-def test_pool_memory_of_another_device_is_waited_for_there(program):
-    ran = program.run(
-        WAITS
-        + """
+def test_pool_memory_of_another_device_is_waited_for_there(run):
+    ran = run(
+        """
 with torch.cuda.device(1):
     torch.zeros(1, device="cuda").sum().item()
     array = Array(pool_memory(), 1)
@@ -105,10 +107,8 @@ with torch.cuda.device(1):
     assert ran.out == ["True", "0", "False"]
 
 
-def test_capture_of_another_thread_goes_on(program):
-    ran = program.run(
-        WAITS
-        + """
+def test_capture_of_another_thread_goes_on(run):
+    ran = run("""
 producer = new_stream()
 array = Array(memory(), producer.value)
 x = torch.zeros(4, device="cuda")
@@ -120,15 +120,12 @@ with torch.cuda.graph(graph):  # in global mode
     in_thread(lambda: cudaguard.normalize(array, consumer="warp"))
 graph.replay()
 print(x.tolist())
-"""
-    )
+""")
     assert ran.out == ["[2.0, 2.0, 2.0, 2.0]"]
 
 
-def test_stream_of_a_green_context_is_waited_for(program):
-    ran = program.run(
-        WAITS
-        + """
+def test_stream_of_a_green_context_is_waited_for(run):
+    ran = run("""
 try:
     green = torch.cuda.green_contexts.GreenContext.create(1, 0)
     green.set_context()
@@ -141,8 +138,7 @@ handle = ctypes.c_void_p(producer.cuda_stream)
 busy(handle)
 cudaguard.normalize(Array(memory(), producer.cuda_stream), consumer="warp")
 print(pending(handle))
-"""
-    )
+""")
     if ran.out[0].startswith("none"):
         pytest.skip(f"no green context can be made here: {ran.out[0]}")
     assert ran.out == ["False"]

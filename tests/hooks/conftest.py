@@ -161,8 +161,9 @@ PyMODINIT_FUNC JOIN(PyInit_, NAME)(void) {
 ASKING = """
 #include <Python.h>
 int FUNCTION(void);
-static PyObject *ask(PyObject *self, PyObject *args) { return PyLong_FromLong(FUNCTION()); }
-static PyMethodDef methods[] = {{"ask", ask, METH_NOARGS, 0}, {0}};
+BODY
+static PyObject *call(PyObject *self, PyObject *args) { return PyLong_FromLong(FUNCTION()); }
+static PyMethodDef methods[] = {{"ask", call, METH_NOARGS, 0}, {0}};
 static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "NAME", 0, -1, methods};
 PyMODINIT_FUNC PyInit_NAME(void) { return PyModule_Create(&definition); }
 """
@@ -203,9 +204,9 @@ class Compiler:
         flags = [f"-DNAME={name}", *(f"-D{define}" for define in defines)]
         return self.library(name + sysconfig.get_config_var("EXT_SUFFIX"), EXTENSION, *flags)
 
-    def asking(self, name: str, function: str, *flags: str) -> Path:
+    def asking(self, name: str, function: str, *flags: str, body: str = "") -> Path:
         """Compile an extension whose `ask` returns what a function of a library returns."""
-        source = ASKING.replace("NAME", name).replace("FUNCTION", function)
+        source = ASKING.replace("NAME", name).replace("FUNCTION", function).replace("BODY", body)
         return self.library(name + sysconfig.get_config_var("EXT_SUFFIX"), source, *flags)
 
 

@@ -5,20 +5,13 @@ Two extensions define the same function. `first`, loaded globally, takes the cal
 
 from __future__ import annotations
 
+import shutil
 import sys
 
 import pytest
 
 pytestmark = pytest.mark.skipif(not hasattr(sys, "setdlopenflags"), reason="it needs dlopen flags")
 
-SOURCE = """
-#include <Python.h>
-int shared_answer(void) { return %(answer)d; }
-static PyObject *answer(PyObject *self, PyObject *args) { return PyLong_FromLong(shared_answer()); }
-static PyMethodDef methods[] = {{"answer", answer, METH_NOARGS, 0}, {0}};
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "%(name)s", 0, -1, methods};
-PyMODINIT_FUNC PyInit_%(name)s(void) { return PyModule_Create(&module); }
-"""
 # What tensorflow does: save the flags, set them, import its library, restore them.
 PACKAGE = """
 import os, sys
@@ -31,7 +24,7 @@ sys.setdlopenflags(before)
 USE = """
 import loud
 import second
-print(second.answer(), bool(loud.seen), sys.getdlopenflags() == loud.before)
+print(second.ask(), bool(loud.seen), sys.getdlopenflags() == loud.before)
 """
 
 
@@ -40,8 +33,9 @@ def loud(pair, compiler):
     """The package `loud` with the extension `first`, and the extension `second` beside it."""
     pair.child.write("loud/__init__.py", PACKAGE)
     for name, answer, folder in (("first", 1, "loud"), ("second", 2, ".")):
-        source = SOURCE % {"name": name, "answer": answer}
-        compiler.put(pair.child.folder / folder / f"{name}.so", source)
+        body = f"int shared_answer(void) {{ return {answer}; }}"
+        built = compiler.asking(name, "shared_answer", body=body)
+        shutil.copy(built, pair.child.folder / folder)
     return pair
 
 

@@ -6,25 +6,18 @@ own folder and loads it when it is imported; `target` needs it.
 
 from __future__ import annotations
 
+import shutil
 import sys
 
 import pytest
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="names are read from ELF files")
 
-PROVIDED = "int provided(void) { return 41; }"
+PROVIDED = "int provided(void) { return 42; }"
 PROVIDER = """
 import ctypes, os, ran
 ran.names.append("provider")
 ctypes.CDLL(os.path.join(os.path.dirname(__file__), "libprovided.so.1"))
-"""
-EXTENSION = """
-#include <Python.h>
-int provided(void);
-static PyObject *answer(PyObject *self, PyObject *args) { return PyLong_FromLong(provided() + 1); }
-static PyMethodDef methods[] = {{"answer", answer, METH_NOARGS, 0}, {0}};
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "target", 0, -1, methods};
-PyMODINIT_FUNC PyInit_target(void) { return PyModule_Create(&module); }
 """
 ROUTES = {
     "by-name": "import target",
@@ -39,7 +32,7 @@ RULE = "watch=('provider',), actions=({'provide_libraries': 'libprovided*.so*'},
 TRY = """
 try:
 {route}
-    print(target.answer())
+    print(target.ask())
 except ImportError as error:
     print("cannot open shared object" in str(error))
 import ran
@@ -52,7 +45,7 @@ def scene(pair, compiler):
     """The provider's folder and the extension beside it."""
     folder, flags = pair.child.folder, ("-Wl,-soname,libprovided.so.1",)
     built = compiler.put(folder / "provider/libprovided.so.1", PROVIDED, *flags)
-    compiler.put(folder / "target.so", EXTENSION, str(built))
+    shutil.copy(compiler.asking("target", "provided", str(built)), folder / "target.so")
     pair.child.write("ran.py", "names = []\n")
     pair.child.write("provider/__init__.py", PROVIDER)
     return pair
@@ -100,9 +93,8 @@ def indirect(scene, compiler):
     folder = scene.child.folder
     flags = ("-Wl,-soname,libbetween.so.1", f"{folder}/provider/libprovided.so.1")
     between = compiler.put(folder / "libbetween.so.1", BETWEEN, *flags)
-    source = EXTENSION.replace("provided", "between")
     flags = ("-Wl,--allow-shlib-undefined", str(between), "-Wl,-rpath,$ORIGIN")
-    compiler.put(folder / "target.so", source, *flags)
+    shutil.copy(compiler.asking("target", "between", *flags), folder / "target.so")
     return scene
 
 
@@ -171,7 +163,7 @@ def test_provider_that_imports_the_extension_itself_leaves_one_module(scene):
 import cudaguard
 cudaguard.install(rules=[cudaguard.Rule('PROV1', {RULE}, why='test')])
 import target, provider
-print(target.answer(), target is provider.first)
+print(target.ask(), target is provider.first)
 """)
     assert ran.lines == ["42 True"]
 
@@ -210,7 +202,7 @@ cudaguard.install("strict", rules=[
     cudaguard.Rule('ORDER1', watch=('provider',), needs=('target',), why='test'),
 ])
 import provider, target
-print(target.answer())
+print(target.ask())
 import ran, sys
 print(*ran.names, sys.modules['provider'] is provider)
 """)

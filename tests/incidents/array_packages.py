@@ -34,6 +34,14 @@ DALI_2_4 += ("typing-extensions==4.16.0",)
 CUPY = ("cupy-cuda12x==14.2.0", "cuda-pathfinder==1.9.0", "numpy==2.4.6", "wrapt==2.5.2")
 CUPY += ("packaging", "importlib-metadata")
 
+OUTCOME = """
+def outcome(call):
+    try:
+        return f"ok {call()}"
+    except Exception as error:
+        first = (str(error).splitlines() or [""])[0]
+        return f"{type(error).__name__} because of {type(error.__cause__).__name__}: {first}"
+"""
 # What every program begins with; guarded from its first line where its argument is "install".
 SCENE = """
 import sys
@@ -51,14 +59,6 @@ class Array:
     def __cuda_array_interface__(self):
         self.reads += 1
         return self.entries
-
-
-def outcome(call):
-    try:
-        return f"ok {call()}"
-    except Exception as error:
-        first = (str(error).splitlines() or [""])[0]
-        return f"{type(error).__name__} because of {type(error.__cause__).__name__}: {first}"
 
 
 def found():
@@ -80,7 +80,7 @@ def run_with(child: Any, cached_environment: Callable[..., Path], root: Path) ->
     ) -> Ran:
         if not SUPPORTED:
             pytest.skip("the pinned wheels are those for x86-64 Linux")
-        path = child.write("main.py", SCENE + textwrap.dedent(code))
+        path = child.write("main.py", SCENE + OUTCOME + textwrap.dedent(code))
         done = child.command(
             cached_environment(*pins),
             path,

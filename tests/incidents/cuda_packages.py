@@ -147,10 +147,3 @@ def run_cuda(child: Any, cuda_packages: CudaPackages, root: Path) -> Callable[..
         return Ran(done.stdout.splitlines(), done.stderr, calls, done.returncode)
 
     return run
-
-
-def where(path: Path, marker: str) -> str:
-    """The ``file:line`` whose text ends with ``# marker``."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    (number,) = [i for i, text in enumerate(lines, 1) if text.endswith(f"# {marker}")]
-    return f"{path}:{number}"

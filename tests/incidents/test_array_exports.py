@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from .array_packages import DALI_1_35, DALI_2_4
+from .array_packages import DALI_1_35, DALI_2_4, OUTCOME
 from .cuda_packages import site_packages
 
 pytestmark = pytest.mark.incidents
@@ -26,13 +26,6 @@ import numpy as np
 def found():
     told = [f for f in cudaguard.status().findings if f.severity != "info" or "CG83" in f.id]
     return " ".join(f"{f.id}:{f.severity}" for f in told) or "nothing"
-
-def outcome(call):
-    try:
-        return f"ok {call()}"
-    except Exception as error:
-        first = (str(error).splitlines() or [""])[0]
-        return f"{type(error).__name__} because of {type(error.__cause__).__name__}: {first}"
 
 if "install" in sys.argv:
     cudaguard.install(enable=[word for word in sys.argv if word.startswith("CG")])
@@ -68,7 +61,7 @@ def run(run_cuda, cached_environment):
 
     def run(code, *arguments, dali=None, **how):
         place = f"dali:{site_packages(cached_environment(*dali))}" if dali else "none"
-        return run_cuda(START + code, place, *arguments, **how)
+        return run_cuda(START + OUTCOME + code, place, *arguments, **how)
 
     return run
 

@@ -56,6 +56,12 @@ for name, changes in cases.items():
 """
 
 
+@pytest.fixture
+def run(run_with):
+    """Runs code behind `IMPORT`, as `run_with` does."""
+    return lambda pins, code, *how, **more: run_with(pins, IMPORT + code, *how, **more)
+
+
 # What is refused by name, whatever the words around it.
 TEXTS = {
     "cudaErrorInsufficientDriver": "no driver",
@@ -126,17 +132,17 @@ MENDED = {
 
 
 @RELEASES
-def test_what_dali_makes_of_arrays_unguarded(run_with, pins):
-    ran = run_with(pins, IMPORT + CASES, "off")
+def test_what_dali_makes_of_arrays_unguarded(run, pins):
+    ran = run(pins, CASES, "off")
     assert table(ran.out) == {case: (text, 1) for case, text in UNGUARDED[pins].items()}
     assert ran.err == ""
 
 
 @RELEASES
 @pytest.mark.parametrize("order", ["first", "late"])
-def test_what_it_makes_of_them_guarded(run_with, pins, order):
-    code = IMPORT + "cudaguard.install()\n" + CASES + "print(found())"
-    *lines, last = run_with(pins, code, "install" if order == "first" else "off").out
+def test_what_it_makes_of_them_guarded(run, pins, order):
+    code = "cudaguard.install()\n" + CASES + "print(found())"
+    *lines, last = run(pins, code, "install" if order == "first" else "off").out
     seen = table(lines)
     assert {case: text for case, (text, _) in seen.items()} == {**UNGUARDED[pins], **MENDED}
     # Once, where DALI was given a view.
@@ -145,17 +151,14 @@ def test_what_it_makes_of_them_guarded(run_with, pins, order):
 
 
 @RELEASES
-def test_refused_streams_and_types_are_warned_of_at_the_line_of_the_call(run_with, pins):
-    code = (
-        IMPORT
-        + """
+def test_refused_streams_and_types_are_warned_of_at_the_line_of_the_call(run, pins):
+    code = """
 for changes in ({"stream": 0}, {"typestr": ">f4"}, {"strides": (32, 4)}):
     for _ in range(2):
         outcome(lambda: TensorGPU(Array(**changes), device_id=0))
 print(found())
 """
-    )
-    ran = run_with(pins, code, "install")
+    ran = run(pins, code, "install")
     assert ran.out == ["CG835:warning CG835:warning CG835:warning"]
     assert len(ran.warnings) == 3
     for warning, field in zip(ran.warnings, ("stream", "typestr", "strides")):
@@ -166,51 +169,40 @@ print(found())
     assert "stream=1" in ran.err
 
 
-def test_strict_raises_before_dali_is_asked(run_with):
-    code = (
-        IMPORT
-        + """
+def test_strict_raises_before_dali_is_asked(run):
+    code = """
 cudaguard.install("strict")
 print(outcome(lambda: TensorGPU(Array(stream=0), device_id=0)))
 print(outcome(lambda: tensor(Array(stream=None))))
 """
-    )
-    refused, fine = run_with(DALI_2_4, code, "install").out
+    refused, fine = run(DALI_2_4, code, "install").out
     assert refused.startswith("ArrayInterfaceError because of NoneType: __cuda_array_interface__")
     assert fine == "ok [4, 4] FLOAT"
 
 
-def test_nothing_is_changed_where_only_looking_is_allowed(run_with):
-    code = (
-        IMPORT
-        + """
+def test_nothing_is_changed_where_only_looking_is_allowed(run):
+    code = """
 for mode in ("observe", "warn"):
     cudaguard.install(mode)
     print(outcome(lambda: tensor(Array(stream=None)))[:37], found())
 """
-    )
-    ran = run_with(DALI_1_35, code, "off")
+    ran = run(DALI_1_35, code, "off")
     assert ran.out == ["RuntimeError because of TypeError: CU CG834:warning"] * 2
 
 
-def test_warning_without_repair_says_what_would_do(run_with):
-    code = (
-        IMPORT
-        + """
+def test_warning_without_repair_says_what_would_do(run):
+    code = """
 cudaguard.install("warn")
 outcome(lambda: tensor(Array(stream=None)))
 """
-    )
-    (warning,) = run_with(DALI_1_35, code, "off").warnings
+    (warning,) = run(DALI_1_35, code, "off").warnings
     assert "dali may not read __main__.Array correctly without this change" in warning
     assert "this change: stream None left out." in warning
 
 
 @RELEASES
-def test_calls_by_keyword_with_a_layout_and_of_lists(run_with, pins):
-    code = (
-        IMPORT
-        + """
+def test_calls_by_keyword_with_a_layout_and_of_lists(run, pins):
+    code = """
 def keyword():
     return TensorGPU(object=Array(shape=[4, 4]), layout="HW", device_id=0).layout()
 
@@ -232,18 +224,15 @@ for call in (TensorGPU, TensorListGPU):
     for wrong in ((), (4,), (object(), "HW"), (Array(), 1, 2, 3, 4)):
         print(outcome(lambda: call(*wrong)))
 """
-    )
-    bare, ran = run_with(pins, code, "off"), run_with(pins, code, "install")
+    bare, ran = run(pins, code, "off"), run(pins, code, "install")
     assert [line.partition(" ")[0] for line in bare.out[:3]] == ["RuntimeError"] * 3
     assert ran.out[:3] == ["ok HW", "ok HW", "ok H"]
     assert ran.out[4:] == bare.out[4:]
     assert ran.err == bare.err == ""
 
 
-def test_uninstall_brings_the_fault_back(run_with):
-    code = (
-        IMPORT
-        + """
+def test_uninstall_brings_the_fault_back(run):
+    code = """
 before = dict(vars(TensorGPU)), dict(vars(TensorListGPU))
 for _ in range(2):
     print(outcome(lambda: tensor(Array(stream=None)))[:33])
@@ -256,33 +245,27 @@ print(outcome(lambda: tensor(Array(stream=None)))[:33])
 print(outcome(lambda: tensor_list(Array(stream=None)))[:33])
 print(before == (dict(vars(TensorGPU)), dict(vars(TensorListGPU))))
 """
-    )
-    ran = run_with(DALI_1_35, code, "off")
+    ran = run(DALI_1_35, code, "off")
     fails, works = "RuntimeError because of TypeError", "ok [4, 4] FLOAT"
     assert ran.out == [
         *[fails, f"{works} ok (4,)x4 FLOAT"] * 2, works, fails, fails, "True",
     ]  # fmt: skip
 
 
-def test_rules_may_be_switched_off(run_with):
-    code = (
-        IMPORT
-        + """
+def test_rules_may_be_switched_off(run):
+    code = """
 print(outcome(lambda: tensor(Array(stream=None)))[:33])
 """
-    )
     for rules, expected in (
         ("", ["ok [4, 4] FLOAT"]),
         ("-CG019", ["RuntimeError because of TypeError"]),
     ):
-        assert run_with(DALI_1_35, code, "install", env={"CUDAGUARD_RULES": rules}).out == expected
+        assert run(DALI_1_35, code, "install", env={"CUDAGUARD_RULES": rules}).out == expected
 
 
 @RELEASES
-def test_classes_stay_themselves(run_with, pins):
-    code = (
-        IMPORT
-        + """
+def test_classes_stay_themselves(run, pins):
+    code = """
 import copy, inspect, pickle
 array = Array(stream=None) if "install" in sys.argv else Array()
 made = TensorGPU(array, device_id=0)
@@ -301,18 +284,15 @@ for one in (TensorGPU, TensorListGPU):
     print(outcome(lambda: inspect.signature(one)).partition(" <")[0])
 print(TensorListGPU(TensorListGPU(array, device_id=0), "H").layout())
 """
-    )
-    bare, ran = run_with(pins, code, "off"), run_with(pins, code, "install")
+    bare, ran = run(pins, code, "off"), run(pins, code, "install")
     assert bare.out[0] == "True True mine [4, 4]"
     assert ran.out == bare.out
     assert ran.err == bare.err
 
 
 @RELEASES
-def test_the_array_lives_as_long_as_the_tensor(run_with, pins):
-    code = (
-        IMPORT
-        + """
+def test_the_array_lives_as_long_as_the_tensor(run, pins):
+    code = """
 import gc, weakref
 gc.disable()
 for changes in ({}, {"shape": [4, 4]}, {"typestr": "|b1"}):
@@ -325,16 +305,13 @@ for changes in ({}, {"shape": [4, 4]}, {"typestr": "|b1"}):
         del made
         print(life() is None)
 """
-    )
-    ran = run_with(pins, code, "install")
+    ran = run(pins, code, "install")
     assert ran.out == ["True True"] * 6
 
 
 @RELEASES
-def test_healthy_arrays_are_quiet(run_with, pins):
-    code = (
-        IMPORT
-        + """
+def test_healthy_arrays_are_quiet(run, pins):
+    code = """
 arrays = [Array(), Array(strides=(16, 4)), Array(strides=None), Array(typestr="|u1"),
           Array(version=2)]
 for array in arrays:
@@ -344,8 +321,7 @@ made = TensorGPU(Array(), device_id=0)
 print(made.layout(), made.shape(), TensorListGPU(Array(), "H", 0).layout())
 print(found())
 """
-    )
-    bare, ran = run_with(pins, code, "off"), run_with(pins, code, "install")
+    bare, ran = run(pins, code, "off"), run(pins, code, "install")
     assert ran.out == bare.out
     assert ran.out[-1] == "nothing"
     assert ran.err == bare.err == ""

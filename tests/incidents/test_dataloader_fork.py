@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from ..processes import where
 from .marks import ON_LINUX
 from .pins import TORCH
 
@@ -54,7 +55,7 @@ loader = DataLoader(
 for _ in range(2):
     total, known = 0, set()
     try:
-        for numbers, findings in loader:
+        for numbers, findings in loader:  # here
             total += int(numbers.sum())
             known.update(findings)
     except (AssertionError, RuntimeError) as error:
@@ -97,14 +98,8 @@ def test_error_of_a_worker_is_told_where_the_loader_raises_it_anew(run, child):
     ours = sys.version_info < (3, 11)  # whose tracebacks show what has called torch's function
     assert f"AssertionError True {ours}" in done.stdout
     (warning,) = (line for line in done.stderr.splitlines() if "Warning: " in line)
-    line = (
-        (child.folder / "program.py")
-        .read_text()
-        .splitlines()
-        .index("        for numbers, findings in loader:")
-    )
-    where = f"{child.folder / 'program.py'}:{line + 1}: ForkWarning: [CG818] A forked worker used"
-    assert warning.startswith(where)
+    here = where(child.folder / "program.py", "here")
+    assert warning.startswith(f"{here}: ForkWarning: [CG818] A forked worker used")
     assert "the worker: AssertionError: CUDA error: initialization error" in done.stderr
     assert done.stdout.splitlines()[-2].split() == ["CG814", "CG815", "CG818"]
 

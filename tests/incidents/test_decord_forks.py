@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from ..decord_fault import DECODE
 from .marks import ON_LINUX
 
 pytestmark = ON_LINUX
 
-PROGRAM = """
-    import decord, cv2, numpy
-    image = (numpy.arange(64 * 64 * 3) % 251).astype("u1").reshape(64, 64, 3)
-    decoded = cv2.imdecode(cv2.imencode(".png", image)[1], 1)
-    print("none" if decoded is None else "right" if (decoded == image).all() else "wrong")
-"""
-GUARDED = (
-    """
+PROGRAM = f"\n    import decord{DECODE}"
+GUARDED = f"""
     import cudaguard
-    cudaguard.install("strict")"""
-    + PROGRAM
-    + """
+    cudaguard.install("strict"){PROGRAM}
     from cudaguard.core.lifecycle import activation
-    print([f"{r.rule} {r.verb} {r.subject}" for r in activation.core.reporter.repairs])
+    print([f"{{r.rule}} {{r.verb}} {{r.subject}}" for r in activation.core.reporter.repairs])
     print([f for f in cudaguard.status().findings if f.severity != "info"])
 """
-)
 OPENCV = ("opencv-python-headless==4.10.0.84", "numpy==2.0.2")
 
 

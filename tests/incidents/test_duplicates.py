@@ -287,15 +287,13 @@ def test_newer_nvjitlink_serves_who_comes_first_as_well(run, wheel, child, compi
     old = wheel("nvidia-nvjitlink-cu12==12.4.127") / "nvidia/nvjitlink/lib/libnvJitLink.so.12"
     site = wheel("nvidia-nvjitlink-cu12==12.9.86")
     new = site / "nvidia/nvjitlink/lib/libnvJitLink.so.12"
-    info = child.folder / "client-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Name: client\nRequires-Dist: nvidia-nvjitlink-cu12==12.9.86\n")
+    requires, files = ("nvidia-nvjitlink-cu12==12.9.86",), ("libclient.so", "client.py")
+    child.distribution("client", requires=requires, files=files)
     for name, release, library in (("libfirst.so", "12_4", old), ("libclient.so", "12_9", new)):
         source = NEEDING.format(f"__nvJitLinkCreate_{release}")
         flags = (str(library), f"-Wl,-rpath,{library.parent}")
         compiler.put(child.folder / name, source, *flags)
     child.write("client.py", "import ctypes\nclient = ctypes.CDLL('./libclient.so')")
-    (info / "RECORD").write_text("libclient.so,,\nclient.py,,\n")
     first = "import ctypes\nfirst = ctypes.CDLL('./libfirst.so')\nimport client"
     ask = "print(first.answer(), client.client.answer())"
     red = run(first, ask, site=site)

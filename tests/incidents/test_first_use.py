@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from .cuda_packages import where
+from ..processes import where
 
 pytestmark = pytest.mark.incidents
 

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from ..processes import started
-from .cuda_packages import where
+from ..processes import started, where
 
 pytestmark = pytest.mark.incidents
 

@@ -197,9 +197,8 @@ def tensorflow(child, cached_environment, root):
         python = cached_environment(*TENSORFLOW)
         path = [str(root)]
         if triton is not None:  # its metadata are found before the real ones
-            metadata = f"Metadata-Version: 2.1\nName: triton\nVersion: {triton}\n"
             path.insert(0, str(child.folder / "older"))
-            child.write(f"older/triton-{triton}.dist-info/METADATA", metadata)
+            child.distribution("triton", triton, at="older")
         env = {
             "PYTHONPATH": ":".join(path),
             "CUDA_VISIBLE_DEVICES": "",

@@ -58,16 +58,21 @@ EXPORTING, QUIET = ("exporting", "exporting_all"), ("shared", "own_facet", "hidi
 RIGHT, WRONG = "all 42 of them", "all "
 
 
+def compiled(folder: Path, name: str, source: str, *flags: str) -> Path:
+    """Compile a module or library in a folder; returns its file."""
+    (folder / f"{name}.cpp").write_text(source, encoding="utf-8")
+    command = [COMPILER, "-shared", "-fPIC", f"-I{sysconfig.get_path('include')}"]
+    command += [f"-DNAME={name}", "-o", f"{name}.so", f"{name}.cpp", *flags]
+    subprocess.run(command, check=True, timeout=120, cwd=folder)
+    return folder / f"{name}.so"
+
+
 @pytest.fixture(scope="module")
 def modules(tmp_path_factory) -> Path:
     """A folder with the compiled modules."""
     folder = tmp_path_factory.mktemp("modules")
-    source = folder / "numbers.cpp"
-    source.write_text(SOURCE, encoding="utf-8")
     for name, flags in MODULES.items():
-        command = [COMPILER, "-shared", "-fPIC", f"-I{sysconfig.get_path('include')}"]
-        command += [f"-DNAME={name}", "-o", folder / f"{name}.so", source, *flags]
-        subprocess.run([str(part) for part in command], check=True, timeout=120)
+        compiled(folder, name, SOURCE, *flags)
     if b"libstdc++.so.6" in (folder / "exporting.so").read_bytes():
         pytest.skip("this compiler has no static libstdc++")
     return folder
@@ -181,14 +186,9 @@ OPENING = f"#include <dlfcn.h>\n{OPENING}"
 )
 def test_library_that_its_own_folder_has(run, child, library, source, flags, why):
     """A copy lies elsewhere: what it needs is opened first, where that changes nothing else."""
-    for name, text, *more in (
-        ("libbeside.so", library, *([] if NAMELESS in library else ["-Wl,-soname,libbeside.so"])),
-        ("leading.so", source, STATIC, *flags, "-ldl", "-Wl,-rpath,$ORIGIN"),
-    ):
-        file = child.write(name.replace(".so", ".cpp"), text)
-        command = [COMPILER, "-shared", "-fPIC", f"-I{sysconfig.get_path('include')}"]
-        command += ["-DNAME=leading", "-o", name, file, *more]
-        subprocess.run([str(part) for part in command], check=True, timeout=120, cwd=child.folder)
+    soname = () if NAMELESS in library else ("-Wl,-soname,libbeside.so",)
+    compiled(child.folder, "libbeside", library, *soname)
+    compiled(child.folder, "leading", source, STATIC, *flags, "-ldl", "-Wl,-rpath,$ORIGIN")
     code = texts("shared", "leading")
     red, _ = run(code)
     assert red.stdout.splitlines()[1] == WRONG
@@ -220,13 +220,9 @@ IMPORT, OPEN = "import leading", "import ctypes; ctypes.CDLL({file!r})"
 )
 def test_shared_runtime_is_not_bound_to_parts_of_it(run, child, load, more, flags, is_first):
     """The loader asks who needs libstdc++ before libstdc++ itself, if it maps both together."""
-    file = child.folder / "leading.so"
-    needing = child.write("needing.cpp", "#include <iostream>\nvoid say() { std::cout << 1; }")
-    source = child.write("leading.cpp", f"{SOURCE}{more}\nvoid say(); void both() {{ say(); }}")
-    command = [COMPILER, "-shared", "-fPIC", f"-I{sysconfig.get_path('include')}"]
-    for built, *parts in (("needing.so", needing), (file, source, *flags, "./needing.so")):
-        made = [*command, "-DNAME=leading", "-o", built, *parts, "-Wl,-rpath,$ORIGIN"]
-        subprocess.run([str(part) for part in made], check=True, timeout=120, cwd=child.folder)
+    compiled(child.folder, "needing", "#include <iostream>\nvoid say() { std::cout << 1; }")
+    source = f"{SOURCE}{more}\nvoid say(); void both() {{ say(); }}"
+    file = compiled(child.folder, "leading", source, *flags, "./needing.so", "-Wl,-rpath,$ORIGIN")
     if flags:  # as older compilers write: no object is one for all
         data = bytearray(file.read_bytes())
         with ElfFile(str(file)) as elf:
@@ -270,16 +266,13 @@ def test_one_copy_is_not_taken_for_another(run):
 
 
 def test_module_that_refuses_itself_is_asked_once(run, child):
-    built = child.folder / "refusing.so"
     source = SOURCE.replace(
         "{ return PyModule_Create(&definition); }",
         """{
         puts("asked"); fflush(stdout);
         PyErr_SetString(PyExc_ImportError, "not here"); return nullptr; }""",
     )
-    file = child.write("refusing.cpp", f"#include <cstdio>\n{source}")
-    command = [COMPILER, "-shared", "-fPIC", f"-I{sysconfig.get_path('include')}", STATIC]
-    subprocess.run([*command, "-DNAME=refusing", "-o", built, file], check=True, timeout=120)
+    compiled(child.folder, "refusing", f"#include <cstdio>\n{source}", STATIC)
     code = "try:\n    import refusing\nexcept ImportError as error:\n    print(error)\n"
     done, _ = run("import cudaguard; cudaguard.install()\n" + code)
     assert (done.stdout, done.stderr) == ("asked\nnot here\n", "")
@@ -307,9 +300,7 @@ def test_who_asks_where_it_lies_is_mapped_from_there(run, child):
         )
         .replace("out.str().c_str()", "me.dli_fname")
     )
-    file, built = child.write("asking.cpp", source), child.folder / "asking.so"
-    command = [COMPILER, "-shared", "-fPIC", f"-I{sysconfig.get_path('include')}", STATIC]
-    subprocess.run([*command, "-DNAME=asking", "-o", built, file, "-ldl"], check=True, timeout=120)
+    built = compiled(child.folder, "asking", source, STATIC, "-ldl")
     done, _ = run("import cudaguard; cudaguard.install()\n" + texts("asking"))
     assert done.stdout == f"{built}\n"
     assert "not repaired: it calls dladdr(), and may look for files beside its own" in done.stderr

@@ -66,3 +66,14 @@ def test_a_warning_names_the_package_and_the_line(run):
     module = "tensorflow.python.pywrap_dlopen_global_flags"
     assert f"[CG002] {module} exposes its extensions to every library" in errors
     assert "pywrap" in errors
+
+
+def test_guard_between_them_keeps_triton_apart(run):
+    install = "import cudaguard; cudaguard.install()\n"
+    changes = "print(*cudaguard.status().changes, sep='\\n')\n"
+    late = PROGRAM.replace("import triton\n", f"{install}import triton\n") + changes
+    status, lines, errors = run("-c", late)
+    assert (status, lines[:3]) == (0, RIGHT), errors
+    assert [line for line in lines if "CG812" in line and "triton._C.libtriton: bound to" in line]
+    # Those who were bound in between are named; one of them is warned of.
+    assert errors.count("Warning: [") == errors.count("Warning: [CG812]") == 1

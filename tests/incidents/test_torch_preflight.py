@@ -13,6 +13,9 @@ import subprocess
 
 import pytest
 
+from ..features.extensions.conftest import Builder
+from ..features.extensions.test_accuracy import JUDGE, judged_rightly
+from ..processes import where
 from .marks import WITH_COMPILER
 from .pins import TORCH
 
@@ -172,8 +175,7 @@ def test_extension_for_a_cuda_torch(extension, import_it, check, folder):
     if not stubs.exists():
         stubs.mkdir()
         for name in ("libc10_cuda.so", "libcudart.so.12"):
-            command = ["cc", "-shared", "-x", "c", "/dev/null", f"-Wl,-soname,{name}", "-o", name]
-            subprocess.run(command, cwd=stubs, check=True)
+            Builder(stubs).library(name)
     link = ("-Wl,--no-as-needed", f"-L{stubs}")
     gpu = extension("gpu", *link, "-l:libc10_cuda.so")
     assert "libc10_cuda.so: cannot open shared object file" in import_it(gpu, "off")
@@ -220,37 +222,22 @@ def test_variants_of_a_library_are_tried_in_peace(child, python, root, tmp_path)
     link = ("-Wl,--no-as-needed", f"-L{torch}", "-lc10")
     for name, body in (("bad", "int absent_f(void); int f(void) { return absent_f(); }"),
                        ("good", "int f(void) { return 1; }")):  # fmt: skip
-        (tmp_path / f"{name}.c").write_text(body, encoding="utf-8")
-        command = ["cc", "-shared", "-fPIC", "-o", f"{name}.so", f"{name}.c", *link]
-        subprocess.run(command, cwd=tmp_path, check=True)
+        Builder(tmp_path)(f"{name}.so", body, *link)
     program = child.write("program.py", TRY)
     env = {"PYTHONPATH": str(root)}
     good, bad = tmp_path / "good.so", tmp_path / "bad.so"
     done = child.command(python, program, bad, good, env=env)
     assert (done.stdout.strip(), "CG841" in done.stderr) == (str(good), False)
     done = child.command(python, program, bad, env=env, check=False)
-    line = TRY.splitlines().index("            torch.ops.load_library(name)  # here") + 1
-    assert (
-        f"{program}:{line}: ExtensionWarning: [CG841] bad.so was probably linked without"
-        in done.stderr
-    )
-    assert "\nOSError: " in done.stderr.partition(f"{program}:{line}: ")[0]
+    place, told = where(program, "here"), "bad.so was probably linked without"
+    assert f"{place}: ExtensionWarning: [CG841] {told}" in done.stderr
+    assert "\nOSError: " in done.stderr.partition(f"{place}: ")[0]
 
 
 @pytest.mark.parametrize("preload", ["", "torch"])
 def test_no_false_alarm_and_no_miss_in_the_whole_environment(child, python, root, capsys, preload):
-    from ..features.extensions.test_accuracy import JUDGE
-
     (place,) = (python.parent.parent / "lib").glob("python3*")
     names = [preload] if preload else []
     env = {"PYTHONPATH": str(root)}
-    lines = child.python(JUDGE, place, *names, python=str(python), env=env, timeout=900)
-    *wrong, counts = lines.stdout.splitlines()
-    hits, right, alarms, missed, unknown = map(int, counts.split())
-    with capsys.disabled():
-        print(
-            f"\n{place}{' after import torch' if preload else ''}: "
-            f"{hits} TP, {right} TN, {alarms} FP, {missed} FN, {unknown} unknown"
-        )
-    assert (alarms, missed, unknown) == (0, 0, 0), "\n".join(wrong)
-    assert hits + right > 40
+    done = child.python(JUDGE, place, *names, python=str(python), env=env, timeout=900)
+    assert judged_rightly(done.stdout.splitlines(), place, capsys) > 40

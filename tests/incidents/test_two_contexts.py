@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from .cuda_packages import where
+from ..processes import where
 
 pytestmark = pytest.mark.incidents
 

@@ -19,6 +19,8 @@ import pytest
 from cudaguard.features import _index
 from cudaguard.kernel import watched
 
+from ..features.extensions.conftest import MODULE
+from ..features.extensions.test_thread_state import BEGIN, FLUSH
 from ..hooks.conftest import compiler as compiler
 from ..hooks.conftest import native as native
 from ..hooks.conftest import pair as pair
@@ -37,58 +39,19 @@ int which_copy(void) { return 2; }
 int Py_IsInitialized(void) { return 3; }
 int use(void) { return which_copy() + Py_IsInitialized(); }
 """
-# As GCC before 13 has each library do that is linked with -ffast-math.
-FLUSH = """
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-void flush(void) { _mm_setcsr(_mm_getcsr() | 0x8040); }
-#else
-void flush(void) {
-    unsigned long state;
-    __asm__("mrs %0, fpcr" : "=r"(state));
-    __asm__("msr fpcr, %0" : : "r"(state | 1 << 24));
-}
-#endif
-#ifndef LATER
-__attribute__((constructor)) static void begin(void) { flush(); }
-#endif
-"""
 OWN_RUNTIME = """
-#include <Python.h>
 __attribute__((visibility("default"))) int unique __asm__("_ZNSt7collateIcE2idE");
 __asm__(".type _ZNSt7collateIcE2idE, @gnu_unique_object");
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "runtime", 0, -1, 0};
-PyMODINIT_FUNC PyInit_runtime(void) { return PyModule_Create(&definition); }
 """
-PART = OWN_RUNTIME.replace("7collateIcE2id", "13random_device7_M_fini").replace(
-    '"runtime"', '"part"'
-)
-PART = PART.replace("PyInit_runtime", "PyInit_part")
-USING = """
-#include <Python.h>
-int answer(void);
-int used(void) { return answer(); }
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "using", 0, -1, 0};
-PyMODINIT_FUNC PyInit_using(void) { return PyModule_Create(&definition); }
-"""
+PART = OWN_RUNTIME.replace("7collateIcE2id", "13random_device7_M_fini")
+USING = "int answer(void);\nint used(void) { return answer(); }\n"
 ANSWER = "int answer(void) { return 42; }\n"
-FLUSHING = USING.replace("using", "flushing").replace("int answer(void);", FLUSH + ANSWER)
-OPENING = (
-    USING.replace("using", "opening")
-    .replace(
-        "int answer(void);",
-        """
-#include <dlfcn.h>
-int answer(void) { return 42; }
-""",
-    )
-    .replace("return PyModule", 'dlopen("./libcudart.so.12", RTLD_NOW); return PyModule')
-)
+OPENS = 'dlopen("./libcudart.so.12", RTLD_NOW);'
 PAST_US = "import _ctypes; _ctypes.dlopen({!r}, {})\n"
 TRY = "try: {}\nexcept (ImportError, OSError) as error: print(type(error).__name__)\n"
 GLOBAL = "os.RTLD_NOW | os.RTLD_GLOBAL"
 USE = "ctypes.CDLL('./libvictim.so')"
-BEGIN = "import os, sys, ctypes, cudaguard\n"
+START = "import os, sys, ctypes, cudaguard\n"
 INSTALL = "cudaguard.install()\n"
 INSTALL_FIRST = "import cudaguard\ncudaguard.install()\n"  # before ctypes
 # A kernel that nothing wakes but the look at what was found.
@@ -213,22 +176,22 @@ def libraries(compiler, tmp_path_factory):
     put("libomp.so", "int omp;\n")
     put("libiomp5.so", "int omp;\n")
     put("other/liblate.so.1", "int late;\n")
-    put("libflush.so", FLUSH)
-    put("liblater.so", f"#define LATER\n{FLUSH}")
+    put("libflush.so", BEGIN)
+    put("liblater.so", f"void flush(void) {{ {FLUSH}; }}")
     put("libtaker.so", TAKER)
     put("libvictim.so", VICTIM)
-    put("libusing.so", "int answer(void);\nint f(void) { return answer(); }\n", str(gone))
-    for name, source, *flags in (
+    put("libusing.so", USING, str(gone))
+    for name, body, *flags in (
         ("runtime", OWN_RUNTIME),
         ("part", PART, "-Wl,--no-as-needed", "-l:libstdc++.so.6"),
-        ("opening", OPENING),
-        ("using_c10", USING.replace("using", "using_c10"), str(c10)),
-        ("using_cudart", USING.replace("using", "using_cudart"), str(cudart),
-         f"-Wl,-rpath,{folder}"),
-        ("flushing", FLUSHING),
-        ("fixed", USING.replace("using", "fixed").replace("int answer(void);", FIXED)),
-        ("taking", USING.replace("using", "taking").replace("int answer(void);", TAKER + ANSWER)),
-    ):  # fmt: skip
+        ("opening", "#include <dlfcn.h>"),
+        ("using_c10", USING, str(c10)),
+        ("using_cudart", USING, str(cudart), f"-Wl,-rpath,{folder}"),
+        ("flushing", BEGIN),
+        ("fixed", FIXED),
+        ("taking", TAKER),
+    ):
+        source = MODULE.format(name=name, body=body, call=OPENS if name == "opening" else "")
         put(name + SUFFIX, source, *flags)
     shutil.copy(compiler.extension("missing", "MISSING_SYMBOL"), folder)
     shutil.copy(compiler.extension("plain"), folder)
@@ -257,7 +220,7 @@ def run(libraries, child):
 
 
 def begin(libraries) -> str:
-    return BEGIN + f"os.chdir({str(libraries)!r})\n"
+    return START + f"os.chdir({str(libraries)!r})\n"
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
@@ -373,7 +336,7 @@ def occasions() -> dict[str, str]:
 def test_each_rule_verb_and_detector_of_the_index_wakes_the_guard(run, libraries, compiler):
     found, other = occasions(), "lib" + 30 * "x"
     needed = compiler.library(other, ANSWER, f"-Wl,-soname,{other}")
-    using = compiler.library("using", USING, str(needed))
+    using = compiler.library("using", MODULE.format(name="using", body=USING, call=""), str(needed))
     for name, why in found.items():
         library = why.rpartition(" ")[2].encode().ljust(len(other), b"\0")
         if why.startswith("import"):
@@ -396,8 +359,7 @@ def test_kernel_finds_folders_of_a_run_path_as_the_loader_does(compiler, child, 
     here = child.folder / "here"
     place = here / "away" if "away" in entries else here
     near = compiler.put(place / "libnear.so", ANSWER, "-Wl,-soname,libnear.so")
-    source = "int answer(void);\nint use(void) { return answer(); }\n"
-    user = compiler.put(here / "user", source, str(near), f"-Wl,-rpath,{entries}")
+    user = compiler.put(here / "user", USING, str(near), f"-Wl,-rpath,{entries}")
     code = f"""
         import ctypes, os
         from cudaguard.elf.reader import ElfFile
@@ -408,7 +370,7 @@ def test_kernel_finds_folders_of_a_run_path_as_the_loader_does(compiler, child, 
             os.chdir(folder)
             found = SearchPath().find("libnear.so", Place(user, ElfFile(user), None))
             print(any(os.path.exists(f"{{one}}/libnear.so") for one in run_path(user)), end=" ")
-            try: print(bool(found), ctypes.CDLL(user).use())
+            try: print(bool(found), ctypes.CDLL(user).used())
             except OSError: print(bool(found), "refused")
     """
     elsewhere = "True True 42" if "ORIGIN" in entries else "False False refused"
@@ -425,7 +387,7 @@ def test_there_is_a_case_for_every_event_and_every_moment():
 def test_extension_in_cxx_wakes_where_the_environment_or_a_package_has_a_runtime(
     run, libraries, compiler
 ):
-    source = USING.replace("using", "cxx").replace("int used(void) { return answer(); }", "")
+    source = MODULE.format(name="cxx", body="", call="")
     compiler.put(libraries / f"cxx{SUFFIX}", source, "-Wl,--no-as-needed", "-lstdc++")
     conda, site = libraries / "conda", libraries / "site-packages"
     for folder in (None, conda / "lib", site / "bringing"):

@@ -90,7 +90,7 @@ def asked(child, **env):
 
 def test_what_is_not_installed_costs_no_import(child):
     child.write("made_up.py", "")
-    child.write("made_up_disk-1.0.dist-info/METADATA", "Name: made-up-disk\nVersion: 1.0\n")
+    child.distribution("made-up-disk")
     assert asked(child) == ["None", "False"]
 
 

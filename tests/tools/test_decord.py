@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from ..decord_fault import needs_decord, needs_fault
+from ..decord_fault import DECODE, needs_decord, needs_fault
 
 pytestmark = needs_decord
 
@@ -19,12 +19,6 @@ PACKAGE = {
     "studio/video/__init__.py": "from studio.video import reader",
     "studio/video/reader.py": "import decord",
 }
-DECODE = """
-    import cv2, numpy
-    image = (numpy.arange(64 * 64 * 3) % 251).astype("u1").reshape(64, 64, 3)
-    decoded = cv2.imdecode(cv2.imencode(".png", image)[1], 1)
-    print("none" if decoded is None else "right" if (decoded == image).all() else "wrong")
-"""
 IMPORTS = {"direct": "import decord", "deep": "import studio.video"}
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 
 import pytest
 
+from ..hooks.conftest import compiler as compiler
 from ..processes import CHILDREN
 
 TELL = """
@@ -218,16 +218,14 @@ def test_empty_entry_of_python_path_stays_the_working_directory(child):
     assert child.command(*RUN, "tools/train.py", env=env).stdout == "found\n"
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
-def test_where_no_process_can_be_started_the_program_takes_our_place(child, tmp_path):
-    child.write("none.c", "#include <errno.h>\nint fork(void) { errno = EAGAIN; return -1; }\n")
-    child.command("cc", "-shared", "-fPIC", "-o", "none.so", "none.c")
+def test_where_no_process_can_be_started_the_program_takes_our_place(child, compiler, tmp_path):
+    source = "#include <errno.h>\nint fork(void) { errno = EAGAIN; return -1; }"
     folder = tmp_path / "temporary"
     folder.mkdir()
     code = "import os; print(os.environ['CUDAGUARD'], os.getpid()); raise SystemExit(5)"
     done = child.command(
         *(sys.executable, "-m", "cudaguard", "run", "-c", code),
-        env={"LD_PRELOAD": str(tmp_path / "none.so"), "TMPDIR": str(folder)},
+        env={"LD_PRELOAD": str(compiler.library("none.so", source)), "TMPDIR": str(folder)},
         check=False,
     )
     assert done.returncode == 5

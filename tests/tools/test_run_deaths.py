@@ -18,6 +18,7 @@ import pytest
 from cudaguard.tools.run.crash import filled
 
 from ..documents import valid
+from ..features.extensions.conftest import Builder
 from ..processes import state_of
 
 RUN = (sys.executable, "-m", "cudaguard", "run")
@@ -28,19 +29,10 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="programs are wa
 @pytest.fixture
 def library(child):
     """Compiles a library whose constructor does something; returns its path."""
-    compiler = shutil.which("cc") or pytest.skip("no C compiler")
-
-    def library(name, statement):
-        source = child.write(
-            f"{name}.c",
-            "#include <signal.h>\n#include <stdlib.h>\n#include <unistd.h>\n"
-            f"__attribute__((constructor)) static void f(void) {{ {statement}; }}\n",
-        )
-        path = child.folder / f"{name}.so"
-        subprocess.run([compiler, "-shared", "-fPIC", source, "-o", path], check=True)
-        return path
-
-    return library
+    shutil.which("cc") or pytest.skip("no C compiler")
+    build, includes = Builder(child.folder), ("signal", "stdlib", "unistd")
+    start = "".join(f"#include <{one}.h>\n" for one in includes) + "__attribute__((constructor))"
+    return lambda name, does: build(f"{name}.so", f"{start} static void f(void) {{ {does}; }}\n")
 
 
 @pytest.fixture

@@ -103,8 +103,8 @@ def is_older_release(first: Release, second: Release) -> bool:
 
 
 def _is_same_release(first: Release, second: Release) -> bool:
-    length = min(len(first), len(second))
-    return length > 0 and first[:length] == second[:length]
+    is_other = is_older_release(first, second) or is_older_release(second, first)
+    return bool(first and second) and not is_other
 
 
 def _is_preloaded(copy: Copy) -> bool:
@@ -233,8 +233,8 @@ def cudnn_of(requirement: str) -> tuple[str, str, Release] | None:
 
 def is_older(release: Release, least: Release) -> bool:
     """Return True if a release is known, and earlier than what is wanted of its major version."""
-    known = min(len(release), len(least))
-    return known > 1 and release[0] == least[0] and release[:known] < least[:known]
+    is_of_major = len(release) > 1 and release[0] == least[0]
+    return is_of_major and is_older_release(release, least)
 
 
 class CudnnRequirements:

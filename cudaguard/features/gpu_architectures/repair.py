@@ -13,11 +13,11 @@ import sys
 from glob import glob
 
 from cudaguard.core.repairs import Done, Refused
-from cudaguard.elf.process import mapped_libraries
+from cudaguard.elf.process import loaded_files
 from cudaguard.elf.reader import read_elf
 from cudaguard.elf.search_path import SearchPath, fits, read_place
 from cudaguard.features.gpu_architectures.policy import TARGETS, Nvrtc, Torch, can_compile, has_code
-from cudaguard.files import escape, names_in, os, own_errors
+from cudaguard.files import escape, names_in, os
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.preload import CUDA_FOLDERS, below, has_driver, is_mapped, open_all, soname_of
 
@@ -39,13 +39,9 @@ _TOOLKITS = ("/usr/local/cuda*",)
 
 def mapped_copies() -> list[Nvrtc]:
     """Return the copies in this process; of one name the first serves all who ask for it."""
-    try:
-        files = [library.file for library in mapped_libraries()]
-    except own_errors(OSError):
-        return []
     return [
         _copy(file)
-        for file in files
+        for file in loaded_files()
         if os.path.basename(file).startswith((f"{_NVRTC}.so", f"{_NVRTC}-"))
         and not _BUILTINS.match(os.path.basename(file))
     ]

@@ -19,6 +19,7 @@ from cudaguard.features.windows_runtime.findings import RuntimeCopy
 from cudaguard.files import names_in, os, own_errors
 from cudaguard.kernel import has_ctypes
 from cudaguard.model import TYPE_CHECKING
+from cudaguard.system.facts import Packages
 from cudaguard.system.pe import MSVCP, in_wheels, is_too_old, read_pe, system_folder
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ def load_newest(request: Request, *_: object) -> Iterator[Outcome]:
     if not (request.permit.acts or has_ctypes() or _client(request)):
         return  # looking takes ctypes, whose import is a change
     if there := mapped(MSVCP):
-        loaded = RuntimeCopy(read_pe(there).version, there, package_of(there))
+        owner = Packages().of(os.path.realpath(os.path.dirname(there)))
+        loaded = RuntimeCopy(read_pe(there).version, there, owner)
         if is_too_old(loaded.version):
             yield from _left(request, findings.old_runtime, loaded)
         return
@@ -90,14 +92,6 @@ def copies_of_runtime() -> Iterator[RuntimeCopy]:
         file = read_pe(path)
         if file.machine == read_pe(program).machine:
             yield RuntimeCopy(file.version, path, owner)
-
-
-def package_of(file: str) -> str:
-    """Return the package in whose folder a file is; empty if it is in none on ``sys.path``."""
-    same = os.path.normcase
-    folders = [path for path in sys.path if path and same(file).startswith(same(path) + os.sep)]
-    first = file[len(max(folders, key=len)) + 1 :].partition(os.sep)[0] if folders else ""
-    return first if first.isidentifier() else ""
 
 
 def client_in(path: str) -> str:

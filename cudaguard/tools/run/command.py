@@ -16,7 +16,7 @@ from cudaguard.core.reports import PREREQUISITE
 from cudaguard.files import open_to_read, os
 from cudaguard.files.layout import Page
 from cudaguard.model import MODE_VARIABLE, TYPE_CHECKING
-from cudaguard.system.processes import CANNOT_START, oom_kills, state
+from cudaguard.system.processes import CANNOT_START, SIGKILL, oom_kills, state
 from cudaguard.tools.common import UsageError, add_verbose, name_with_host, note
 from cudaguard.tools.run import launch
 from cudaguard.tools.run.record import RunRecord, faults_in, lines_in, read_events, read_faults
@@ -35,7 +35,6 @@ _LONGEST = 1000  # characters of one; a pipe that takes any takes 4096 bytes
 # Seconds in which the program may end for that reason (a DataLoader looks every five), or a
 # launcher the job of a rank: the report names the process then.
 _HELD, _RANK_HELD = 10, 40
-_SIGKILL = getattr(signal, "SIGKILL", -1)  # Windows has none
 _REPAIRS = ("repair", PREREQUISITE)  # kinds of lines
 
 
@@ -130,7 +129,7 @@ class Deaths:
                 if line.kind == "child" and line.other in self._processes:
                     process = self._processes[line.other]
                     # Ray's raylet has reasons of its own, and says so; mpirun ends for its ranks.
-                    is_sent = line.number("signal") == _SIGKILL and line.pid != process.parent
+                    is_sent = line.number("signal") == SIGKILL and line.pid != process.parent
                     if not is_sent or process.rank is not None or oom_kills() > self._kills >= 0:
                         self._add(process, about)
             for process in processes_of((), crashed).values():
@@ -164,7 +163,7 @@ class Deaths:
         from cudaguard.tools.run.story import last_place, process_name, story_of
 
         # Who forks may have the kernel kill the fork at its own end, as celery does.
-        is_asked = self._is_ending and process.signal in (_SIGKILL, signal.SIGTERM)
+        is_asked = self._is_ending and process.signal in (SIGKILL, signal.SIGTERM)
         if not process.how or process.status or is_asked or process.pid in self._dead:
             return
         self._dead.add(process.pid)

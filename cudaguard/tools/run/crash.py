@@ -6,7 +6,6 @@ import ast
 import os
 import re
 import shlex
-import signal
 import sys
 from collections import Counter
 from functools import cache
@@ -27,7 +26,7 @@ from cudaguard.files.layout import MOST, Page
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system import STANDARD, origin_of_file
 from cudaguard.system.facts import Facts
-from cudaguard.system.processes import oom_kills, shell_status, signal_name
+from cudaguard.system.processes import SIGKILL, oom_kills, shell_status, signal_name
 from cudaguard.system.source import imports_of_file
 from cudaguard.tools.common import TIMEOUT, json_text, laid_out, say, shareable
 from cudaguard.tools.run import story as stories
@@ -353,7 +352,7 @@ class Report:
         error = self._story.error
         finding = None if error is None else error.finding
         is_other = finding is not None and finding.id in _NOT_OF_FILES
-        is_other = is_other or self._signal == getattr(signal, "SIGKILL", -1)  # no want of a file
+        is_other = is_other or self._signal == SIGKILL  # no want of a file
         if is_other or not self._story.not_found:
             return []
         from cudaguard.system.preload import unfound
@@ -472,7 +471,7 @@ class Report:
             hints += (
                 [f"{stories.process_name(process._asdict())} was last seen{last}"] if last else []
             )
-        is_killed = self._has_crashed and self._signal == getattr(signal, "SIGKILL", -1)
+        is_killed = self._has_crashed and self._signal == SIGKILL
         if is_killed or "SIGKILL" in self._killed:
             now, before = oom_kills(), self._kills_before
             hints.append(

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from cudaguard.core.rule import INSTALL, actions_of, install_call, values_of
 from cudaguard.files import matches, text_in
 from cudaguard.model import TYPE_CHECKING
-from cudaguard.system.processes import CRASHES_OF_WINDOWS, FAULT_SIGNALS, signal_name
+from cudaguard.system.processes import CRASHES_OF_WINDOWS, FAULT_SIGNALS, SIGKILL, signal_name
 from cudaguard.tools.run.launch import program_of
 from cudaguard.tools.run.record import OVER
 
@@ -46,8 +46,7 @@ _OF_OTHERS = (
 CRASHES = frozenset(CRASHES_OF_WINDOWS).union(
     getattr(signal, name) for name in (*FAULT_SIGNALS, "SIGKILL") if hasattr(signal, name)
 )
-_SIGKILL: int = getattr(signal, "SIGKILL", 0)
-FAULT_NUMBERS = CRASHES - {_SIGKILL}
+FAULT_NUMBERS = CRASHES - {SIGKILL}
 AT_EXIT = " at exit"  # when the program's own code had ended
 
 
@@ -87,7 +86,7 @@ class Process(NamedTuple):
         """What a fork lacks of its parent, and what follows: not SIGKILL; empty for nothing."""
         threads = f"forked without the parent's native threads ({self.left}): what needs one"
         then = "(OpenMP, polars, JAX) hangs or dies; start workers with spawn or forkserver"
-        return f"{threads} {then}" if self.left > 0 and self.signal != _SIGKILL else ""
+        return f"{threads} {then}" if self.left > 0 and self.signal != SIGKILL else ""
 
 
 def died_of(number: int) -> str:
@@ -115,12 +114,12 @@ def add_event(found: dict[int, Process], line: Line) -> None:
     elif line.kind == "cuda" and line.text("kind") == "initialized":
         known = known._replace(has_cuda=True)
     elif line.kind == "end":  # its own code: to be killed after that is no death to tell
-        known = known._replace(asked=known.asked | {_SIGKILL})
+        known = known._replace(asked=known.asked | {SIGKILL})
     found[line.pid] = known
     if line.other and (line.other in found or line.kind == "kill"):
         known, number = found.get(line.other) or Process(line.other), line.number("signal")
         if line.kind == "child":
-            is_kill = number == _SIGKILL and line.pid != known.parent
+            is_kill = number == SIGKILL and line.pid != known.parent
             if (is_kill or number == signal.SIGTERM) and _is_aftermath(known, found):
                 known = known._replace(asked=known.asked | {number})
             is_silent = known.inherits and known.error is None

@@ -8,6 +8,12 @@ WARN = "cudaguard.install('warn', rules=[rule()])\n"
 HEAD = "ImportOrderWarning: [ORDER1]"
 
 
+@pytest.fixture
+def warned(program):
+    """Runs code behind `WARN`."""
+    return lambda code, **how: program.run(WARN + code, **how)
+
+
 def test_warning_points_at_the_users_import_statement(program):
     path = program.write(
         "main.py",
@@ -24,9 +30,9 @@ def test_warning_points_at_the_users_import_statement(program):
     assert "  import target          # line 5\n" in done.stderr
 
 
-def test_warning_points_at_the_module_that_imports_and_not_at_the_machinery(program):
+def test_warning_points_at_the_module_that_imports_and_not_at_the_machinery(warned, program):
     program.write("between.py", "import importlib\n\nimportlib.import_module('target')\n")
-    done = program.run(WARN + "import between")
+    done = warned("import between")
     assert f"{program.folder / 'between.py'}:3: {HEAD}" in done.stderr
 
 
@@ -58,10 +64,8 @@ def test_scope_warning_points_at_the_load(program):
     assert done.stderr.count("SymbolScopeWarning") == 1
 
 
-def test_finding_is_warned_of_once_per_process(program):
-    done = program.run(
-        WARN
-        + """
+def test_finding_is_warned_of_once_per_process(warned):
+    done = warned("""
 import warnings
 warnings.simplefilter("always")
 for _ in range(3):
@@ -71,8 +75,7 @@ cudaguard.uninstall()
 cudaguard.install("warn")
 import target
 print(found())
-"""
-    )
+""")
     assert done.stdout.split() == ["ORDER1"]
     assert done.stderr.count("[ORDER1]") == 1
 
@@ -132,16 +135,16 @@ def test_users_filters_silence_the_warning_but_not_the_finding(program, filters)
         "for c in (cudaguard.SymbolScopeWarning, UserWarning): warnings.simplefilter('error', c)",
     ],
 )
-def test_general_error_filter_does_not_break_the_import_and_the_text_is_printed(program, filters):
-    done = program.run(WARN + f"import warnings\n{filters}\nimport target\nprint(order(), found())")
+def test_general_error_filter_does_not_break_the_import_and_the_text_is_printed(warned, filters):
+    done = warned(f"import warnings\n{filters}\nimport target\nprint(order(), found())")
     assert done.stdout.splitlines() == ["target ORDER1"]
     assert HEAD in done.stderr
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("flags", [("-W", "error"), ("-W", "error::UserWarning")], ids=" ".join)
-def test_interpreter_option_for_errors_does_not_break_the_import(program, flags):
-    done = program.run(WARN + "import target\nprint(order(), found())", flags=flags)
+def test_interpreter_option_for_errors_does_not_break_the_import(warned, flags):
+    done = warned("import target\nprint(order(), found())", flags=flags)
     assert done.stdout.splitlines() == ["target ORDER1"]
     assert HEAD in done.stderr
 
@@ -170,16 +173,13 @@ def test_error_filter_that_names_our_category_breaks_the_import(program, categor
     assert (second, third) == ("", "target")
 
 
-def test_error_filter_for_another_category_of_ours_is_not_meant(program):
-    done = program.run(
-        WARN
-        + """
+def test_error_filter_for_another_category_of_ours_is_not_meant(warned):
+    done = warned("""
 import warnings
 warnings.filterwarnings("error", category=cudaguard.SymbolScopeWarning)
 import target
 print(order())
-"""
-    )
+""")
     assert done.stdout.splitlines() == ["target"]
     assert HEAD in done.stderr
 
@@ -187,20 +187,15 @@ print(order())
 @pytest.mark.parametrize(
     "sabotage", ["def show(*a, **k): raise OSError('closed')", "show = None", "show = 3"]
 )
-def test_replaced_showwarning_that_fails_does_not_break_the_import(program, sabotage):
-    done = program.run(
-        WARN
-        + f"import warnings\n{sabotage}\nwarnings.showwarning = show\n"
-        + "import target\nprint(order())"
-    )
+def test_replaced_showwarning_that_fails_does_not_break_the_import(warned, sabotage):
+    code = f"import warnings\n{sabotage}\nwarnings.showwarning = show\n"
+    done = warned(code + "import target\nprint(order())")
     assert done.stdout.splitlines() == ["target"]
 
 
 @pytest.mark.parametrize("stream", ["None", "__import__('io').StringIO()"])
-def test_program_without_a_usable_stderr_is_not_disturbed(program, stream):
-    done = program.run(
-        WARN
-        + f"""
+def test_program_without_a_usable_stderr_is_not_disturbed(warned, stream):
+    done = warned(f"""
 import warnings
 warnings.simplefilter("error")
 sys.stderr = {stream}
@@ -208,8 +203,7 @@ if sys.stderr is not None:
     sys.stderr.close()
 import target
 print(order())
-"""
-    )
+""")
     assert done.stdout.splitlines() == ["target"]
 
 

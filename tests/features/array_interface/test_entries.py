@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from ...processes import sabotaged
 from .scene import ALL_RAW, ENTRIES, LIB, SCENE
 from .scene import run as run
 
@@ -219,11 +220,7 @@ def test_failure_of_our_own_never_breaks_a_call_or_an_export(run, use, said):
     code = f"""
 install()
 import lib
-from cudaguard.features.array_interface import repair as array_entries
-def broken(*_):
-    raise ZeroDivisionError("ours")
-# Code of the guard, by its module: what another raises is not the guard's to contain.
-array_entries.is_canonical = type(broken)(broken.__code__, {{"__name__": "cudaguard.sabotage"}})
+{sabotaged("cudaguard.features.array_interface.repair", "is_canonical")}
 array = {"lib.Array(interface(shape=[4]))" if "is array.i" in use else "make(shape=[4])"}
 print({use}, found())
 """

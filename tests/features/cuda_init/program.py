@@ -11,7 +11,7 @@ import pytest
 
 from ...conftest import ROOT
 from ...native_fixtures import Device
-from ...processes import Child
+from ...processes import Child, where
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -157,10 +157,7 @@ class Program:
 
     def where(self, marker: str, file: str = "main.py") -> str:
         """The ``file:line`` whose text ends with ``# marker``."""
-        path = self.folder / file
-        lines = path.read_text().splitlines()
-        (number,) = [i for i, text in enumerate(lines, 1) if text.endswith(f"# {marker}")]
-        return f"{path}:{number}"
+        return where(self.folder / file, marker)
 
     def run(
         self,

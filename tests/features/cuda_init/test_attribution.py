@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from ..extensions.conftest import MODULE
 from .program import INITIALIZE, LOAD, OWN, RETAIN, on_both_drivers
 
 TOLD = "for f in found(): print(f.id, f.severity, f.what)"
@@ -116,26 +117,19 @@ def test_initialized_before_the_guard(program):
     assert event == "['code that cudaguard did not watch initialized CUDA']"
 
 
-EXTENSION = r"""
-#include <Python.h>
-#include <dlfcn.h>
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "NAME", 0, -1, 0};
-PyMODINIT_FUNC PyInit_NAME(void)
-{
+INITIALIZES = """
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);
     int (*initialize)(unsigned) = driver ? (int (*)(unsigned))dlsym(driver, "cuInit") : NULL;
     if (!initialize || initialize(0)) {
         PyErr_SetString(PyExc_ImportError, "the test's driver is not there");
         return NULL;
     }
-    return PyModule_Create(&definition);
-}
 """
 
 
 @on_both_drivers
 def test_extension_that_initializes_is_named_though_it_is_not_watched(program, compiler):
-    source = EXTENSION.replace("NAME", "unheard_of")
+    source = MODULE.format(name="unheard_of", body="#include <dlfcn.h>", call=INITIALIZES)
     compiler.put(program.folder / "unheard_of.so", source, "-ldl")
     ran = program.run(f"import ctypes\ncudaguard.install()\nimport unheard_of  # here\n{TOLD}")
     assert ran.err == ""

@@ -8,6 +8,7 @@ import pytest
 
 from cudaguard.features.cuda_init.known_errors import line_of_fork
 
+from ...processes import where
 from .program import INITIALIZE
 
 TEXTS = {
@@ -106,7 +107,7 @@ process = os.fork()
 if process:
     status = os.waitpid(process, 0)[1]
     sys.exit(os.WEXITSTATUS(status))
-raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
+raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")  # here
 """
 
 
@@ -129,9 +130,8 @@ def test_uncaught_error_is_told_of_behind_its_traceback(launch, program):
     done = launch(UNCAUGHT)
     assert done.returncode == 1
     traceback, _, told = done.stderr.partition("ForkWarning: [CG818] CUDA is used at ")
-    error = 'RuntimeError("Cannot re-initialize CUDA in forked subprocess")'
-    line = UNCAUGHT.splitlines().index(f"raise {error}") + 1
-    assert told.startswith(f"{program.folder / 'script.py'}:{line} in a process forked")
+    here = where(program.folder / "script.py", "here")
+    assert told.startswith(f"{here} in a process forked")
     assert "\nRuntimeError: Cannot re-initialize CUDA in forked subprocess\n" in traceback
 
 

@@ -16,16 +16,12 @@ from pathlib import Path
 import pytest
 
 from ...native_fixtures import GLIBC_ONLY
+from ..extensions.conftest import MODULE
 
 pytestmark = GLIBC_ONLY
 
 CUDART = "libcudart.so.12"
 WHEEL = f"site/nvidia/cuda_runtime/lib/{CUDART}"
-EMPTY = """
-#include <Python.h>
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "%(name)s", 0, -1, 0};
-PyMODINIT_FUNC PyInit_%(name)s(void) { %(first)s return PyModule_Create(&definition); }
-"""
 ASK = "import consumer; print('consumer', consumer.ask())\n"
 GUARD = "import ctypes, cudaguard; cudaguard.install({!r})\n"
 SAID = "import json; print(json.dumps([one.to_dict() for one in cudaguard.status().findings]))\n"
@@ -421,7 +417,7 @@ def test_what_an_extension_imports_while_it_is_mapped_is_not_blamed(scene, compi
     imports = 'if (!PyImport_ImportModule("inner")) return 0;'
     for name, first, flags in (("outer", imports, brings), ("inner", "", ())):
         file = name + sysconfig.get_config_var("EXT_SUFFIX")
-        source = EMPTY % {"name": name, "first": first}
+        source = MODULE.format(name=name, body="", call=first)
         compiler.put(scene.folder / "site" / file, source, *flags)
     ran = scene.told("import outer", opened(scene.folder / WHEEL), LD_LIBRARY_PATH="old")
     assert ran.ids == [("CG842", "warning")]

@@ -25,15 +25,18 @@ MODULE = """
 static struct PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "{name}", 0, -1, 0}};
 PyMODINIT_FUNC PyInit_{name}(void) {{ {call} return PyModule_Create(&definition); }}
 """
-# The loader's own answer, as an import gets it: "" or what it says.
-TRUTH = """
-import ctypes, os, sys
-for path in sys.argv[2:]:
-    ctypes.CDLL(path)
+LOADER = """
+import ctypes
 program = ctypes.pythonapi
 load, said = program["dlopen"], program["dlerror"]
 load.restype, said.restype = ctypes.c_void_p, ctypes.c_char_p
 load.argtypes = (ctypes.c_char_p, ctypes.c_int)
+"""
+# The loader's own answer, as an import gets it: "" or what it says.
+TRUTH = f"""{LOADER}
+import os, sys
+for path in sys.argv[2:]:
+    ctypes.CDLL(path)
 print("" if load(os.fsencode(sys.argv[1]), os.RTLD_NOW) else said().decode())
 """
 CHECK = """

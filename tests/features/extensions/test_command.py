@@ -57,12 +57,9 @@ def test_folder_is_searched_for_what_an_import_may_load(build, command):
     assert lines[-1] == "2 checked: 1 would load, 1 would not load"
 
 
-def test_installed_distribution_by_name(build, command, tmp_path):
+def test_installed_distribution_by_name(build, command, child, tmp_path):
     path = build.module("half", **CALL)
-    info = tmp_path / "Half_Ext-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: Half-Ext\nVersion: 1.0\n")
-    (info / "RECORD").write_text(f"{path.name},,\nhalf.py,,\n")
+    child.distribution("Half-Ext", files=(path.name, "half.py"))
     status, lines, _ = command("half-ext", env={"PYTHONPATH": str(tmp_path)})
     assert (status, lines[-1]) == (1, "1 checked: 1 would not load")
 

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from ...processes import sabotaged
 from .conftest import TO_THE_END
 
 CALL = {"body": "int frobnicate_cuda(int);", "call": "frobnicate_cuda(1);"}
@@ -149,13 +150,7 @@ def test_error_of_the_extension_itself_passes(build, attempt, call):
 
 def test_failure_of_ours_leaves_the_error_as_it_is(build, child):
     build.module("half", **CALL)
-    child.write(
-        "sitecustomize.py",
-        "import cudaguard.features.extensions.refusals as refusals\n"
-        "def fail(*a): 1 / 0\n"
-        # Code of the guard, by its module: what another raises is not the guard's to contain.
-        "refusals.forecast = type(fail)(fail.__code__, {'__name__': 'cudaguard.sabotage'})\n",
-    )
+    child.write("sitecustomize.py", sabotaged("cudaguard.features.extensions.refusals", "forecast"))
     done = child.python(
         ENDS.format(mode="fix", code=""), env={"PYTHONPATH": str(child.folder)}, check=False
     )

@@ -80,10 +80,8 @@ def test_wheel_to_install_is_named(site, count, requires, fix):
     (site.folder / inside).parent.mkdir(parents=True)
     site.old.rename(site.folder / inside)
     for name, version in [*WHEELS.items()][:count]:
-        site.distribution(name, version)
-        site.write(f"{name.replace('-', '_')}-{version}.dist-info/RECORD", f"{inside},sha256=x,1\n")
-    asks = f"Requires-Dist: nvidia-nvjitlink-{requires} ; sys_platform == 'linux'\n"
-    site.write("sparsepkg-1.0.dist-info/METADATA", f"Name: sparsepkg\nVersion: 1.0\n{asks}")
+        site.distribution(name, version, files=(inside,))
+    site.distribution("sparsepkg", requires=(f"nvidia-nvjitlink-{requires} ; os_name == 'posix'",))
     (site.folder / "sparsepkg/lib/libnvJitLink.so.12").unlink()
     done = run(site, GUARDS["install"].format(first=""))
     said = done.stderr.partition("Warning: [CG841]")[2]
@@ -115,9 +113,8 @@ def test_commands_look_at_libraries_that_a_package_opens_itself(site, is_old_fir
     assert ("libcusparse.so.12: would NOT load [older-library]" in done.stdout) is is_old_first
     assert (f"without it: {site.old}" in done.stdout) is is_old_first
     assert "2 checked" in done.stdout
-    site.distribution("sparsepkg")
-    files = "sparsepkg/lib/libcusparse.so.12,,\nsparsepkg/__init__.py,,\n"
-    site.write("sparsepkg-1.0.dist-info/RECORD", files)
+    files = ("sparsepkg/lib/libcusparse.so.12", "sparsepkg/__init__.py")
+    site.distribution("sparsepkg", files=files)
     program = "import sys; from cudaguard.tools.main import main; sys.path.insert(0, '.'); main()"
     command = (sys.executable, "-c", program, "doctor", "--only", "CG902")
     done = site.command(*command, env=env, check=False)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ...processes import sabotaged
+
 REFUSED = "RuntimeError nvrtc: error: invalid value for --gpu-architecture (-arch)"
 USE = """
 import torch
@@ -237,13 +239,8 @@ def test_warning_that_is_an_error_does_not_break_torch(program, category):
 
 def test_failure_of_ours_does_not_break_torch(program):
     program.torch()
-    ran = program.run(
-        "import cudaguard.features.gpu_architectures.detector as ours\n"
-        # Code of the guard, by its module: what another raises is not the guard's to contain.
-        "ours.look_at_torch = eval('lambda *_: 1 / 0', {'__name__': 'cudaguard.sabotage'})\n"
-        + GUARDED,
-        capability=GB10,
-    )
+    broken = sabotaged("cudaguard.features.gpu_architectures.detector", "look_at_torch")
+    ran = program.run(broken + GUARDED, capability=GB10)
     assert ran.out == [REFUSED, "CG807 CG814"]
 
 

@@ -226,17 +226,12 @@ def moved(scene, place):
     shutil.rmtree(scene.folder / "site/nvidia")
 
 
-def record(scene, dist, *files):
-    info = scene.folder / f"site/{dist}-1.0.dist-info"
-    info.mkdir()
-    (info / "RECORD").write_text("".join(f"{file},sha256=x,1\n" for file in files))
-
-
 @pytest.mark.parametrize("where", ELSEWHERE)
 def test_library_that_is_installed_elsewhere(scene, where):
     place, variables = ELSEWHERE[where]
     moved(scene, place)
-    record(scene, "tensorrt", *(f"tensorrt_libs/{name}" for name in (CUBLAS, CUBLAS_LT)))
+    files = [f"tensorrt_libs/{name}" for name in (CUBLAS, CUBLAS_LT)]
+    scene.child.distribution("tensorrt", files=files, at="site")
     ask = (CONDA, "import consumer; print('consumer', consumer.ask())")
     assert scene.run(*ask, **variables).stdout == f"ImportError {CUBLAS}\n"
     done = scene.run(GUARD.format("fix"), *ask, **variables)
@@ -247,10 +242,11 @@ def test_library_that_is_installed_elsewhere(scene, where):
 def test_library_of_one_package_or_of_several_is_let_be(scene, place):
     moved(scene, place)
     names = [f"{place[5:]}/{name}" for name in (CUBLAS, CUBLAS_LT)]
-    record(scene, "one", *names)
+    scene.child.distribution("one", files=names, at="site")
     if place == "site/one":
         shutil.copytree(scene.folder / place, scene.folder / "site/two")
-        record(scene, "two", *(name.replace("one", "two") for name in names))
+        names = [name.replace("one", "two") for name in names]
+        scene.child.distribution("two", files=names, at="site")
     done = scene.run(GUARD.format("fix"), "import consumer")
     assert done.stdout == f"ImportError {CUBLAS}\n"
 

@@ -15,7 +15,7 @@ import pytest
 from .test_fetch import Scene
 from .test_fetch import pytestmark as pytestmark
 
-NCCL = "libnccl.so.2"
+NCCL, WHEEL = "libnccl.so.2", ("nvidia-nccl-cu12", "2.27.3")
 OLD = "int ncclInit(void) { return 1; }\n"
 NEW = "int ncclInit(void) { return 2; } int ncclWindow(void) { return 20; }\n"
 VERSIONS = "NCCL_1 { global: ncclInit; }; NCCL_2 { global: ncclWindow; } NCCL_1;"
@@ -120,14 +120,8 @@ def early(scene):
     run_path = "-Wl,--enable-new-dtags,-rpath,$ORIGIN/../old"
     extension(scene, "old_one", "ncclInit", str(old), run_path)
     consumer = next(site.glob("consumer.*")).name
-    for name, requires, file in (
-        ("nvidia_nccl_cu12-2.27.3", "", f"nvidia/nccl/lib/{NCCL}"),
-        ("consumer-1.0", "Requires-Dist: nvidia-nccl-cu12==2.27.3\n", consumer),
-    ):
-        info = site / f"{name}.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Name: {name.partition('-')[0]}\n{requires}")
-        (info / "RECORD").write_text(f"{file},sha256=x,1\n")
+    scene.child.distribution(*WHEEL, files=(f"nvidia/nccl/lib/{NCCL}",), at="site")
+    scene.child.distribution("consumer", requires=("==".join(WHEEL),), files=(consumer,), at="site")
     return scene
 
 
@@ -202,8 +196,7 @@ def test_parts_come_from_one_release(early):
         part = early.put(f"{place}/libcudnn_ops.so.9", f"int part(void) {{ return {value}; }}")
         source = (early.folder / place / NCCL).name and (OLD if value == 1 else NEW)
         early.put(f"{place}/{name}", source, str(part))
-    info = early.folder / "site/nvidia_nccl_cu12-2.27.3.dist-info"
-    (info / "RECORD").write_text(f"nvidia/nccl/lib/{name},sha256=x,1\n")
+    early.child.distribution(*WHEEL, files=(f"nvidia/nccl/lib/{name}",), at="site")
     extension(early, "consumer", "ncclWindow", str(wheel / name))
     run_path = "-Wl,--enable-new-dtags,-rpath,$ORIGIN/../old"
     extension(early, "old_one", "ncclInit", str(early.folder / "old" / name), run_path)

@@ -97,14 +97,9 @@ class Scene:
         self.extension()
 
     def put(self, path: str, source: str, *flags: str, at: str = "site", soname: str = ""):
-        """Compile a library into a folder; it is called after its file. Returns the built one."""
-        name = os.path.basename(path)
-        soname = f"-Wl,-soname,{soname or name}"
-        built = self.compiler.library(name, source, soname, "-Wl,--no-as-needed", *flags)
-        target = self.folder / at / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(built, target)
-        return str(built)
+        """Compile a library into a folder; it is called after its file. Returns its path."""
+        flags = (f"-Wl,-soname,{soname or os.path.basename(path)}", "-Wl,--no-as-needed", *flags)
+        return str(self.compiler.put(self.folder / at / path, source, *flags))
 
     def taker(self, name: str) -> None:
         """Write the package that opens the old library, by the name given."""
@@ -441,13 +436,6 @@ def test_plugin_that_is_no_library_is_let_be(runner):
 # --- the built-in rules, with files that are called as the real ones -----------------------------
 
 
-def distribution(scene, name: str, version: str) -> None:
-    """Have a distribution of that name and version installed."""
-    folder = f"{name.replace('-', '_')}-{version}.dist-info"
-    text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    scene.child.write(f"site/{folder}/METADATA", text)
-
-
 @pytest.mark.parametrize(("version", "is_taken"), [("9.1.0", True), ("9.3.0", False)])
 def test_cudnn_of_the_variable_is_replaced_where_it_is_older(scene, version, is_taken):
     name = "libcudnn.so.9"
@@ -455,7 +443,7 @@ def test_cudnn_of_the_variable_is_replaced_where_it_is_older(scene, version, is_
     scene.put(f"{name[:-2]}.{version}", OLD, at="old", soname=name)
     scene.child.write("site/torch.py", "")
     for one in (("torch", "2.6.0"), ("nvidia-cudnn-cu12", "9.2.0.82")):
-        distribution(scene, *one)
+        scene.child.distribution(*one, at="site")
     lines = scene.lines("import cudaguard; cudaguard.install('strict')", "import torch", MAPPED)
     assert lines == [f"site/nvidia/cudnn/lib/{name}" if is_taken else ""]
 
@@ -474,7 +462,7 @@ ONNXRUNTIME = "import onnxruntime; onnxruntime.start()"
     ],
 )
 def test_onnxruntime_finds_what_its_cuda_provider_needs(runner, dist, driver, is_opened):
-    distribution(runner, *dist)
+    runner.child.distribution(*dist, at="site")
     site = runner.folder / "site"
     (site / "runner").rename(site / "onnxruntime")
     plugin = site / "onnxruntime" / "capi" / "libplugin.so"

@@ -62,9 +62,8 @@ def site(child, compiler):
     child.write("tables/__init__.py", "from . import _table\n")
     child.write("framework/__init__.py", OPTIONAL)
     child.write("boost/__init__.py", OPEN.format(path=f"../py_boost.libs/{GOMP}") + "train = 1\n")
-    info = "py_boost-1.7.1.dist-info"
-    child.write(f"{info}/METADATA", "Metadata-Version: 2.1\nName: py-boost\nVersion: 1.7.1\n")
-    child.write(f"{info}/RECORD", f"py_boost.libs/{GOMP},,\nboost/__init__.py,,\n")
+    files = (f"py_boost.libs/{GOMP}", "boost/__init__.py")
+    child.distribution("py-boost", "1.7.1", files=files)
     return child
 
 

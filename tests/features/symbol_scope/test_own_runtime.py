@@ -14,6 +14,8 @@ import sysconfig
 
 import pytest
 
+from ..extensions.conftest import MODULE
+
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux"
     or platform.machine() not in ("x86_64", "aarch64")
@@ -42,11 +44,6 @@ extern "C" const char *facets() {
 }
 extern "C" int which() { return 1; }
 extern "C" int of_owner() { return which(); }
-"""
-EXTENSION = """
-#include <Python.h>
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "native", nullptr, -1, nullptr};
-PyMODINIT_FUNC PyInit_native() { return PyModule_Create(&definition); }
 """
 WRAPPER = 'extern "C" const char *numbers(); extern "C" const char *wrapped() { return numbers(); }'
 STATIC = ("-static-libstdc++", "-static-libgcc")
@@ -142,7 +139,9 @@ def test_extension_that_brings_it_is_loaded_with_the_flags_that_were_asked_for(s
     own = scene.cxx.library("libowner.so", SOURCE, *STATIC)
     name = f"native{sysconfig.get_config_var('EXT_SUFFIX')}"
     flags = ("-Wl,--no-as-needed", own, "-Wl,-rpath,$ORIGIN", "-nodefaultlibs")
-    scene.cxx.put(scene.child.folder / "owner" / name, EXTENSION, *flags)
+    scene.cxx.put(
+        scene.child.folder / "owner" / name, MODULE.format(name="native", body="", call=""), *flags
+    )
     scene.package(load=BY_FLAGS)
     assert scene.bare("import owner", USE).lines == RIGHT
     ran = scene.bare(install(*LOCAL), "import owner", USE, SAID)

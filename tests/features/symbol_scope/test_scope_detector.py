@@ -29,15 +29,6 @@ int Py_IsInitialized(void) {{ return 7; }}
 int ask(void) {{ return Py_IsInitialized(); }}
 """
 PLAIN = "int which(void) { return 2; }\n"
-MODULE = """
-#include <Python.h>
-{source}
-static PyObject *call(PyObject *self, PyObject *args) {{ return PyLong_FromLong(which_copy()); }}
-static PyMethodDef methods[] = {{{{"use", call, METH_NOARGS, ""}}, {{0}}}};
-static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "{name}", 0, -1, methods}};
-PyMODINIT_FUNC PyInit_{name}(void) {{ return PyModule_Create(&definition); }}
-"""
-
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 INSTALL = "cudaguard.install()"
 FOUND = "print([finding.id for finding in cudaguard.status().findings])"
@@ -54,8 +45,7 @@ def scene(native, compiler):
     for name, source in (("libtaker.so", TAKER), ("libplain.so", PLAIN), ("libuser.so", USER)):
         compiler.put(native.child.folder / name, source)
     for name, source in (("taking", TAKER), ("using", USER), ("odd", ODD)):
-        source = MODULE.format(name=name, source=source)
-        compiler.put(native.child.folder / f"{name}{SUFFIX}", source)
+        shutil.copy(compiler.asking(name, "which_copy", body=source), native.child.folder)
     native.extension("one")
     native.extension("two")
     native.modules("plain.py")
@@ -110,7 +100,7 @@ def test_what_is_asked_before_an_interposer_answers(scene, first):
 
 
 def test_extension_is_bound_to_its_own_symbols(scene):
-    program = f"{GLOBAL_FLAGS}; import taking; {LOCAL_FLAGS}; import using; print(using.use())"
+    program = f"{GLOBAL_FLAGS}; import taking; {LOCAL_FLAGS}; import using; print(using.ask())"
     assert scene.bare(program).lines == ["1"]
     ran = scene.bare("import cudaguard", INSTALL, program, "print(cudaguard.status().changes[-1])")
     said = f"using: bound to its own copies of which_copy, not to those of taking{SUFFIX}"
