@@ -76,7 +76,6 @@ class Installed(NamedTuple):
     # The distributions; of two of one name the first on the path, as for ``import``
     found: list[Distribution]
     hidden: list[Distribution]  # the others, in further folders of the path
-    doubled: list[Distribution]  # the others, in the same folder
     unreadable: list[tuple[str, str]]  # (folder of the metadata, why they cannot be used)
 
 
@@ -84,7 +83,6 @@ def installed() -> Installed:
     """Return what is installed, what of it is hidden, and what cannot be read."""
     found: dict[str, Distribution] = {}
     hidden: list[Distribution] = []
-    doubled: list[Distribution] = []
     unreadable = []
     for entry in metadata_library().distributions(path=searched()):
         try:
@@ -93,13 +91,9 @@ def installed() -> Installed:
             unreadable.append((_place(entry), f"{type(error).__name__}: {error}"))
             continue
         first = found.setdefault(dist.key, dist)
-        if first is dist:
-            continue
         if os.path.realpath(first.folder) != os.path.realpath(dist.folder):
             hidden.append(dist)
-        elif os.path.realpath(first.metadata) != os.path.realpath(dist.metadata):
-            doubled.append(dist)
-    return Installed(list(found.values()), hidden, doubled, unreadable)
+    return Installed(list(found.values()), hidden, unreadable)
 
 
 def _read(entry: Any) -> Distribution:

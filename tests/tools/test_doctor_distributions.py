@@ -73,42 +73,6 @@ def test_build_for_gpus_is_kept(planted, build, needed):
     assert f"pip uninstall -y {gone} && " in found["command"]
 
 
-def test_distribution_that_is_recorded_twice(planted):
-    """As an update leaves it that broke off before the old record was deleted."""
-    planted.write("torch/version.py", "__version__ = '2.8.0'\n")
-    planted.distribution("torch", "2.8.0", files=("torch/version.py",))
-    planted.distribution("user", "1.0")
-    assert planted.one("CG905") == ("ok", [])
-    planted.distribution("torch", "2.6.0", files=("torch/version.py",))
-    status, (found,) = planted.one("CG905")
-    assert status == "warning"
-    assert found["what"].startswith("torch is recorded twice: as 2.")
-    names = sorted(map(os.path.basename, found["evidence"]))
-    assert names == ["torch-2.6.0.dist-info", "torch-2.8.0.dist-info"]
-
-
-def test_native_file_that_is_not_as_it_was_installed(planted):
-    names = ("cut.so", "patched.so", "lost.so", "text.py", "right.so")
-    for name in names:
-        planted.write(f"engine/{name}", f"contents of {name}")
-    planted.distribution("engine", "2.0", files=[f"engine/{name}" for name in names])
-    record = planted.folder / "engine-2.0.dist-info" / "RECORD"
-    assert planted.one("CG905") == ("ok", [])
-    planted.write("engine/cut.so", "cont")
-    os.utime(record)  # RECORD is written last: the wheel itself has other files
-    assert planted.one("CG905") == ("ok", [])
-    os.utime(record, (1, 1))
-    planted.write("engine/patched.so", "contents of patches.so")
-    planted.write("engine/text.py", "# mine")  # whoever edits sources knows it
-    (planted.folder / "engine" / "lost.so").unlink()
-    status, (found,) = planted.one("CG905")
-    assert status == "warning"
-    assert found["command"].endswith("pip install --force-reinstall --no-deps engine==2.0")
-    assert [line.partition("/engine/")[2] for line in found["evidence"]] == [
-        "cut.so: 4 bytes, not 18", "patched.so: same size, other contents", "lost.so is missing",
-    ]  # fmt: skip
-
-
 def test_files_that_are_alike_or_made_to_be_shared(planted):
     """To uninstall OpenMM for a text, as was said, left its plug-in for CUDA alone."""
     files = ("shared/both.so", "shared/__init__.py", "shared/swig/typemaps.i")

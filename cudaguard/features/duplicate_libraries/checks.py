@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import time
 from collections import Counter
 from contextlib import suppress
 from functools import lru_cache
@@ -19,12 +18,11 @@ from cudaguard.elf.symbols import SharedObject
 from cudaguard.features.duplicate_libraries import findings as wording
 from cudaguard.features.duplicate_libraries.findings import Served
 from cudaguard.features.duplicate_libraries.judgement import has_variable, is_older_release
-from cudaguard.files import open_file
 from cudaguard.model import TYPE_CHECKING
 from cudaguard.system.facts import required_name, requirement_met
 from cudaguard.system.name_owners import cuda_of
 from cudaguard.system.newer_copies import lacking
-from cudaguard.system.packages import documents, is_shared_object, key_of, listed_files
+from cudaguard.system.packages import is_shared_object, key_of, listed_files
 from cudaguard.system.runtimes import (
     Runtime,
     is_same_build,
@@ -46,7 +44,6 @@ if TYPE_CHECKING:
 
 # The hash of an empty file in RECORD. Nobody misses one: a package without ``__init__.py`` works.
 EMPTY = "sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"
-_HASHING = 0.5  # seconds
 _OF_TORCH = ("libtorch", "libc10")
 _SUFFIX = re.compile(r"(?:-cu|-cuda)(\d\d)(?:\d|x)?$")
 # From CUDA 13 on these have no suffix, and their version is CUDA's.
@@ -81,52 +78,7 @@ def check_distributions(site: Site) -> Result:
             groups = [*(group for group in groups if group not in near), joined]
     findings += (_overwritten(site, *group, files) for group in groups)
     findings += _hidden(site)
-    first = {dist.key: dist for dist in site.installed.found}
-    findings += (wording.doubled(first[dist.key], dist) for dist in site.installed.doubled)
-    findings += _altered(site, {path for paths in found.values() for path in paths})
     return findings, f"distributions: {len(site.installed.found)}"
-
-
-def _altered(site: Site, known: set[str]) -> Iterator[Finding]:
-    """Yield distributions whose shared objects are not as they were installed.
-
-    What is older than RECORD, which installers write last, came so with its wheel. Of the others
-    sizes are compared; then hashes, for a while. Conda relocates what it installs.
-    """
-    condas = {key_of(name) for name, *_ in documents(sys.prefix)}
-    until = time.monotonic() + _HASHING
-    for dist in site.installed.found:
-        changed = []
-        for name, digest, size in listed_files(dist, ".so") if dist.key not in condas else ():
-            path = os.path.join(dist.folder, name)
-            if not digest or not is_shared_object(name) or f"{dist.folder}/{name}" in known:
-                continue
-            try:
-                now, record = os.stat(path), os.stat(os.path.join(dist.metadata, "RECORD"))
-                if now.st_mtime_ns <= record.st_mtime_ns:
-                    continue
-                if size.isdecimal() and now.st_size != int(size):
-                    changed.append(f"{path}: {now.st_size} bytes, not {size}")
-                elif time.monotonic() < until and f"sha256={_hash_of(path)}" != digest:
-                    changed.append(f"{path}: same size, other contents")
-            except FileNotFoundError:
-                changed.append(f"{path} is missing")
-            except OSError:  # not ours to read
-                continue
-        if changed:
-            yield wording.altered(dist, changed)
-
-
-def _hash_of(path: str) -> str:
-    """Return the SHA-256 of a file as RECORD writes it."""
-    import base64
-    import hashlib
-
-    digest = hashlib.sha256()
-    with open_file(path, "rb") as file:
-        while part := file.read(1 << 20):
-            digest.update(part)
-    return base64.urlsafe_b64encode(digest.digest()).decode().rstrip("=")
 
 
 def overlaps(files: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str], list[str]]:

@@ -196,30 +196,6 @@ def overwritten_files(
     )
 
 
-def doubled(dist: Distribution, other: Distribution) -> Finding:
-    """One distribution is recorded twice in one folder."""
-    return INSTALLATION.found(
-        f"{dist.name} is recorded twice: as {dist.version} and as {other.version}.",
-        *(dist.metadata, other.metadata),
-        consequence="An update was interrupted. pip uses one of them; files of both may be there.",
-        remedy="delete both folders, then install the package again with --force-reinstall",
-        command=f"ls -ld {shlex.quote(dist.metadata)} {shlex.quote(other.metadata)}",
-    )
-
-
-def altered(dist: Distribution, changed: Sequence[str]) -> Finding:
-    """Shared objects of a distribution are not as they were installed."""
-    return INSTALLATION.found(
-        f"{dist.name} {dist.version} is not as it was installed: its files were changed.",
-        *changed,
-        consequence="It may fail to load, or crash: an installation was interrupted, "
-        "another one overwrote it, or a tool patched it.",
-        remedy="reinstall it",
-        command="pip install --force-reinstall --no-deps "
-        + shlex.quote(f"{dist.name}=={dist.version}"),
-    )
-
-
 def metadata_unreadable(path: str, why: str) -> Finding:
     """Metadata cannot be used."""
     return INSTALLATION.found(
