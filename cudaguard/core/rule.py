@@ -118,11 +118,6 @@ def values_of(rule: Rule, *verbs: str) -> tuple[str, ...]:
     return tuple(action[verb] for action in rule.actions for verb in verbs if verb in action)
 
 
-def texts_of(value: str | tuple[str, ...]) -> tuple[str, ...]:
-    """Return the texts of a parameter that takes one or several."""
-    return (value,) if isinstance(value, str) else value
-
-
 # --- What may be done in a mode, for a rule of a grade: the one place where that is asked ---------
 
 REPAIRING = ("fix", "strict")  # modes

@@ -53,11 +53,6 @@ def _is_variable(value: object) -> bool:
     return is_word and not {"=", "\0"} & set(str(value))
 
 
-def _are_texts(value: object) -> bool:
-    texts = value if isinstance(value, tuple) else (value,)
-    return texts != () and all(map(_is_text, texts))
-
-
 def _serves_others(pattern: str) -> str:
     from cudaguard.files import fixed_part, matches
     from cudaguard.system.runtimes import GLOBAL_ON_PURPOSE
@@ -78,7 +73,6 @@ KINDS: dict[str, ValueType] = {
     "text": ValueType(
         "a text without a zero byte", lambda value: isinstance(value, str) and "\0" not in value
     ),
-    "texts": ValueType("a text or a list of texts", _are_texts),
     "module": ValueType("the name of a module", _is_dotted),
     "function": ValueType("a function or method of the watched module", _is_dotted),
     "class": ValueType("a class of the watched module", _is_dotted),

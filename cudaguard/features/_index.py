@@ -9,7 +9,6 @@ from __future__ import annotations
 RULES: tuple[tuple[object, ...], ...] = (
     ('CG001', 'cudaguard.features.symbol_scope.rules:RULES', 'automatic', ('decord',), (), (('load_local', 'libdecord.so*'),), {'platform': 'linux', 'more': True}),
     ('CG002', 'cudaguard.features.symbol_scope.rules:RULES', 'automatic', ('tensorflow',), (), (('load_local', 'libtensorflow_*.so*'),), {'platform': 'linux', 'more': True}),
-    ('CG061', 'cudaguard.features.import_order.rules:RULES', 'report', ('isaacsim', 'omni.isaac.kit'), (), (('check_call', 'SimulationApp'),), {}),
     ('CG073', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('cv2',), (), (('set_for_windows', 'QT_QPA_PLATFORM_PLUGIN_PATH'),), {'platform': 'linux'}),
     ('CG041', 'cudaguard.features.import_order.rules:RULES', 'opt-in', ('transformers', 'trl', 'peft'), ('unsloth',), (), {'more': True}),
     ('CG003', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('torch',), (), (('provide_libraries', 'libc10.so'), ('provide_libraries', 'libc10_cuda.so'), ('provide_libraries', 'libtorch.so'), ('provide_libraries', 'libtorch_cpu.so'), ('provide_libraries', 'libtorch_cuda.so'), ('provide_libraries', 'libtorch_python.so')), {'platform': 'linux'}),
@@ -34,8 +33,7 @@ VERBS = {
     'load_local': {'opening': 'cudaguard.features.symbol_scope.repair:keep_local', 'masking': 'cudaguard.features.symbol_scope.repair:leave_global', 'late': 'cudaguard.features.symbol_scope.repair:check_libraries_before'},
     'provide_libraries': {'needing': 'cudaguard.features.import_order.repair:import_provider'},
     'preload': {'before': 'cudaguard.features.import_order.repair:preload', 'late': 'cudaguard.features.import_order.repair:check_already_loaded'},
-    'check_call': {'after': 'cudaguard.features.import_order.calls:check_calls'},
-    'set_for_windows': {'after': 'cudaguard.features.import_order.calls:set_for_windows'},
+    'set_for_windows': {'after': 'cudaguard.features.import_order.qt_plugins:set_for_windows'},
     'preload_newest': {'before': 'cudaguard.features.import_order.newest:preload_newest', 'first': 'cudaguard.features.import_order.newest:preload_newest'},
     'preload_hidden': {'before': 'cudaguard.features.import_order.newest:preload_hidden'},
     'fetch_installed': {'lacking': 'cudaguard.features.import_order.repair:load_installed'},
@@ -53,7 +51,7 @@ VERBS = {
 
 CATEGORIES = {
     **dict.fromkeys("load_local".split(), 'SymbolScopeWarning'),
-    **dict.fromkeys("provide_libraries preload check_call set_for_windows preload_newest preload_hidden fetch_installed preload_needed preload_static_tls set_env replace_module preload_newer_nvrtc load_newest_runtime".split(), 'ImportOrderWarning'),
+    **dict.fromkeys("provide_libraries preload set_for_windows preload_newest preload_hidden fetch_installed preload_needed preload_static_tls set_env replace_module preload_newer_nvrtc load_newest_runtime".split(), 'ImportOrderWarning'),
     **dict.fromkeys("normalize_argument fix_array_interface".split(), 'ArrayInterfaceWarning'),
     **dict.fromkeys("disable_cuda_graphs clone_outputs".split(), 'GraphWarning'),
 }

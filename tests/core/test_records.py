@@ -128,8 +128,8 @@ def test_rule_that_a_remedy_shows_keeps_its_lines_and_nothing_else_does():
 
 # --- the tables of a rule ------------------------------------------------------------------------
 
-SOURCE = {"check_call": "a.so", "before": ["x", "y"], "deep": {"list": [1, [2]]}}
-FROZEN = {"check_call": "a.so", "before": ("x", "y"), "deep": {"list": (1, (2,))}}
+SOURCE = {"load_local": "a.so", "before": ["x", "y"], "deep": {"list": [1, [2]]}}
+FROZEN = {"load_local": "a.so", "before": ("x", "y"), "deep": {"list": (1, (2,))}}
 
 
 def test_rule_copies_its_tables_deeply():

@@ -76,14 +76,14 @@ def test_unknown_key_is_named_with_those_that_are_known():
 
 
 def test_action_of_a_file_is_shown_and_corrected_in_toml():
-    action = {"check_call": "App", "befor": ["x"]}
+    action = {"set_env": "A", "valu": "x"}
     with pytest.raises(RuleError) as caught:
         rules_from_tables([{**MINIMAL, "actions": [action], "grade": "report"}], "some.toml")
     assert str(caught.value) == (
         "some.toml: [[rules]] number 1: rule 'MINE', actions: "
-        'got { check_call = "App", befor = ["x"] }: '
-        "'befor' is not a parameter of check_call, which takes only before; "
-        'did you mean { check_call = "App", before = ["x"] }?'
+        'got { set_env = "A", valu = "x" }: '
+        "'valu' is not a parameter of set_env, which takes only value, beside; "
+        'did you mean { set_env = "A", value = "x" }?'
     )
 
 

@@ -68,8 +68,10 @@ def test_every_absent_library_names_its_package(library):
         assert (found.id, "nvidia-" in found.remedy) == ("CG868", True), text
     if library in ("libcudart", "libcublas", "libnvrtc", "libnvJitLink"):
         for number, suffix in ((11, "-cu11"), (12, "-cu12"), (13, "")):
-            command = cudaguard.explain(next(absent(library, number))).command
-            assert command.endswith(f"{RUNTIMES[library].wheel.replace('_', '-')}{suffix}")
+            found = cudaguard.explain(next(absent(library, number)))
+            wheel = f"nvidia-{RUNTIMES[library].wheel.replace('_', '-')}{suffix}"
+            assert f" {wheel}, where nvidia-smi shows" in found.remedy
+            assert found.command.endswith(wheel) is (number < 13)
 
 
 @pytest.mark.parametrize("act", SAID["act"])

@@ -85,16 +85,6 @@ def test_rule_about_order_fits_its_module_only():
     assert fits([ORDER], line("import", "late"), line("imported", "late"), Z) == []
 
 
-def test_rule_about_a_call_fits_once_it_was_told():
-    """A window that is never opened hangs nothing."""
-    actions = ({"check_call": "imshow", "before": ["av"]},)
-    rule = Rule("CALL", ("cv2",), "The window hangs.", actions=actions, grade="report")
-    lines = [line("import", "cv2"), line("imported", "cv2")]
-    assert fits([rule], *lines) == []
-    told = {"id": "CALL", "what": "cv2.imshow() was called.", "severity": "warning"}
-    assert fits([rule], *lines, line("finding", "CALL", **told)) == [("CALL", True, ())]
-
-
 def test_rule_that_names_what_was_running_goes_before_those_that_may_fit():
     found = fits([SCOPE, ORDER], *GLOBAL, line("import", "late"))
     assert [id for id, _, _ in found] == ["L2"]

@@ -12,7 +12,7 @@ with handle:
 
 rule = cudaguard.Rule("LOCAL1", ["torch"], "why", needs=["mylib"])
 tables: list[dict[str, object]] = [
-    {"check_call": "App", "before": ["pxr"]},
+    {"set_env": "A", "value": "1"},
     {"clone_outputs": True, "target": "app.f"},
 ]
 cudaguard.Rule("LOCAL2", {"torch"}, "why", dist=frozenset(("x",)), actions=tables, grade="opt-in")

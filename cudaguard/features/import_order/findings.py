@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import shlex
 
-from cudaguard.core.findings import Kind, have_it_repaired, of_rule, switch_off
+from cudaguard.core.findings import Kind, have_it_repaired, of_rule
 from cudaguard.files import os
 from cudaguard.model import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from cudaguard.core.findings import Finding
     from cudaguard.core.rule import Rule
 
@@ -47,21 +45,6 @@ def not_provided(rule: Rule, extension: str, library: str, where: str) -> Findin
         f"imported at {where}" if where else "",
         remedy=f"import {provider} before {extension} (mark the line `# isort: skip`), or {how}",
         command=command,
-    )
-
-
-def called_too_late(
-    rule: Rule, call: str, before: Sequence[str], where: str, users: Sequence[str]
-) -> Finding:
-    """A call comes after the import of a module that it belongs before; `users` have the first."""
-    first = before[0]
-    at = f" at {where}" if where else ""
-    return of_rule(
-        rule,
-        f"{call}() was called{at} after {first} was imported.",
-        f"{first} is used by {', '.join(users[:3])}" if users else "",
-        f"imported as well: {', '.join(before[1:4])}" if before[1:] else "",
-        remedy=f"call {call}() before `import {first}`; or silence this: {switch_off(rule.id)}",
     )
 
 

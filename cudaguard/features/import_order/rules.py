@@ -5,8 +5,6 @@ from __future__ import annotations
 from cudaguard.core.rule import Rule
 from cudaguard.core.table import Parameter, Verb, github
 
-_ISAAC_SIM = ("pxr", "omni.usd", "omni.timeline", "omni.physx", "omni.replicator.core",
-              "omni.isaac.core", "isaacsim.core")  # fmt: skip
 # Libraries of NVIDIA's wheels.
 _OF_NVIDIA = (
     *("cublas*", "cudart", "cudnn*", "cufft*", "curand", "cusolver*", "cusparse*", "nccl"),
@@ -14,18 +12,6 @@ _OF_NVIDIA = (
 )
 
 RULES: tuple[Rule, ...] = (
-    # Functions that must be called before a module is imported.
-    Rule(
-        id="CG061",
-        title="Isaac Sim is started after its modules were imported",
-        watch=("isaacsim", "omni.isaac.kit"),
-        actions=({"check_call": "SimulationApp", "before": _ISAAC_SIM},),
-        grade="report",
-        why="USD and Omniverse modules that are imported before SimulationApp starts may not "
-        "work. Isaac Sim says they 'were loaded before SimulationApp was started and might not be "
-        "loaded correctly'.",
-        links=github("isaac-sim/IsaacLab/issues/2047"),
-    ),
     Rule(
         id="CG073",
         title="OpenCV's import sends PyQt5 to plugins that only OpenCV's own Qt can load",
@@ -203,13 +189,9 @@ VERBS = (
       "Load an installed library, or what it needs, before the watched module is imported.",
       {"before": "repair:preload", "late": "repair:check_already_loaded"},
       (Parameter("dependencies", "switch", True, False),)),
-    Verb("check_call", "function", "SimulationApp",
-      "Tell if a function, or a class, is first called after the import of one of some modules.",
-      {"after": "calls:check_calls"},
-      (Parameter("before", "texts", "pxr"),), ("report",)),
 )  # fmt: skip
 REPAIRS = {
-    "set_for_windows": {"after": "calls:set_for_windows"},
+    "set_for_windows": {"after": "qt_plugins:set_for_windows"},
     "preload_newest": {"before": "newest:preload_newest", "first": "newest:preload_newest"},
     "preload_hidden": {"before": "newest:preload_hidden"},
     "fetch_installed": {"lacking": "repair:load_installed"},

@@ -355,7 +355,6 @@ def fitting(rules: Iterable[Rule], story: Story, cured: Container[str] = ()) -> 
     # The package in whose import or load the process died, or that came last.
     running = [step.name for step in story.running if step.name != step.file]
     suspect = "".join(running[-1:] or story.imported[-1:]).partition(".")[0]
-    reported = {finding.id for finding in story.findings}
     found: list[Fit] = []
     for rule in rules:
         watched = [name for name in rule.watch if name in story.imported]
@@ -363,9 +362,6 @@ def fitting(rules: Iterable[Rule], story: Story, cured: Container[str] = ()) -> 
         is_deadly = rule.needs or not call or actions_of(rule, *_DEADLY)
         acts = any(done.rule == rule.id for done in story.repairs)
         if not watched or not is_deadly or acts or rule.id in cured:
-            continue
-        # A call in the wrong place is seen when it is made, and told.
-        if actions_of(rule, "check_call") and rule.id not in reported:
             continue
         names = (*rule.watch, *rule.needs, *rule.when.get("dists", {}))
         is_certain = suspect in {name.partition(".")[0] for name in names}

@@ -1,0 +1,70 @@
+"""A variable that OpenCV sets for its own Qt, and that another Qt in the process reads as well."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from types import FunctionType
+
+from cudaguard.core.repairs import Done
+from cudaguard.core.replace import FunctionStandIn
+from cudaguard.files import os
+from cudaguard.hooks.caller import hide_frame
+from cudaguard.model import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from cudaguard.core.repairs import Outcome, Request
+    from cudaguard.core.replace import ReplacedPlace
+    from cudaguard.core.rule import Permit
+
+_WINDOWS = ("imshow", "namedWindow", "selectROI", "selectROIs")  # which OpenCV opens
+_OTHER_QT = ("PyQt5", "PySide2")  # read the same variable, for a Qt of their own
+
+
+def set_for_windows(request: Request) -> Iterator[Outcome]:
+    """Have a variable that OpenCV sets for its Qt set only while it opens its first window.
+
+    Where another Qt of its kind is installed, which would load OpenCV's plugins, and end there.
+    """
+    module, variable = sys.modules[request.name], request.values[0]
+    value = os.environ.get(variable, "")
+    folder = os.path.dirname(getattr(module, "__file__", None) or "")
+    there = (os.path.exists(f"{one or '.'}/{qt}") for one in sys.path for qt in _OTHER_QT)
+    is_own = request.permit.acts and folder and value.startswith(f"{folder}{os.sep}")
+    if not is_own or not any(there):
+        return
+    is_needed = [True]
+
+    def make(function: str, place: ReplacedPlace, permit: Permit) -> Any:
+        original = getattr(module, function)
+
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            is_set = permit.acts and is_needed and variable not in os.environ
+            if is_set:
+                os.environ[variable] = value
+            try:
+                result = original(*args, **kwargs)
+                is_needed.clear()
+                return result
+            except BaseException as error:
+                hide_frame(error)
+                raise
+            finally:
+                if is_set:
+                    os.environ.pop(variable, None)
+
+        place.undone = lambda: os.environ.setdefault(variable, value)
+        is_pythons = isinstance(original, FunctionType)
+        return call if is_pythons else FunctionStandIn(original, call)
+
+    for function in _WINDOWS:
+        if hasattr(module, function):
+            place = f"{request.name}.{function} ({request.rule.id})"
+            make_it = functools.partial(make, function)
+            request.replacements.put(request, place, module, function, make_it)
+    del os.environ[variable]
+    yield Done(variable, "set only while OpenCV opens its first window", stays=False)
