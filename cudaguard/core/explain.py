@@ -171,7 +171,8 @@ def record_end(reporter: Reporter, error: BaseException) -> None:
         details: dict[str, Any] = {"stack": _stack(error)}
         warned = _told(reporter, error)
         finding = warned or explain_error(error, is_guarded=True)
-        finding = finding or next(filter(None, (one.of_error(error) for one in explainers())), None)
+        if finding is None and (of := [*filter(None, (e.of_error(error) for e in explainers()))]):
+            finding = of[0].replace(evidence=(text_of(error), *of[0].evidence))  # as of texts
         finding = finding and (warned or in_this_process(finding)[0] or finding)
         if finding is not None and finding.id not in reporter.silenced:
             details["finding"] = finding.to_dict()

@@ -12,6 +12,7 @@ from atexit import register
 from functools import wraps
 
 from cudaguard import system
+from cudaguard.elf.process import mapped_files
 from cudaguard.files import names_in, open_to_write, os, own_errors
 from cudaguard.hooks.caller import caller_frame, describe, hide_frame, importing
 from cudaguard.model import TYPE_CHECKING
@@ -158,6 +159,7 @@ def _free_number() -> int:
 _program_os: Any = sys.modules["os"]
 # Where a worker of multiprocessing, or of its copy in celery, begins and ends.
 _UTILS = ("multiprocessing.util", "billiard.util")
+_MOST_VARIABLES = 100
 _WORKERS = ("--multiprocessing-fork", "loky.backend.popen_loky")  # in their command lines
 
 
@@ -185,6 +187,7 @@ class _Children:
                 _Noted(name, self._note_end)
             for name in ("kill", "killpg"):
                 _Noted(name, self._note_kill, is_before=True)  # who waits for it may be faster
+            _Noted("putenv", _note_variable, is_before=True)
         if _is_worker(getattr(sys, "orig_argv", getattr(sys, "argv", ()))):
             try:
                 import multiprocessing.util  # what its first line imports
@@ -303,6 +306,16 @@ class _Noted:
 
     def __reduce__(self) -> str:
         return self.__name__
+
+
+# By name of those that the program has set: where, and which files were mapped then.
+variables_set: dict[str, tuple[str, list[str]]] = {}
+
+
+def _note_variable(key: str | bytes, _: object) -> None:
+    name = os.fsdecode(key)
+    if name not in variables_set and len(variables_set) < _MOST_VARIABLES:
+        variables_set[name] = describe(_program_frame()), mapped_files()
 
 
 def _is_worker(words: Iterable[str]) -> bool:

@@ -109,3 +109,36 @@ def test_two_packages_that_do_not_fit_are_named(ended, child, requires, code, is
     said = ended("class Mine: pass\nimport tree_rows; tree_rows.get(Mine())", "")
     assert ("[CG781] tree-rows 1.10.2 does not fit tree 0.22.3: it fails" in said) is is_told
     assert ("pip install 'tree<0.22', or older" in said) is is_told
+
+
+LATE = """
+import os, rows
+{first}
+import rows.late
+os.environ["ROWS_USE_LOCKING"] = "0"
+rows.fail({said!r})
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what is mapped is read from /proc")
+@pytest.mark.parametrize(
+    ("said", "first", "is_told"),
+    [
+        ("cannot lock the file", "", True),
+        ("no such file", "", False),  # it speaks of something else
+        ("cannot lock the file", "os.environ['ROWS_USE_LOCKING'] = '1'", False),  # in time
+    ],
+)
+def test_variable_that_a_library_has_read_before_is_named(
+    ended, child, compiler, said, first, is_told
+):
+    """silx-kit/pymca#598: HDF5 reads its variables when it is loaded."""
+    library = child.folder / "rows" / "librows.so"
+    library.parent.mkdir()
+    compiler.put(library, 'const char *name(void) { return "ROWS_USE_LOCKING"; }')
+    child.write("rows/__init__.py", "def fail(said): raise OSError(said)")
+    child.write("rows/late.py", f"import ctypes; ctypes.CDLL({str(library)!r})")
+    told = ended(LATE.format(said=said, first=first), "")
+    found = "ROWS_USE_LOCKING was set to '0' after librows.so was loaded, which probably read it"
+    assert (found in told) is is_told
+    assert (f"set at {child.folder}/prog.py:5\n" in told) is is_told

@@ -9,8 +9,12 @@ from __future__ import annotations
 import re
 
 from cudaguard.core.known_errors import Explainer, known_in, of_texts
+from cudaguard.core.record import variables_set
 from cudaguard.features.cuda_init import findings
+from cudaguard.files import bytes_in, os
+from cudaguard.hooks.caller import entries_of
 from cudaguard.model import TYPE_CHECKING
+from cudaguard.system.facts import Packages
 
 if TYPE_CHECKING:
     from cudaguard.core.findings import Finding
@@ -56,6 +60,19 @@ def _bytes(amount: str) -> float:
     return float(number) * _UNITS.get(unit, 1)
 
 
+def of_late_variable(error: BaseException) -> Finding | None:
+    """Return which variable was set too late for a library of the packages that an error passed."""
+    modules = [str(entry.tb_frame.f_globals.get("__name__")) for entry in entries_of(error)]
+    passed, packages = {name.partition(".")[0] for name in modules}, Packages()
+    text = str(error).lower()  # which speaks of what the variable is about, as of locking
+    for name, (where, files) in variables_set.items():
+        about = [word[:4].lower() for word in name.split("_")[1:] if len(word) > 4]
+        for file in files if any(word in text for word in about) else ():
+            if packages.of(file) in passed and b"\0%s\0" % name.encode() in bytes_in(file):
+                return findings.read_before(name, os.environ.get(name), file, where)
+    return None
+
+
 # The detector tells of a fork.
 KNOWN = known_in(__file__, vars(findings), CG745=memory_full)
-EXPLAINER = Explainer(KNOWN, lambda _: None, [findings.FORK.id])
+EXPLAINER = Explainer(KNOWN, lambda _: None, [findings.FORK.id], of_error=of_late_variable)
