@@ -184,12 +184,13 @@ def test_every_promise_of_the_security_model_names_tests_that_exist(root):
 # How many lines of a file touch the process, and words that the page has for it.
 TOUCHES = re.compile(
     r"\b(?:setattr|StandIn|register|register_at_fork|register_after_fork|Finalize|enable|signal"
-    r"|set_lazy_imports_filter|meta_path\.insert)\((?!self\._load|cls)|environ\[.*\] ="
-    r"|modules\[name\] =|vars\(signals\)\[|\w\._bootstrap =|worker\.run =|spec\.loader = G"
+    r"|putenv|unsetenv|set_lazy_imports_filter|meta_path\.insert)\((?!self\._load|cls)"
+    r"|environ\[.*\] =|modules\[name\] =|vars\(signals\)\[|\w\._bootstrap =|worker\.run ="
+    r"|spec\.loader = G"
 )
 TOUCHED = {
     "core/lifecycle.py": (4, "`CUDAGUARD` in `os.environ`", "lazy-import filter"),
-    "core/record.py": (13, "`faulthandler`, with", "`os.wait`", "finalizer", "`_set_worker_signal"),
+    "core/record.py": (12, "`faulthandler`, with", "`os.wait`", "finalizer", "`_set_worker_signal"),
     "core/replace.py": (
         2,
         "functions and classes of a module that a rule names",
@@ -197,7 +198,7 @@ TOUCHED = {
     "features/cuda_graphs/functions.py": (1, "the verbs of CUDA graphs"),
     "features/cuda_init/detector.py": (4, "two at-fork functions", "`torch.cuda._lazy_init`"),
     "features/cuda_init/repair.py": (2, "| an environment variable", "| a module replaced"),
-    "features/import_order/qt_plugins.py": (1, "| `QT_QPA_PLATFORM_PLUGIN_PATH`"),
+    "features/import_order/qt_plugins.py": (3, "| `QT_QPA_PLATFORM_PLUGIN_PATH`"),
     "hooks/finder.py": (1, "| one finder on"),
     "hooks/last_error.py": (1, "| one `atexit` function"),
     "hooks/loader.py": (2, "| `__spec__.loader` of a watched module"),

@@ -125,14 +125,7 @@ def write_faults(path: str) -> tuple[int, bool]:
         os.close(low)
     if not is_on:
         faulthandler.enable(file=file, all_threads=True)
-
-        @wraps(faulthandler.disable)
-        def disable() -> bool:
-            """Write to the record again: what came after ours, as a JVM's handler, stays on top."""
-            faulthandler.enable(file=file, all_threads=True)
-            return True
-
-        vars(faulthandler)["disable"] = disable
+        _stand_in_for(vars(faulthandler), file)
     if is_free and hasattr(faulthandler, "register"):
         faulthandler.register(DUMP_SIGNAL, file=file, all_threads=True)
     if at := os.environ.get(DUMP_TIME_VARIABLE):
@@ -140,6 +133,31 @@ def write_faults(path: str) -> tuple[int, bool]:
 
         faulthandler.dump_traceback_later(max(float(at) - time(), 0.01), file=file)
     return file, not is_on
+
+
+_real: dict[str, Any] = {}  # functions of `faulthandler`
+
+
+def _stand_in_for(faulthandler: dict[str, Any], file: int) -> None:
+    """Have what the program switches off write to the record again: it never is taken away.
+
+    Handlers that came after ours, as a JVM's, would go with it.
+    """
+    _real.update((name, faulthandler[name]) for name in ("enable", "disable", "is_enabled"))
+    is_on = [False]  # as the program has it
+
+    def enable(*args: Any, **kwargs: Any) -> None:
+        _real["enable"](*args, **kwargs)
+        is_on[0] = True
+
+    def disable() -> bool:
+        was_on, is_on[0] = is_on[0], False
+        _real["enable"](file=file, all_threads=True)
+        return was_on
+
+    stand_ins: tuple[Callable[..., Any], ...] = enable, disable, lambda: is_on[0]
+    for name, ours in zip(_real, stand_ins):
+        faulthandler[name] = wraps(_real[name])(ours)
 
 
 def _free_number() -> int:
@@ -159,7 +177,6 @@ def _free_number() -> int:
 _program_os: Any = sys.modules["os"]
 # Where a worker of multiprocessing, or of its copy in celery, begins and ends.
 _UTILS = ("multiprocessing.util", "billiard.util")
-_MOST_VARIABLES = 100
 _WORKERS = ("--multiprocessing-fork", "loky.backend.popen_loky")  # in their command lines
 
 
@@ -266,11 +283,9 @@ class _Children:
             if original is not None and self._is_ours:
 
                 def set_handlers(*args: object) -> None:
-                    import faulthandler
-
-                    peek(faulthandler.disable, "__wrapped__")()
+                    _real["disable"]()
                     original(*args)  # in place of faulthandler's handlers, which now come first
-                    faulthandler.enable(file=self._faults, all_threads=True)
+                    _real["enable"](file=self._faults, all_threads=True)
 
                 vars(signals)["_set_worker_signal_handlers"] = set_handlers
         except own_errors(Exception):
@@ -314,7 +329,7 @@ variables_set: dict[str, tuple[str, list[str]]] = {}
 
 def _note_variable(key: str | bytes, _: object) -> None:
     name = os.fsdecode(key)
-    if name not in variables_set and len(variables_set) < _MOST_VARIABLES:
+    if name not in variables_set and len(variables_set) < 100:
         variables_set[name] = describe(_program_frame()), mapped_files()
 
 

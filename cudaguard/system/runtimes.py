@@ -266,19 +266,19 @@ GLOBAL_ON_PURPOSE: tuple[str, ...] = (
 )  # fmt: skip
 
 
+_ALL_OF_MKL = "libmkl_rt"
+
+
 def is_meant_for_all(name: str) -> bool:
     """Return True for a library that is global on purpose, but for all of MKL in one.
 
     That has the names of FFTW, with little behind some. Nor is BLAS with 64-bit integers: its names
     are those of the usual one.
     """
-    return matches(name, GLOBAL_ON_PURPOSE) and not ("_ilp64" in name or _is_all_of_mkl(name))
+    is_mixed = "_ilp64" in name or name.startswith(_ALL_OF_MKL)
+    return matches(name, GLOBAL_ON_PURPOSE) and not is_mixed
 
 
 def is_meant_but_fftw(name: str) -> bool:
     """Return True for a library of which the names of FFTW alone are not meant for all."""
-    return _is_all_of_mkl(name) and "ILP64" not in os.environ.get("MKL_INTERFACE_LAYER", "")
-
-
-def _is_all_of_mkl(name: str) -> bool:
-    return name.startswith("libmkl_rt")
+    return name.startswith(_ALL_OF_MKL) and "ILP64" not in os.environ.get("MKL_INTERFACE_LAYER", "")

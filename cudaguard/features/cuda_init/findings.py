@@ -6,7 +6,6 @@ import shlex
 
 from cudaguard.core.findings import FIX, Kind, of_rule, sentence, switch_off
 from cudaguard.core.table import github
-from cudaguard.files import os
 from cudaguard.model import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -222,35 +221,17 @@ def too_late_to_set(
     name: str, value: str | None, used: str, moment: str, where: str, first: Change | None
 ) -> Finding:
     """A variable was set to a value, or unset (None), when nobody reads it any more."""
+    action = "unset" if value is None else f"set to {value!r}"
     reader, _, event = moment.partition(" is ")
     key = "backend:" if "backend:" in (value or "") else name
     return LATE_VARIABLE.found(
-        f"{name} was {_changed_to(value)} after {reader} was {event} and had read it.",
+        f"{name} was {action} after {reader} was {event} and had read it.",
         f"probably changed at {where}" if where else "",
         f"this process uses {used}",
         said(first, where=True) if first is not None else "",
         consequence=_AFTER_ALL.get(key, LATE_VARIABLE.consequence),
-        command=_in_shell(name, value),
+        command=f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}",
     )
-
-
-def read_before(name: str, value: str | None, library: str, where: str) -> Finding:
-    """A variable was set when a library was there already in which its name stands."""
-    return LATE_VARIABLE.found(
-        f"{name} was {_changed_to(value)} after {os.path.basename(library)} was loaded, which "
-        "probably read it then.",
-        f"set at {where}" if where else "",
-        library,
-        command=_in_shell(name, value),
-    )
-
-
-def _changed_to(value: str | None) -> str:
-    return "unset" if value is None else f"set to {value!r}"
-
-
-def _in_shell(name: str, value: str | None) -> str:
-    return f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}"
 
 
 def default_missing(rule: Rule, name: str, value: str, target: str, where: str) -> Finding:

@@ -66,13 +66,17 @@ def of_late_variable(error: BaseException) -> Finding | None:
     passed, packages = {name.partition(".")[0] for name in modules}, Packages()
     text = str(error).lower()  # which speaks of what the variable is about, as of locking
     for name, (where, files) in variables_set.items():
-        about = [word[:4].lower() for word in name.split("_")[1:] if len(word) > 4]
-        for file in files if any(word in text for word in about) else ():
+        about = {word.lower().replace("ing", "") for word in name.split("_")[1:] if len(word) > 4}
+        for file in files if (about - _COMMON) & {*re.findall(r"[a-z]+", text)} else ():
             if packages.of(file) in passed and b"\0%s\0" % name.encode() in bytes_in(file):
-                return findings.read_before(name, os.environ.get(name), file, where)
+                moment, value = f"{os.path.basename(file)} is loaded", os.environ.get(name)
+                told = findings.too_late_to_set(name, value, "the earlier one", moment, where, None)
+                return told.replace(consequence=f"This is likely, not certain. {told.consequence}")
     return None
 
 
+# Words of many variables, and of errors about other things.
+_COMMON = {"threads", "device", "devices", "visible", "memory", "debug", "level", "cache"}
 # The detector tells of a fork.
 KNOWN = known_in(__file__, vars(findings), CG745=memory_full)
 EXPLAINER = Explainer(KNOWN, lambda _: None, [findings.FORK.id], of_error=of_late_variable)

@@ -119,13 +119,16 @@ def of_hidden(known: KnownError, match: re.Match[str]) -> Finding | None:
         return known.with_words(**{name: word for name, word in said.items() if word})
     parent, _, child = said["module"].rpartition(".")
     parent, child = (said["module"], said["name"]) if said.get("place") else (parent, child)
-    path = parent.replace(".", os.sep)
+    path, top = parent.replace(".", os.sep), parent.partition(".")[0]
     folders = [folder for folder in below(path) if os.path.isdir(folder)] if parent else []
+    packages = [
+        one for one in folders if os.path.exists(f"{one[: -len(path) - 1]}/{top}/__init__.py")
+    ]
+    folders = packages or folders  # before others, wherever they are
     ends = (*extension_suffixes(), ".py", os.sep)
     has = [any(os.path.exists(f"{folder}/{child}{end}") for end in ends) for folder in folders]
     if not any(has) or has[0]:
         return None
-    top = parent.partition(".")[0]
     hiding, beside = (f[: -len(path) - 1] for f in (folders[0], folders[has.index(True)]))
     return known.with_words(name=top, hiding=f"{hiding}{os.sep}{top}", beside=beside, child=child)
 
@@ -277,7 +280,7 @@ def _short(name: str) -> str:
 
 # --- Errors in the code of one package about another ----------------------------------------------
 
-_OF_CALLS = re.compile(r"\btakes (?:no |exactly |from )?(?:arguments|\d)|positional argument")
+_OF_CALLS = re.compile(r"\btakes [a-z ]{0,16}\d{0,3} ?arguments? \(\d")  # of functions in C
 
 
 def of_misfit(error: BaseException) -> Finding | None:
@@ -295,15 +298,14 @@ def of_misfit(error: BaseException) -> Finding | None:
     required = [text for text in requires_of(package) if "extra ==" not in text]
     named = [text for text in required if owner and required_name(text) == tops[owner][0]]
     wanted = named or required  # else what has the object may be a part of what is required
-    if len(wanted) != 1 or not {*"<=~"}.isdisjoint(wanted[0].replace(">=", "")):
+    library = required_name(wanted[0]) if len(wanted) == 1 else ""
+    has = Facts().version(library) if library else None
+    if not has or not {*"<=~"}.isdisjoint(wanted[0].replace(">=", "")):
         return None
-    library = required_name(wanted[0])
-    has = Facts().version(library) or ""
-    if len(numbers := numbers_of(has)) < 2:
-        return None
-    older = f"{numbers[0] or f'0.{numbers[1]}'}"
+    first, second = (*numbers_of(has), 0, 0)[:2]
+    older = f"{first or f'0.{second}'}"
+    words = {"misfit": has, "library": library, "has": has, "caller": package, "older": older}
     known = next(one for one in KNOWN if one.id == "CG781")
-    words = {"misfit": older, "library": library, "has": has, "caller": package, "older": older}
     finding = known.with_words(**words, version=version, shown=f"{package} {library}")
     return finding.replace(consequence="This is likely, not certain.")
 
@@ -316,10 +318,9 @@ def _owner_of_error(error: BaseException) -> str:
         return error.name
     if not isinstance(error, AttributeError) or not hasattr(error, "obj"):  # Python 3.10 and later
         return "builtins"
-    thing = error.obj
-    if isinstance(thing, ModuleType):
-        return thing.__name__ if thing.__name__ in sys.modules else ""
-    return str((thing if isinstance(thing, type) else type(thing)).__module__)
+    if isinstance(error.obj, ModuleType):
+        return error.obj.__name__ if error.obj.__name__ in sys.modules else ""
+    return error.obj.__module__ if isinstance(error.obj, type) else "builtins"  # may be given to it
 
 
 KNOWN = known_in(

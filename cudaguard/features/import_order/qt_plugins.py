@@ -28,24 +28,29 @@ def set_for_windows(request: Request) -> Iterator[Outcome]:
     """Have a variable that OpenCV sets for its Qt set only while it opens its first window.
 
     Where another Qt of its kind is installed, which would load OpenCV's plugins, and end there.
+    `os.environ` keeps it: what the program does with it is done as ever.
     """
     module, variable = sys.modules[request.name], request.values[0]
     value = os.environ.get(variable, "")
-    folder = os.path.dirname(getattr(module, "__file__", None) or "")
     there = (os.path.exists(f"{one or '.'}/{qt}") for one in sys.path for qt in _OTHER_QT)
-    is_own = request.permit.acts and folder and value.startswith(f"{folder}{os.sep}")
-    if not is_own or not any(there):
+    # The extension in the package has its name, and is imported first.
+    folders = [f"{folder}{os.sep}" for folder in getattr(module, "__path__", ())]
+    if not (request.permit.acts and value.startswith((*folders,)) and any(there)):
         return
     is_needed = [True]
 
-    def make(function: str, place: ReplacedPlace, permit: Permit) -> Any:
+    def put() -> bool:
+        is_own = os.environ.get(variable) == value
+        if is_own:
+            os.putenv(variable, value)
+        return is_own
+
+    def make(function: str, place: ReplacedPlace, _: Permit) -> Any:
         original = getattr(module, function)
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
-            is_set = permit.acts and is_needed and variable not in os.environ
-            if is_set:
-                os.environ[variable] = value
+            is_put = bool(is_needed) and put()
             try:
                 result = original(*args, **kwargs)
                 is_needed.clear()
@@ -54,17 +59,16 @@ def set_for_windows(request: Request) -> Iterator[Outcome]:
                 hide_frame(error)
                 raise
             finally:
-                if is_set:
-                    os.environ.pop(variable, None)
+                if is_put:
+                    os.unsetenv(variable)
 
-        place.undone = lambda: os.environ.setdefault(variable, value)
-        is_pythons = isinstance(original, FunctionType)
-        return call if is_pythons else FunctionStandIn(original, call)
+        place.undone = put
+        return call if isinstance(original, FunctionType) else FunctionStandIn(original, call)
 
     for function in _WINDOWS:
         if hasattr(module, function):
             place = f"{request.name}.{function} ({request.rule.id})"
             make_it = functools.partial(make, function)
             request.replacements.put(request, place, module, function, make_it)
-    del os.environ[variable]
+    os.unsetenv(variable)
     yield Done(variable, "set only while OpenCV opens its first window", stays=False)

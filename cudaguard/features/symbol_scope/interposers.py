@@ -204,11 +204,13 @@ def _by_culprit(
 
 
 def _matters(found: Interposed, interposer: Interposer) -> bool:
-    """Return True unless a rule knows that an interposer does no harm here.
+    """Return True unless a name is meant for all, or a rule knows that it does no harm here.
 
     No rule knows that of what registers itself once per process, where two copies abort, nor of
     what is built in other ways: BoringSSL, SQLite without FTS5, a libcurl of fewer protocols.
     """
+    if is_meant_but_fftw(os.path.basename(found.by)) and not found.name.startswith("fftw"):
+        return False
     return not interposer.is_let_be or any(
         matches(found.name, FAMILIES[key].names)
         for key in ("llvm", "protobuf", "openssl", "sqlite", "curl")

@@ -80,10 +80,11 @@ def test_blas_with_wide_integers_is_not_for_everyone(scene, name, layer, answer)
 
 def test_mkl_answers_for_blas_and_not_for_fftw(scene, compiler):
     """It has some of FFTW's functions; pyfftw found no plan, and pycbc gave wrong numbers."""
-    (scene.child.folder / "libtaker.so").rename(scene.child.folder / "libmkl_rt.so.2")
-    compiler.put(scene.child.folder / "libfftw3.so.3", "int fftw_plan(void) { return 0; }")
-    link = (*AS_IT_IS, f"-L{scene.child.folder}", "-l:libfftw3.so.3")
-    compiler.put(scene.child.folder / "libplanner.so", USER, *link)
+    source, folder = USER.replace("which_copy", "fftw_copy"), scene.child.folder
+    compiler.put(folder / "libmkl_rt.so.2", TAKER + TAKER.replace("which_copy", "fftw_copy"))
+    compiler.put(folder / "libfftw3.so.3", "int fftw_plan(void) { return 0; }")
+    link = (*AS_IT_IS, f"-L{folder}", "-l:libfftw3.so.3")
+    compiler.put(folder / "libplanner.so", source, *link)
     program = [TAKE.replace("libtaker.so", "libmkl_rt.so.2"), USE, USE.replace("user", "planner")]
     assert scene.bare("import ctypes", *program).lines == ["1", "1"]
     ran = scene.bare("import ctypes, cudaguard", INSTALL, *program, FOUND)
