@@ -358,7 +358,8 @@ class Watch:
                 pid, parent = self._known.pop(file)
                 ready.remove(file)
                 with suppress(OSError):
-                    self._note_end(pid, self._status(file), self._status(parent))
+                    of_parent = self._status(parent)  # before it can know that we have looked
+                    self._note_end(pid, self._status(file), of_parent)
             if ready or monotonic() >= end:
                 return 0.0
 
