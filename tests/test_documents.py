@@ -198,7 +198,7 @@ TOUCHED = {
     "features/cuda_graphs/functions.py": (1, "the verbs of CUDA graphs"),
     "features/cuda_init/detector.py": (4, "two at-fork functions", "`torch.cuda._lazy_init`"),
     "features/cuda_init/repair.py": (2, "| an environment variable", "| a module replaced"),
-    "features/import_order/qt_plugins.py": (3, "| `QT_QPA_PLATFORM_PLUGIN_PATH`"),
+    "features/import_order/qt_plugins.py": (4, "| `QT_QPA_PLATFORM_PLUGIN_PATH`"),
     "hooks/finder.py": (1, "| one finder on"),
     "hooks/last_error.py": (1, "| one `atexit` function"),
     "hooks/loader.py": (2, "| `__spec__.loader` of a watched module"),

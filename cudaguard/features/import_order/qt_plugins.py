@@ -54,13 +54,14 @@ def set_for_windows(request: Request) -> Iterator[Outcome]:
             try:
                 result = original(*args, **kwargs)
                 is_needed.clear()
-                return result
             except BaseException as error:
-                hide_frame(error)
-                raise
-            finally:
                 if is_put:
                     os.unsetenv(variable)
+                hide_frame(error)
+                raise
+            if is_put:
+                os.unsetenv(variable)
+            return result
 
         place.undone = put
         return call if isinstance(original, FunctionType) else FunctionStandIn(original, call)
