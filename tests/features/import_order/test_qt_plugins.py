@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 
 import pytest
@@ -56,7 +57,8 @@ def test_opencv_has_its_plugins_for_its_first_window_and_nobody_else(plugins):
     ask()
     """
     shown = run(plugins, ASK + textwrap.dedent(code)).stdout.splitlines()
-    assert shown[:5] == ["False True", "() True", "imshow", "(1,) True", "False True"]
+    inner = "imshow" if sys.version_info >= (3, 11) else "call"  # before, we are seen
+    assert shown[:5] == ["False True", "() True", inner, "(1,) True", "False True"]
     assert shown[5:] == [
         "(2,) False", "builtin_function_or_method", "True", "False True", "True True", "[]",
     ]  # fmt: skip
