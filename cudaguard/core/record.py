@@ -12,7 +12,6 @@ from atexit import register
 from functools import wraps
 
 from cudaguard import system
-from cudaguard.elf.process import mapped_files
 from cudaguard.files import names_in, open_to_write, os, own_errors
 from cudaguard.hooks.caller import caller_frame, describe, hide_frame, importing
 from cudaguard.model import TYPE_CHECKING
@@ -328,6 +327,8 @@ variables_set: dict[str, tuple[str, list[str]]] = {}
 
 
 def _note_variable(key: str | bytes, _: object) -> None:
+    from cudaguard.elf.process import mapped_files
+
     name = os.fsdecode(key)
     if name not in variables_set and len(variables_set) < 100:
         variables_set[name] = describe(_program_frame()), mapped_files()
@@ -358,8 +359,7 @@ class Recording:
     """
 
     def __init__(self, journal: Journal, *, is_traced: bool) -> None:
-        from cudaguard.elf.process import mapped_files
-
+        
         self._journal, self._is_traced = journal, is_traced
         # The loader's own list is cheap to ask for news, once the detectors have brought it.
         self._news: LoaderNews | None = None
