@@ -359,7 +359,8 @@ class Recording:
     """
 
     def __init__(self, journal: Journal, *, is_traced: bool) -> None:
-        
+        from cudaguard.elf.process import mapped_files
+
         self._journal, self._is_traced = journal, is_traced
         # The loader's own list is cheap to ask for news, once the detectors have brought it.
         self._news: LoaderNews | None = None
