@@ -143,7 +143,7 @@ def _stand_in_for(faulthandler: dict[str, Any], file: int) -> None:
     Handlers that came after ours, as a JVM's, would go with it.
     """
     _real.update((name, faulthandler[name]) for name in ("enable", "disable", "is_enabled"))
-    is_on = [False]  # as the program has it
+    is_on = [True]  # for workers that switch it on unless it is; then as the program has it
 
     def enable(*args: Any, **kwargs: Any) -> None:
         _real["enable"](*args, **kwargs)

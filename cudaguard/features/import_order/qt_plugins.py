@@ -30,7 +30,7 @@ def set_for_windows(request: Request) -> Iterator[Outcome]:
     Where another Qt of its kind is installed, which would load OpenCV's plugins, and end there.
     `os.environ` keeps it: what the program does with it is done as ever.
     """
-    module, variable = sys.modules[request.name], request.values[0]
+    module, variable = sys.modules.get(request.name), request.values[0]
     value = os.environ.get(variable, "")
     there = (os.path.exists(f"{one or '.'}/{qt}") for one in sys.path for qt in _OTHER_QT)
     # The extension in the package has its name, and is imported first.
