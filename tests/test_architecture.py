@@ -39,7 +39,7 @@ CEILINGS = {
     "lines of the package": 32812,
     "modules of the package": 159,
     "lines of data in the package": 3231,
-    "lines of the tests": 44162,
+    "lines of the tests": 44168,
     "lines loaded by install()": 649,
     "lines loaded by install(); import ctypes": 1228,
 }

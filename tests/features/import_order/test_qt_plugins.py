@@ -82,6 +82,12 @@ def test_opencv_keeps_its_plugins_without_another_qt(plugins):
     assert run(plugins, ASK + "import cv2\nask()").stdout == "True True\n[]\n"
 
 
+def test_opencv_that_is_executed_and_not_imported_is_let_be(plugins):
+    code = "import importlib.util as u\ncv2 = u.module_from_spec(u.find_spec('cv2'))\n"
+    done = run(plugins, f"{ASK}{code}cv2.__loader__.exec_module(cv2)\nask()")
+    assert (done.stdout, done.stderr) == ("True True\n[]\n", "")
+
+
 def test_built_in_function_stays_one(plugins):
     done = run(
         plugins,
